@@ -1,9 +1,9 @@
-"""What all tests share: the captures, one Spark session, the order, and the proof that fast tests start no JVM.
+"""Shared fixtures of all tests: captures, one Spark session, the order, and a check that fast tests start no JVM.
 
 The order: tests without the mark `spark` first, those with it last, random inside each group (pytest-randomly prints
-the seed). With `-n` there are several processes: marked tests take longest and begin, files that use the session all
-in one process, and the other files are taken one by one, in random order. A test without the mark finds no session, and
-a `java` that refuses and tells on it, in its own process and in its children.
+the seed). With `-n` there are several processes. Marked tests take longest, so they begin. All files that use the
+session run in one process; the other files are distributed one by one, in random order. A test without the mark finds
+no session, and a `java` that refuses and tells on it, in its own process and in its children.
 """
 
 import functools
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 
 Rounds = Callable[[int], range]
-"""Seeds of so many rounds: all of them, or one of QUICK with `--quick`."""
+"""A function that returns the seeds of a number of rounds: all of them, or one of QUICK with `--quick`."""
 
 StartedThreads = Callable[[], list[threading.Thread]]
 
@@ -38,7 +38,7 @@ hypothesis.settings.load_profile("wiretide")
 
 
 SEEDS = ("seed", "block", "part")
-"""Parameters whose values differ in their random streams alone: `--quick` runs one of QUICK."""
+"""Parameters that change only the random streams: `--quick` runs one value of QUICK."""
 
 QUICK = 10
 
@@ -89,7 +89,10 @@ def is_quick(item: pytest.Item) -> bool:
 
 
 class FileScheduling(LoadScopeScheduling):
-    """Deals whole files to processes, so that what a file sets up is set up once; those with the session as one."""
+    """Distribute whole files to processes, so that each file runs its setup once.
+
+    Files with the session are one group.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -179,7 +182,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:
-        # What session() sets in the environment is set here, to be put back at the end.
+        # Set the environment variables of session() here, so that the patch restores them at the end.
         environment.setenv("JAVA_HOME", str(require_java()))
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")

@@ -12,11 +12,11 @@ from tests.documents.blocks import LEFT_OUT, ROOT, Command, blocks_of, commands_
 from tests.documents.terminal import Terminal
 
 ROWS = 10
-"""How many lines a page shows of an output that is longer, if it does not say so itself."""
+"""Number of lines that a page shows of a longer output, unless the page sets another number."""
 
 
 def shortened(output: str, command: Command) -> str:
-    """Return an output with as many lines as the page shows now, or what it shows if that is right."""
+    """Return the output, cut to the number of lines that the page shows now. Keep the page's text if it is right."""
     if command.output and is_shown(output, command.output):
         return command.output
     lines = output.strip("\n").split("\n")

@@ -1,9 +1,9 @@
 """List the sentences that a reader may have to read twice: `python -m tests.documents.prose [PATH…]` or `make prose`.
 
-A sentence is listed if it has more than WORDS words or matches at least PATTERNS_LISTED of PATTERNS. The patterns come
-from a reading test: sentences with two of them needed a second reading about three times as often as the others.
-The text is read from docstrings, comments, messages (errors, help of options and metrics) and Markdown. Code, doctests,
-SQL and the strings of tests are left out. The list is a hint for the author; the exit status is always 0.
+A sentence is listed if it has more than WORDS words or matches at least PATTERNS_LISTED of PATTERNS. The patterns are
+the result of a reading test: sentences with two of them needed a second reading about three times more often than
+others. The text is read from docstrings, comments, messages (errors, help of options and metrics) and Markdown. Code,
+doctests, SQL and the strings of tests are left out. The list is a hint for the author; the exit status is always 0.
 """
 
 import ast

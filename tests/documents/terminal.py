@@ -1,7 +1,7 @@
 """Runs the commands and Python blocks of documents in a folder, most of them in one process that is already warm.
 
-Started as a program this module is that process: it reads requests from standard input, a JSON value per line, and
-answers each with its status and output. A command with a pipe or a redirection is left to a shell.
+If this module is started as a program, it is that process. It reads requests from standard input, one JSON value per
+line, and answers with status and output. A command with a pipe or a redirection is left to a shell.
 """
 
 import contextlib

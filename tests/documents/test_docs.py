@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/[\w.-]*)`")
-"""What may be a path in backticks: parts with slashes between, no blanks, no wildcards, not absolute."""
+"""A text in backticks that may be a path: parts with slashes between them, no blanks, no wildcards, not absolute."""
 
 
 def documents() -> list[Path]:
@@ -27,7 +27,7 @@ def broken(document: Path, text: str) -> list[str]:
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     links = [target.partition("#")[0] for target in LINK.findall(prose) if not re.match(r"[a-z]+:|#", target)]
     lost = [target for target in links if not (document.parent / target).exists()]
-    # Paths in prose are said from the root, or from beside the document.
+    # Paths in documents are relative to the root or to the document.
     named = filter(is_ours, NAMED.findall(prose))
     return lost + [path for path in named if not any((at / path).exists() for at in (ROOT, document.parent))]
 

@@ -1,8 +1,8 @@
 """Every command, query, pipeline file and Python block of the guide works, and prints what the page shows.
 
-A page that is not run ages: an option that was renamed, a query that does not compile any more, an output of another
-version, an example that never worked. Outputs are compared with those of the captures that the tutorial and the
-cookbook generate, so a change of the generator is noticed too. `python -m tests.documents PAGE…` records outputs again.
+A page that is not run ages: options are renamed, queries no longer compile, and outputs belong to older versions.
+Outputs are compared with those of the captures that the tutorial and the cookbook generate, so a change of the
+generator is noticed too. `python -m tests.documents PAGE…` records outputs again.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """The tree is the pipeline: proved by reading the sources, not by importing them.
 
-Each folder imports from itself and from folders to its left, pyspark stays in `highlevel/spark`, the packet libraries
-stay with the traffic generator and the tests, nothing else lies at the top, and no file names a machine it was written
-on.
+Each folder imports only from itself and from folders to its left. Only `highlevel/spark` imports pyspark; only the
+traffic generator and the tests import packet libraries. The top folder contains no other modules, and no file names the
+machine on which it was written.
 """
 
 import ast
@@ -56,7 +56,7 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
 
 
 def wrong_imports(name: str, source: str) -> list[str]:
-    """What file `name` with text `source` must not import, one sentence each."""
+    """Return one sentence for each forbidden import of file `name` with text `source`."""
     package = name.partition("/")[0].removesuffix(".py")
     wrong = []
     for line, module in imports(source):

@@ -37,7 +37,7 @@ COMMAND_OF = {
     "highlevel/spark/result_files.py": "query",
     "highlevel/spark/stream.py": "query",
 }
-"""The command in which the messages of a module appear; those of `dashboards/commands` are of their own."""
+"""The command that prints the messages of a module. Each module of `dashboards/commands` is one command."""
 
 FOREIGN = {"highlevel/spark/java.py"}
 """Modules that call other programs."""

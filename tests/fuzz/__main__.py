@@ -21,10 +21,10 @@ from tests.fuzz.guided import write_paths
 from tests.fuzz.targets import FOUND, TARGETS, Target
 
 SCRATCH = Path(sys.prefix) / "fuzz"
-"""What guided runs learn: inputs that reached something new, a folder for each target, and their logs."""
+"""Results of guided runs: for each target a folder with inputs that reached new code, and the logs."""
 
 KERNELS = SCRATCH / "kernels.json"
-"""Where the machine code of this run's kernels is."""
+"""File with the paths of this run's compiled kernels."""
 
 HANG = 30
 """Seconds after which one input is a hang."""
@@ -35,7 +35,7 @@ MEMORY = 2048
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one target's run came to; `found` are the inputs that broke something."""
+    """Result of one target's run. `found` are the inputs that made it fail."""
 
     target: Target
     inputs: int
@@ -52,7 +52,10 @@ class Outcome:
 
 
 def prepare() -> None:
-    """Compile what the targets call, before it is instrumented; what one loads late another one imports."""
+    """Compile the kernels of the targets before they are instrumented.
+
+    All targets are imported, because one may import later than another.
+    """
     for target in TARGETS.values():
         target.load()
     for number, kernel in enumerate(missing()):
@@ -102,7 +105,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def told(outcome: Outcome) -> str:
-    """What broke, and how to see it again."""
+    """Describe the failures and how to reproduce them."""
     text = outcome.log.read_text("utf-8", "replace")
     exception = re.search(r"=== Uncaught Python exception: ===\n(.*?)\n(?:\n|==)", text, re.DOTALL)
     lines = (exception.group(1) if exception else text).splitlines()[-25:]

@@ -1,4 +1,4 @@
-"""What has to be the same, and what a column's values have to be."""
+"""Checks that two results are equal and that the values of a column are valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from capture.packets.decoder import Packets
 from capture.packets.fields import INNER, PHYSICAL, ROWS
 
 Frame = tuple[int, int]
-"""First byte of a frame in the data, and the one behind its last."""
+"""Offsets of the first byte of a frame in the data and of the first byte after it."""
 
 
 def same(what: str, native: object, plain: object) -> None:
@@ -39,7 +39,7 @@ class Sound:
         self.layers = [(ROWS[name], ROWS[INNER + name]) for name in ROWS if INNER + name in ROWS]
 
     def __call__(self, packets: Packets, frames: list[Frame] | None = None) -> None:
-        """`frames` are those that the rows come from, where that is known."""
+        """`frames`: the frames of the rows, if they are known."""
         matrix = packets.matrix[:, : packets.rows]
         outside = np.argwhere((matrix < self.lowest) | (matrix > self.highest)).tolist()
         assert not outside, [(self.names[row], int(matrix[row, packet])) for row, packet in outside]

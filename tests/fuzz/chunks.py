@@ -1,4 +1,4 @@
-"""Several datagrams in one input, each behind its length in two bytes, so that one can change what the next means."""
+"""Several datagrams in one input, each after its length in two bytes, so that one can affect the next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def chunks(data: bytes) -> Iterator[bytes]:
-    """The datagrams of an input; the last may be shorter than it says."""
+    """Split an input into datagrams. The last one may be shorter than its length field."""
     at = 0
     while at + 2 <= len(data):
         size = int.from_bytes(data[at : at + 2], "big")

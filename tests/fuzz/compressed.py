@@ -1,7 +1,7 @@
 """Target `compressed`: streams of bytes, compressed or not, and the captures in them.
 
-The first byte of an input chooses a codec (or none) and what is done with the rest: it is compressed as it stands, or
-is taken for compressed bytes, and then cut, changed, doubled, padded or followed by something else.
+The first byte of an input chooses a codec (or none) and the use of the other bytes. They are compressed, or they are
+treated as compressed bytes. Then the result is cut, changed, doubled, padded or extended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHANGES: tuple[Callable[[bytes, int], bytes], ...] = (
 )
 
 MOST = 1 << 20
-"""Bytes of content that are looked at: a few bytes may stand for as many as they like."""
+"""Maximum number of decompressed bytes to check, because a few bytes may expand to any size."""
 
 
 class Memory(FileBytes):
@@ -54,7 +54,7 @@ class Memory(FileBytes):
 
 
 class Trickle:
-    """A source that gives a few bytes at a time, and sometimes has none; it can only be read once."""
+    """A source that returns a few bytes per read, and sometimes none. It can be read only once."""
 
     live = False
     size = 0
@@ -82,7 +82,7 @@ class Trickle:
 
 
 def content(source: Any, room: int) -> tuple[bytes, str | None, Decompressed]:
-    """What a source stands for, up to MOST bytes, and how it ends."""
+    """Return the decompressed content of a source, up to MOST bytes, and how it ends."""
     decompressed = Decompressed(source)
     buffer = memoryview(bytearray(room))
     found = b""
@@ -104,7 +104,7 @@ def compressed(data: bytes) -> bytes:
 
 
 def check(data: bytes) -> None:
-    """Decompress a file as one, and as it comes out of a pipe; read the capture in it as a stream and as a map."""
+    """Decompress an input as a file and as a pipe. Read the capture in it as a stream and as a map."""
     file = compressed(data)
     whole, damage, decompressed = content(Memory(file), 1 << 16)
     slow, slow_damage, _ = content(Trickle(file, 1 + len(data) % 61), 1 + len(data) % 997)

@@ -64,7 +64,7 @@ def template(number: int, fields: Fields = ()) -> bytes:
 
 
 def seeds() -> dict[str, bytes]:
-    """Rows of datagrams by name. Between two that one sender sent stands an empty one of the other."""
+    """Rows of datagrams by name. Between two datagrams of one sender there is an empty datagram of the other sender."""
     fields, data = one_set(0, template(256, FIELDS)), one_set(256, RECORD)
     mixed, mixed_data = one_set(2, template(300, MIXED)), one_set(300, MIXED_RECORD)
     sampler = struct.pack(">HHHHHHHHH", 257, 4, 8, 1, 4, 34, 4, 35, 1)

@@ -1,7 +1,7 @@
 """Target `exports`: datagrams of NetFlow v5, v7, v9 and IPFIX.
 
-An input is a row of datagrams, each behind its length in two bytes; the even ones come from one sender and the odd ones
-from another. Templates, options and sampling of one change what the next ones mean.
+An input is a sequence of datagrams, each after its length in two bytes. Even datagrams have one sender and odd ones
+another. Templates, options and sampling of one change what the next ones mean.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ ELEMENTS = (
 
 CORE = [name for name in FLOW_COLUMNS if name != "link"]
 SHARES = (CORE[::2], CORE[1::2], ELEMENTS)
-"""An input is decoded with one of these: which, its length says. Only columns of text need a large dictionary."""
+"""The length of the input selects one of these decoders. Only columns of text need a large dictionary."""
 
 PORTS = (2055, 99)
-"""One of exports, and another, at which only what is an export through and through is taken for one."""
+"""A port of exports, and another port. There a datagram is decoded only if the whole datagram is an export."""
 
 PAYLOAD = np.array([(17, 17), PORTS, (0, 0), (0, 0), (5, 5), (4, 4), (0, 0), (9, 9), (40000, 40000)], np.int64)
 """A payload at each of PORTS, as `choose_exports` takes it; its length is in the fourth row."""
@@ -74,7 +74,7 @@ class FreshDecoder(FlowDecoder):
 
 @cache
 def model(share: int) -> FlowDecoder:
-    """Return the decoder of a share of the columns that others are made like; it decodes nothing."""
+    """Return a decoder with a share of the columns, as a model for others. It decodes no input itself."""
     return FlowDecoder(SHARES[share], CAPACITY, None, BOUNDS)
 
 
@@ -98,7 +98,7 @@ def check_rows(flows: Flows, share: int) -> None:
 
 
 def chosen(payloads: Sequence[bytes]) -> list[int]:
-    """Whether payloads are taken for exports at each of PORTS, and where they are then."""
+    """Return for each of PORTS whether payloads are recognised as exports, and their positions."""
     found = []
     for payload in payloads:
         columns = np.empty((len(PAYLOAD), 2), np.int64)

@@ -25,7 +25,10 @@ CHOICES = (
     65535, 0, 1, 8, 9, 12, 14, 50, 51, 100, 101, 104, 105, 106, 107, 108, 109, 113, 117, 119, 123, 127, 129, 149, 163,
     166, 178, 179, 180, 181, 192, 204, 205, 206, 226, 228, 229, 239, 242, 258, 276, 281, 282, 284, 285, 219,
 )  # fmt: skip
-"""Link types by the first byte; the first is none. Only appended to, so that inputs go on meaning what they meant."""
+"""Link types by the first byte.
+
+The first entry means no link type. Entries are only appended, so that stored inputs keep their meaning.
+"""
 
 RECORD = 16
 TIME = 1_700_000_000

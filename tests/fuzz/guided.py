@@ -1,8 +1,8 @@
 """One target under atheris, in its own process: `python -m tests.fuzz.guided TARGET KERNELS [OPTIONS of libFuzzer]`.
 
-The plain Python of what the target reads is instrumented; machine code is loaded from the cache and never compiled
-here, for the compiler would meet the instrumented functions. A file of the cache is named after the functions as they
-are in memory, which is not how they were compiled: `KERNELS` says where the files are.
+The plain Python of the target's modules is instrumented. Machine code is only loaded from the cache, because the
+compiler cannot compile instrumented functions. Names of cache files depend on the functions in memory, and
+instrumentation changes these. So the file KERNELS contains their paths.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def guarded(array: Any, kind: str) -> Guarded | GuardedBytes:
 
 @cache
 def _kinds(kernel: Kernel) -> list[str]:
-    """Return the types behind a kernel's pointers, and nothing for its numbers."""
+    """Return the type of each argument that is a pointer, and an empty text for a number."""
     return [kind[:-1] if kind.endswith("*") else "" for kind in kernel.arguments]
 
 
@@ -64,7 +64,10 @@ def _takers(loaded: int) -> list[Any]:
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
-    """Every kernel that is called meanwhile runs as plain Python; what takes addresses of arrays takes the arrays."""
+    """Run every kernel as plain Python inside this context.
+
+    Kernels that take addresses of arrays receive the arrays.
+    """
     call, at = Kernel.__call__, Kernel.at
     takers = _takers(len(sys.modules))
     Kernel.__call__ = Kernel.at = run_plain
@@ -80,7 +83,7 @@ def plain_kernels() -> Iterator[None]:
 
 
 def both(run: Callable[[bool], Result]) -> tuple[Result, Result]:
-    """What `run` returns with machine code, and with plain Python; it is told whether the kernels are plain."""
+    """Return the results of `run` with machine code and with plain Python. Its argument is True for plain Python."""
     native = run(False)
     with plain_kernels():
         return native, run(True)

@@ -1,4 +1,4 @@
-"""What the targets of capture files share: scan, cut and decode the file that an input is."""
+"""Shared steps of the targets for capture files: scan, cut and decode the input as a file."""
 
 from __future__ import annotations
 

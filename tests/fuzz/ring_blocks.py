@@ -1,6 +1,6 @@
-"""Target `ring`: a block of a live interface's ring, whatever its numbers say.
+"""Target `ring`: a block of a live interface's ring with arbitrary numbers in its headers.
 
-The first byte of an input chooses the link type; the rest are the frames of a block, as the kernel puts them there.
+The first byte of an input chooses the link type. The other bytes are the frames of a block, in the kernel's format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Target `sql`: the text of a query. A plan comes of it, or a `QueryError` that says where and why."""
+"""Target `sql`: the text of a query. The result is a plan, or a `QueryError` with the position and the reason."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ WORDS = (
     ),
     *("starts_with(", "byte(", "packets", "frames", "flows", "samples", "link", "octetDeltaCount", "e9_7", "--", "/*"),
 )
-"""What a query is made of, for a fuzzer that knows no language."""
+"""Tokens of queries, for a fuzzer without knowledge of the language."""
 
 
 def check(data: bytes) -> None:

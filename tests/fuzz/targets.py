@@ -1,4 +1,7 @@
-"""The targets by name. Nothing is imported here: what a target reads must be instrumented while it is imported."""
+"""The targets by name.
+
+This module imports no target, because the modules of a target must be instrumented during their import.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
-"""Seeds, in a folder for each target; found inputs that broke something stay there as `found-*`."""
+"""Seeds: one folder per target. Inputs that made a target fail are stored here as `found-*`."""
 
 FOUND = HERE / "found"
 """Inputs that break something now; not kept in the repository."""

@@ -1,8 +1,8 @@
 """A smoke run of every fuzz target (`tests.fuzz`), without atheris and without guidance.
 
-* The seeds, the inputs that once broke something, and a few hundred mutations of them catch a bug that came back, and
-  a target that no longer fits what it reads.
-* A short run of the real thing, where atheris is installed, catches one that does not even begin.
+* The tests run the seeds, the inputs that once failed, and a few hundred mutations. They detect a bug that was fixed
+  before, and a target that no longer fits its module.
+* A short guided run, if atheris is installed, detects a target that cannot start.
 * A kernel that does read outside its arrays, and one whose lives differ, prove that the targets would see it.
 """
 

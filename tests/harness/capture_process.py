@@ -37,13 +37,13 @@ class Running:
         raise AssertionError(f"it ended: {self.said} {process.stderr and process.stderr.read()}")
 
     def metrics(self) -> str:
-        """What it serves."""
+        """Return the text of the metrics page."""
         url = next(line.split()[-1] for line in self.said if line.startswith("metrics at"))
         with urlopen(url) as page:
             return str(page.read().decode())
 
     def until(self, look: Callable[[], bool], what: str) -> None:
-        """Wait for something; fails, saying `what`, if it never comes or the process has ended."""
+        """Wait until `look` returns True. Fail with `what` in the message if time runs out or the process has ended."""
         for _ in range(POLLS):
             if look():
                 return
@@ -80,7 +80,7 @@ class Collector(Running):
 
 @contextmanager
 def capturing(*words: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run `wiretide capture WORDS`; killed at the end where it has not ended."""
+    """Run `wiretide capture WORDS` and kill the process at the end if it still runs."""
     with subprocess.Popen(
         [sys.executable, wiretide.__file__, "capture", *words],
         stdout=subprocess.PIPE,
@@ -92,7 +92,7 @@ def capturing(*words: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
-            process.kill()  # does nothing to one that has been waited for
+            process.kill()  # has no effect on a process that has already ended
 
 
 @contextmanager

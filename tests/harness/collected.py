@@ -1,4 +1,4 @@
-"""What a collector recorded, its frames read by another decoder (dpkt), and datagrams to send to it."""
+"""Recorded files of a collector, decoded by another decoder (dpkt), and datagrams to send to a collector."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def sender(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
 
 
 def send(exporter: socket.socket, payload: bytes, host: str, port: int) -> None:
-    """Send one datagram, once the buffer it goes to has room: nothing is lost, however small the system made it."""
+    """Send one datagram when the receive buffer has room for it. So no datagram is lost, even in a small buffer."""
     while (queued(port) or 0) > ROOM:
         time.sleep(PAUSE)
     exporter.sendto(payload, (host, port))

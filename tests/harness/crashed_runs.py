@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def start(folder: Path, inputs: Path, moment: str, batch: int) -> Iterator[subprocess.Popen[str]]:
-    """Run the driver, a session of its own, and wait for its end; killed where the test fails before."""
+    """Run the driver in its own session and wait for its end. Kill it if the test fails before."""
     command = [sys.executable, "-m", "tests.harness.spark_crash_driver", folder, inputs, moment, str(batch)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True

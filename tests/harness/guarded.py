@@ -1,6 +1,6 @@
-"""Arrays that refuse what machine code would do unseen: reading or writing before their beginning or behind their end.
+"""Arrays that raise an error if a kernel reads or writes before their beginning or after their end.
 
-A kernel as plain Python runs on them; numpy alone would take a negative index from the end.
+Kernels run on them as plain Python. A numpy array would accept a negative index and count from the end.
 """
 
 from __future__ import annotations

@@ -23,20 +23,20 @@ INPUTS = (Input("a", Path("a"), stream="a"), Input("b", Path("b"), stream="b"))
 
 
 def cut(random: Random, stream: Stream, pieces: int) -> list[Stream]:
-    """A stream in so many pieces, some of which may be empty; the last has at least its end."""
+    """Cut a stream into `pieces` pieces. Some may be empty; the last one contains at least the end of the stream."""
     places = [0, *sorted(random.randrange(len(stream)) for _ in range(pieces - 1)), len(stream)]
     return [stream[first:end] for first, end in pairwise(places)]
 
 
 def taken(random: Random, query: Asked, piece: Stream) -> LeafOutput:
-    """What a task of the source reads of a piece: its partials, and the last promise in it."""
+    """Return the output of a source task for a piece: its partials and its last watermark."""
     marks = [each for each in piece if isinstance(each, int)]
     rows = [each for each in piece if isinstance(each, Arrival)]
     return LeafOutput(marks[-1] if marks else BEGINNING, query.partials(rows, random.random() < 0.5))
 
 
 def source_batches(random: Random, feeds: Feeds, queries: list[Asked]) -> list[list[pa.RecordBatch]]:
-    """What the source gives of each micro-batch: of each input one or two runs of blocks."""
+    """Return the rows of the source for all micro-batches: one or two block ranges per input."""
     sizes = [random.choice([1, 1, 1, 1, 2]) for _ in range(random.choice([2, 2, 2, 3]))]
     found: list[list[pa.RecordBatch]] = [[] for _ in sizes]
     for number in range(len(INPUTS)):

@@ -23,7 +23,7 @@ COUNT = compile_query("SELECT count(*) AS n FROM p [RANGE 10 seconds]")
 
 
 AGREED = 64
-"""Rows that say where a link begins."""
+"""Number of rows that must agree before the start time of a link is accepted."""
 
 
 class Pipe:

@@ -11,9 +11,9 @@ from capture.native import SCALARS, Kernel
 
 
 def plain(kernel: Kernel, *arrays: np.ndarray) -> Callable[..., int]:
-    """A stand-in for `kernel` that finds the arrays again behind the addresses it is called with.
+    """Return a replacement for `kernel` that runs as plain Python and maps addresses back to their arrays.
 
-    Wherever it is called with an address, that of one of `arrays` is expected; the array is seen as the signature says.
+    Each address must belong to one of `arrays`. The signature defines the type as which the array is read.
     """
     by_address = {array.__array_interface__["data"][0]: array for array in arrays}
 

@@ -35,7 +35,7 @@ scrape_configs:
 
 
 def program(name: str) -> str:
-    """Path of `prometheus` or `promtool`; skips the test where it is not installed."""
+    """Return the path of `prometheus` or `promtool`, or skip the test if it is not installed."""
     found = shutil.which(name)
     if found is None and (server := shutil.which("prometheus")):
         # The package's other program lies beside the real file, wherever a link to it may be.
@@ -54,7 +54,10 @@ class Prometheus:
         self.url = ""
 
     def until(self, look: Callable[[], T], what: str) -> T:
-        """What `look` returns as soon as that is true; fails, with the log, if it never is or Prometheus has ended."""
+        """Poll `look` until its result is true and return it.
+
+        Fail with the log if time runs out or Prometheus has ended.
+        """
         seen = None
         for _ in range(POLLS):
             if seen := look():
@@ -67,7 +70,7 @@ class Prometheus:
         raise AssertionError(f"after {POLLS} polls still not {what}, last seen: {seen!r}\n{self.log()}")
 
     def log(self) -> str:
-        """What Prometheus has written so far."""
+        """Return the log of Prometheus."""
         return self._log.read_text("utf-8", errors="replace")
 
     def ask(self, endpoint: str, **parameters: str) -> Any:
@@ -95,7 +98,7 @@ class Prometheus:
         return next(target for target in targets if target["labels"]["instance"] == instance)
 
     def listening(self) -> bool:
-        """Whether Prometheus has told its port and is ready to answer."""
+        """Return whether Prometheus has logged its port and is ready to answer."""
         found = re.search(r'msg="?Listening on"? address=([\d.:]+)', self.log())
         if not found:
             return False

@@ -1,9 +1,8 @@
 """A driver to be killed: `python -m tests.harness.spark_crash_driver FOLDER INPUTS MOMENT BATCH`.
 
-Runs the stream engine over the links in INPUTS (written by `tests.harness.links`, and a folder below it for each
-spool, named after its link) and kills itself with signal 9 at MOMENT of micro-batch BATCH. Says `batch N` when
-everything of a
-micro-batch but Spark's commit is done.
+Run the stream engine over the links in INPUTS and kill the process with signal 9 at MOMENT of micro-batch BATCH.
+`tests.harness.links` has written INPUTS; a spool is a folder with the name of its link. Says `batch N` when everything
+of a micro-batch but Spark's commit is done.
 """
 
 import os
@@ -28,7 +27,7 @@ OPTIONS: dict[str, Any] = {"partitions": 2, "block_records": 100, "max_blocks": 
 
 
 def inputs_in(folder: Path) -> list[Input]:
-    """The links as `write_links` names them, and those of spools."""
+    """Return the links that `write_links` has written, and the links of spools."""
     names = {path.stem: path for path in sorted(folder.glob("*.pcap"))}
     captures = [Input("main2" if name == "main2b" else name, path) for name, path in names.items()]
     return captures + [Input(path.name, path, spool=True) for path in sorted(folder.iterdir()) if path.is_dir()]
@@ -60,7 +59,10 @@ class DyingHost(Host):
 
 
 def after(function: Callable[..., None], batch: int) -> Callable[..., None]:
-    """The function, and the end behind it in micro-batch `batch`; the batch id is its second argument."""
+    """Return a function that calls `function` and then dies in micro-batch `batch`.
+
+    The second argument is the batch id.
+    """
 
     def and_die(*arguments: Any) -> None:
         function(*arguments)

@@ -48,7 +48,7 @@ def batch_answer(plan: Plan, inputs: Sequence[Input], parts: int, random: Random
 def through_partitions(
     stage: Task, batches: Sequence[pa.RecordBatch], parts: int, random: Random
 ) -> list[pa.RecordBatch]:
-    """Give each of `parts` partitions its rows, as a shuffle by `part` does; also those that have none."""
+    """Call `stage` with the rows of each of `parts` partitions, as a shuffle by `part` does, even if they are empty."""
     found = []
     rows = random.sample(list(batches), len(batches))
     for number in range(parts):

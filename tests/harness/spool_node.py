@@ -22,12 +22,12 @@ SECOND = 1_000_000_000
 
 
 def leaves(plans: Sequence[Plan]) -> list[Leaf]:
-    """What a node has to do for plans."""
+    """Return the leaves that a node runs for `plans`."""
     return [leaf for plan in plans for leaf in named_leaves(plan)]
 
 
 def named(plans: Sequence[Plan]) -> list[tuple[str, str]]:
-    """Plans as a writer is told of them."""
+    """Return the names and fingerprints of plans, in the form of the spool writer."""
     return [(leaf.name, fingerprint(leaf.low)) for leaf in leaves(plans)]
 
 
@@ -40,7 +40,7 @@ class SpoolNode:
     """The low-level node of one capture, block by block, at a clock of its own: one second per block."""
 
     def __init__(self, capture: Input, folder: Path, plans: Sequence[Plan], block_records: int = 50) -> None:
-        """Start on `folder`, where another one may have been at work; the capture is read from its beginning."""
+        """Start on `folder`, which may contain the files of another node. The capture is read from its beginning."""
         self.file = open_capture(capture.path)
         assert isinstance(self.file, Capture)
         self.link, self.plans, self.folder, self.records = capture.link, plans, folder, block_records

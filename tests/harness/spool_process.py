@@ -1,9 +1,9 @@
 """Processes that write a spool until they are killed: `python -m tests.harness.spool_process FOLDER LOG`, then a line
 for each.
 
-One process imports everything and then, for each line that it is sent, makes a child and prints its number; the child
-writes until it dies. Rows are numbered: `pane` is the child, `bytes` counts its rows from 0. After each flush the child
-notes in LOG how many rows are on the disk by then.
+One process imports everything. For each input line it forks a child and prints the child's process id. The child writes
+until it dies. Rows are numbered: `pane` is the child, `bytes` counts its rows from 0. After each flush the child notes
+in LOG how many rows are on the disk by then.
 """
 
 import os

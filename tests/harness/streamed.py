@@ -1,4 +1,4 @@
-"""What a stream gives, record by record, so that it can be compared with the mapped reader and with oracles."""
+"""Records of a stream, one by one, for comparison with the mapped reader and with reference implementations."""
 
 from __future__ import annotations
 
