@@ -1,11 +1,10 @@
 """The slow, obvious twin of `capture`: records and rows read with dpkt and slices of bytes, one Python dict per
 packet.
 
-It shares no code with the product. dpkt reads what it reads well: the headers of IPv4, TCP, UDP and ICMP. What is
-before an IP header is in `tests.references.link_oracle`, what is between two of them in
-`tests.references.tunnel_oracle`; IPv6 extension headers and everything that is cut are read here by hand, because
-dpkt gives up on a cut header and follows a later
-fragment as if it had ports. A slice that runs past the end is just shorter, so nothing here can read beyond a frame.
+It shares no code with the product. dpkt reads what it reads well: the headers of IPv4, TCP, UDP and ICMP.
+`tests.references.link_oracle` reads the headers before an IP header, `tests.references.tunnel_oracle` the headers
+between two of them. IPv6 extension headers and cut headers are read here by hand. dpkt stops at a cut header and reads
+ports in a later fragment. A slice that runs past the end is just shorter, so nothing here can read beyond a frame.
 """
 
 from __future__ import annotations
@@ -37,16 +36,19 @@ FORMATS = {
 
 @dataclass
 class Capture:
-    """What a classic pcap holds: `records` are (ts in ns, bytes on the wire, frame), `damage` how it ends if badly."""
+    """Contents of a classic pcap.
+
+    `records` are (ts in ns, bytes on the wire, frame); `damage` is the reason of a bad end.
+    """
 
     link_type: int
     records: list[tuple[int, int, bytes]] = field(default_factory=list)
     damage: str | None = None
 
     def rows(self, inner: bool = False, every_frame: bool = False) -> Iterator[Row | str]:
-        """A row for each packet, or why the record is none; `every_frame` leaves none out.
+        """Yield a row per packet, or the reason why a record has no row. With `every_frame` every record has a row.
 
-        The columns of the innermost layer are there where they are asked for.
+        The columns of the innermost layer are included if `inner` is set.
         """
         for ts, wire, frame in self.records:
             found = packet(self.link_type, frame, wire - len(frame))
@@ -117,7 +119,7 @@ def packet(link_type: int, frame: bytes, not_captured: int = 0) -> Row | str:
 
 
 def no_packet(link_type: int, frame: bytes) -> Row:
-    """The row of a frame without a readable IP header: what the link layer says, and NULL."""
+    """Return the row of a frame without a readable IP header: the columns of the link layer, the others NULL."""
     walk = Walk()
     walk.frame(link_type, frame)
     row = dict.fromkeys(PACKET) | walk.columns()
@@ -126,7 +128,7 @@ def no_packet(link_type: int, frame: bytes) -> Row:
 
 @dataclass
 class Layer:
-    """One IP packet: its columns, the bytes it carries (None: a later fragment), what is missing of them."""
+    """Return the columns of an IP packet, its payload (None: a later fragment), and the number of missing bytes."""
 
     row: Row
     carried: bytes | None
@@ -201,7 +203,7 @@ PACKET = (
 
 
 def transport(protocol: int, payload: bytes | None) -> Row:
-    """What the header at the front of a payload says, as far as its bytes go; a header that is whole is read by dpkt.
+    """Return the captured columns of the header at the front of a payload. dpkt reads complete headers.
 
     None is a payload whose beginning was not captured.
     """

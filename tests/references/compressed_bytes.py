@@ -1,7 +1,7 @@
 """Compressed bytes of our own making, and a slow reading of them: one byte at a time, one member after the other.
 
-lz4's library, given single bytes, holds a block back until the header of the next is there; it is given all at once
-where that does not fail.
+The lz4 library, fed with single bytes, keeps a block until the next block header has arrived. So it receives all bytes
+at once if that does not fail.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ERRORS = (zlib.error, zstd.ZstdError, RuntimeError, OSError, lzma.LZMAError, EOF
 
 
 def skippable(size: int) -> bytes:
-    """A frame of zstd and lz4 that says nothing."""
+    """A zstd or lz4 frame without content."""
     return b"\x53\x2a\x4d\x18" + size.to_bytes(4, "little") + bytes(range(256)) * (size // 256) + bytes(size % 256)
 
 

@@ -17,7 +17,7 @@ COLUMNS = [name for name in CORE if name != "link"] + list(ELEMENTS)
 
 
 def same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    """Compare rows, and say only what differs in the first that does."""
+    """Compare rows and report only the differences of the first unequal row."""
     for number, (one, other) in enumerate(zip(found, expected, strict=False)):
         differing = {
             name: (one[name], other[name])

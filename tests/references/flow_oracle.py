@@ -1,6 +1,6 @@
 """The slow, obvious twin of `capture.flows`: datagrams read with slices of bytes, one dict per record.
 
-It shares no code with the product, and decides what a column is by asking each record anew. Sampling is kept as
+It shares no code with the product, and computes a column by searching the fields of every record. Sampling is kept as
 fractions, times as integers of nanoseconds.
 """
 
@@ -31,7 +31,7 @@ BUILT_IN: dict[int, Specs] = {
 
 @dataclass
 class Session:
-    """What one session has said so far."""
+    """State of one session."""
 
     templates: dict[int, tuple[bool, int, Specs]] = field(default_factory=dict)  # options, scope fields, all fields
     rate: Fraction | None = None
@@ -42,7 +42,7 @@ class Session:
 
 @dataclass
 class Record:
-    """One flow record: the header's facts, the fields as they stand, and what was known of its sampling then."""
+    """One flow record: the values of the header, the raw fields, and the sampling that was known at that time."""
 
     header: dict[str, Any]
     values: list[tuple[int, int, bytes]]
@@ -52,7 +52,7 @@ class Record:
     rates: dict[tuple[str, int], Fraction]
 
     def get(self, element: int, enterprise: int = 0) -> bytes | None:
-        """The bytes of an element's first field, or None where the template has no such field."""
+        """Return the bytes of an element's first field, or None if the template has no such field."""
         place = self._place(element, enterprise)
         return None if place is None else self.values[place][2]
 
@@ -198,7 +198,7 @@ class Collector:
 
 
 def usual(session: Session) -> tuple[Fraction | None, dict[tuple[str, int], Fraction]]:
-    """What is known of a session's sampling now."""
+    """Return the known sampling of a session."""
     every = set(session.rates.values())
     rates = dict(session.rates)
     rates["else", 0] = session.rate or Fraction(0)
@@ -257,7 +257,7 @@ def announced(version: int, body: bytes, options: bool) -> Iterator[tuple[int, i
 
 
 def cut(body: bytes, specs: Specs) -> tuple[list[tuple[int, int, bytes]], bytes]:
-    """The fields of one record, fewer where it is cut, and what follows it."""
+    """Return the fields of one record and the remaining data. A cut record has fewer fields."""
     values = []
     for element, length, enterprise in specs:
         if length == 65535:

@@ -1,4 +1,4 @@
-"""What the product makes of datagrams, as one dict of plain values per record."""
+"""Rows that the product decodes from datagrams: one dict of plain values per record."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows_of(flows: Flows, columns: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def plain(vector: Any, rows: int) -> list[Any]:
-    """A vector as Python's values, None where it is NULL."""
+    """Return a vector as Python values, with None for NULL."""
     valid = [True] * rows if vector.valid is None else vector.valid.tolist()
     if isinstance(vector, AddressVector):
         found: list[Any] = []

@@ -1,4 +1,4 @@
-"""What the columns of a flow record are, told from its fields one by one: the second half of the twin."""
+"""Columns of a flow record, computed from its fields one by one: the second half of the reference implementation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def signed64(number: int) -> int:
 
 
 def typed(kind: str, data: bytes) -> Any:
-    """A value of an element's abstract data type, None where the bytes are none of it."""
+    """Return a value of an element's abstract data type, or None if the bytes are invalid for the type."""
     number = int.from_bytes(data, "big")
     match kind:
         case "string":
@@ -138,7 +138,7 @@ def first(record: Record, elements: tuple[int, ...]) -> bytes | None:
 
 
 def address_of(record: Record, elements: tuple[int, ...]) -> Any:
-    """The first address; of IPv4, where it is 0.0.0.0, the first of IPv6 that is not ::."""
+    """Return the first address. If the IPv4 address is 0.0.0.0, return the first IPv6 address that is not ::."""
     there = [(element, data) for element in elements if (data := record.here(element)) is not None]
     if not there:
         return None
@@ -236,7 +236,7 @@ def duration(record: Record) -> int | None:
 
 
 def sampled(record: Record) -> Fraction | None:
-    """The rate that holds for a record, from what it says itself to what its session says."""
+    """Return the sampling rate of a record. Fields of the record take precedence over the state of its session."""
     rate = record.rate
     kinds = {kind for kind, _ in record.rates}
     for element, kind in ((10, "interface"), (48, "sampler"), (302, "selector")):

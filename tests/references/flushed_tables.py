@@ -1,4 +1,4 @@
-"""Tables whose entries leave bit by bit, fed with packets `(ts, key)`; what leaves is `(pane, key, packets)`."""
+"""Tables that are flushed step by step. Input: packets `(ts, key)`; output: entries `(pane, key, packets)`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table_of(flushing: Flushing, slots: int, capacity: int, probes: int | None =
 
 
 def add(table: FlushingTable, packets: list[Packet], limit: int = INT_MAX) -> list[Left]:
-    """Give a table one batch; returns what left for it, in its order."""
+    """Add one batch to a table and return the entries that left it, in order."""
     assert not table.evictions_due
     table.words[0, : len(packets)] = [key for _, key in packets]
     times = TIMES[: len(packets)]

@@ -16,7 +16,7 @@ def capture_of(times: range, link_type: int = 1) -> bytes:
 
 
 OLD = 10**9
-"""A time of change, ns, long ago; files are given small ones above it to say their order."""
+"""An old modification time in ns. Files get small offsets from it, which define their order."""
 
 
 def write(path: Path, data: bytes, changed: int | None = None) -> None:
@@ -27,7 +27,7 @@ def write(path: Path, data: bytes, changed: int | None = None) -> None:
 
 
 class Follower:
-    """What is followed, and the times of the records read so far, in blocks of one."""
+    """A followed input and the times of the records read so far. Each block has one record."""
 
     def __init__(self, path: Path, position: str | None = None) -> None:
         capture = open_capture(path, follow=True)
@@ -42,14 +42,14 @@ class Follower:
         self.times: list[int] = []
 
     def read(self, records: int) -> list[int]:
-        """Wait for so many more records; their times."""
+        """Wait for `records` more records and return their times."""
         wanted = len(self.times) + records
         while len(self.times) < wanted:
             self.idle(once=True)
         return self.times[wanted - records :]
 
     def idle(self, once: bool = False) -> None:
-        """Read until there is nothing to read; it must not bring a record unless just `once`."""
+        """Read until the input is idle. Only with `once` may this read return a record."""
         block = next(self.blocks)
         if block is not None:
             assert once, f"got a record of {block.min_ts}, expected none"
@@ -63,7 +63,7 @@ class Follower:
         return Follower(self.capture.path, position)
 
     def leave(self) -> None:
-        """Stop here, whatever there is to read."""
+        """Stop reading, even if there is more data."""
         self.blocks.close()
         self.capture.close()
 

@@ -1,6 +1,8 @@
-"""Random disordered streams with grammatical promises of one or two progressing columns, and what every operator of a
-graph keeps on them: no row that a promise covers, no promise that falls, no state behind the end, nothing that depends
-on where a restart came or on the order between two promises."""
+"""Random disordered streams with valid watermarks of one or two time columns, and the rules of all graph operators.
+
+No row is older than a watermark, no watermark falls, and no state remains after the end. The result depends neither on
+the position of a restart nor on the order of two watermarks.
+"""
 
 from __future__ import annotations
 
@@ -115,9 +117,11 @@ def check(
     random: Random,
     watch: Callable[[Any, Event], None] = lambda *_: None,
 ) -> Counter[Row]:
-    """Run an operator whose results progress with the columns `progress`; check what all keep; return its rows.
+    """Run an operator whose results progress with the columns `progress`.
 
-    `watch` is called behind each event.
+    Check the rules of all operators; return its rows.
+
+    `watch` is called after each event.
     """
     operator = make()
     width = max(1, len(progress))

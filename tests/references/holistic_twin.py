@@ -10,7 +10,7 @@ from highlevel.aggregation import DetailFunction
 
 
 def twin(function: DetailFunction, parameter: float, values: list[Any]) -> Any:
-    """What a function says of the values of one group that are not NULL."""
+    """Return the result of a function for the non-NULL values of one group."""
     if function is DetailFunction.COUNT_DISTINCT:
         return len(set(values))
     if not values:

@@ -32,7 +32,7 @@ VALUE = Type.INT
 
 @dataclass(frozen=True)
 class Run:
-    """A spec, and what comes: batches of rows and promises, each with its port."""
+    """A join and its input: batches of rows and watermarks, each with its port."""
 
     spec: JoinSpec
     types: tuple[Type, ...]
@@ -53,7 +53,7 @@ def schema(types: tuple[Type, ...], plain: bool) -> pa.Schema:
 
 
 def batch_of(rows: list[Row], types: tuple[Type, ...], plain: bool) -> pa.RecordBatch:
-    """Rows with their columns; where not `plain` also a value, a text, and a column that nobody wants."""
+    """Return the batch of some rows. If not `plain`, it also has a value, a text, and an unused column."""
     made = schema(types, plain)
     columns = [[row.ts for row in rows]]
     columns += [[row.keys[place] for row in rows] for place in range(len(types))]
@@ -92,7 +92,7 @@ def spec_of(
 
 
 def passes(spec: JoinSpec, left: Row, right: Row) -> bool:
-    """What the residual says."""
+    """Return the result of the residual condition."""
     if spec.residual is None:
         return True
     return left.value is not None and right.value is not None and left.value < right.value  # type: ignore[operator]
@@ -186,7 +186,7 @@ def feed(operator: OAJoin, run: Run, event: tuple[int, list[Row] | int]) -> list
 
 
 def covers(item: Punctuation | JointPunctuation, progress: Progress, row: dict[str, object]) -> bool:
-    """Whether a promise says that this row does not come."""
+    """Return whether a watermark covers this row."""
     left, right = row.get("l_ts"), row.get("r_ts")
     if isinstance(item, JointPunctuation):
         return left is not None and right is not None and left < item.lows[0] and right < item.lows[1]

@@ -39,7 +39,7 @@ def random_spec(random: Random, kind: JoinKind = JoinKind.INNER) -> JoinSpec:
 
 
 def meet(window: JoinWindow, left: int, right: int) -> bool:
-    """Whether rows of two times are in each other's windows, as the definition says it."""
+    """Return whether each of two row times is in the window of the other, by the definition."""
     if isinstance(window, Tumbling):
         return (left - window.origin) // window.length + window.shift == (right - window.origin) // window.length
     distance = right - left

@@ -1,8 +1,8 @@
 """Window joins written from their definition: extents that meet, as a set of pairs of rows (Li 2008, Eq. 5.19).
 
-Both inputs have windows of one slide and one common origin; `widjoin` says which ids meet. The sliding join has a slide
-of one unit, a RANGE for each side and equal ids: that is the open band. Times are integers, so a closed end is an open
-one a unit further.
+Both inputs have windows of one slide and one common origin. `widjoin` defines which window ids match. The sliding join
+has a slide of one unit, a RANGE for each side and equal ids: that is the open band. Times are integers, so a closed end
+is an open one a unit further.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def meet(window: Band | Tumbling, left: int, right: int) -> bool:
 
 @cache
 def last_met(window: Band | Tumbling, side: int, time: int) -> int:
-    """The last time of the other side that a row may meet: of a band found by looking, or, of none, where it would end.
+    """Return the last time of the other side that a row can match. For a band it is found by search.
 
-    Of tumbling windows it is the last that the extent holds which meets that of the row.
+    For tumbling windows it is the last time of the extent whose window matches the window of the row.
     """
     if isinstance(window, Tumbling):
         windows, _, shift = windows_of(window)
@@ -126,7 +126,7 @@ def pairs_of(
 
 @dataclass
 class Joined:
-    """What a join has to have done when some rows have arrived and some promises were made."""
+    """Expected results and state of a join after some rows and some watermarks."""
 
     window: Band | Tumbling
     kind: JoinKind
@@ -135,7 +135,7 @@ class Joined:
     bounds: list[float] = field(default_factory=lambda: [-inf, -inf])
 
     def over(self, side: int, row: Row) -> bool:
-        """Whether nobody to come meets a row."""
+        """Return whether no later row can match `row`."""
         return not row.equals_something or self.bounds[1 - side] > last_met(self.window, side, row.ts)
 
     def results(self) -> list[tuple[int | None, int | None]]:
@@ -157,7 +157,7 @@ class Joined:
         return found
 
     def held(self) -> tuple[int, int]:
-        """How many rows of each side somebody may still come for."""
+        """Return the number of rows of each side that later rows can match."""
         numbers = {row.number for row in self.arrived[1]}
         done = {one for one, other in self.pairs if other in numbers}
         if self.kind not in (JoinKind.SEMI, JoinKind.ANTI):

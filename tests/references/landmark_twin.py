@@ -9,7 +9,7 @@ from tests.references.windows_oracle import Arrival
 
 
 def kept_groups(window: LandmarkWindow, slides: list[tuple[int, list[Arrival]]]) -> set:
-    """The groups that come first in the slides, of one slide the smallest; None after all others."""
+    """Return the groups in the order of their first slide, and of their value within a slide. None is last."""
     kept: set = set()
     for _, rows in slides:
         new = sorted({each.group for each in rows} - kept, key=lambda group: (group is None, group or 0))

@@ -1,7 +1,7 @@
 """The twin of the walk to an IP header: slices of bytes, one method for each header, from the formats' documents.
 
 It shares no code with the product. A slice that runs past the end is just shorter, so nothing here can read beyond a
-frame. What the headers say on the way (tags, labels, addresses) stays behind in the walk's attributes.
+frame. Values of headers on the way (tags, labels, addresses) are stored in the attributes of the walk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import dpkt
 
 Found = tuple[int, bytes] | None
-"""EtherType of the IP header that was found, and the bytes from there; None where there is none."""
+"""EtherType of the IP header that was found, and the bytes from its beginning. None if there is no IP header."""
 
 VLAN_TAGS = {0x8100, 0x88A8, 0x9100, 0x9200}
 FAMILIES = {2: 0x0800} | dict.fromkeys((10, 23, 24, 28, 30), 0x86DD)
@@ -36,7 +36,7 @@ def by_version(rest: bytes) -> Found:
 
 @dataclass
 class Walk:
-    """One walk; what it has not met is None."""
+    """One walk. Values that were not found are None."""
 
     vlan: int | None = None
     mpls: int | None = None

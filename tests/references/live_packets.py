@@ -15,7 +15,7 @@ HEADER = pcap_bytes([], RAW_IP)
 
 
 AGREED = 64
-"""Packets that say where a link begins."""
+"""Number of packets that must agree before the start time of a link is accepted."""
 
 
 def packets(*seconds: float) -> bytes:

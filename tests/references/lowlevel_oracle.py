@@ -70,7 +70,7 @@ def inside(address: IPv4Address | IPv6Address, prefix: Prefix) -> bool:
 
 
 def value(expression: Expression, row: Row) -> Any:
-    """What an expression is for one row; addresses are those of `ipaddress`."""
+    """Return the value of an expression for one row. Addresses are objects of `ipaddress`."""
     match expression:
         case Column(name=name):
             return row[name]

@@ -24,13 +24,16 @@ class MadeRows:
 
 
 def made_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, Type], names: list[str]) -> MadeRows:
-    """Columns of the given types; None is NULL, an address is one of `ipaddress`, `names` grows by new texts."""
+    """Return columns of the given types.
+
+    None is NULL, an address is an object of `ipaddress`, `names` grows by new texts.
+    """
     columns = {name: vector_of([row[name] for row in rows], kind, names) for name, kind in types.items()}
     return MadeRows(len(rows), min(row["ts"] for row in rows), columns)
 
 
 def vector_of(values: Sequence[Any], kind: Type, names: list[str]) -> AnyVector:
-    """One column. What stands under a NULL is arbitrary."""
+    """One column. The value of a NULL position is arbitrary."""
     valid = np.array([value is not None for value in values])
     mask = None if valid.all() else valid
     if kind is Type.ADDRESS:

@@ -22,7 +22,10 @@ def v5(
     sampling: int = 0,
     count: int | None = None,
 ) -> bytes:
-    """A datagram of NetFlow v5; `sampling` are the two bytes of mode and interval, `count` what the header says."""
+    """Return a datagram of NetFlow v5.
+
+    `sampling`: the two bytes of mode and interval; `count`: the count of the header.
+    """
     count = len(records) if count is None else count
     header = struct.pack(">HHIIIIHH", 5, count, uptime, seconds, nanoseconds, sequence, engine, sampling)
     return header + b"".join(records)
@@ -48,7 +51,7 @@ def v5_record(
     protocol: int = 0,
     flags: int = 0,
 ) -> bytes:
-    """A record of NetFlow v5; what is not named is 0."""
+    """Return a record of NetFlow v5. Fields that are not given are 0."""
     return (
         source
         + destination
@@ -67,7 +70,7 @@ def v9(
 def ipfix(
     sets: Sequence[bytes], *, seconds: int = 0, sequence: int = 0, domain: int = 0, length: int | None = None
 ) -> bytes:
-    """A message of IPFIX; `length` is what the header says."""
+    """Return a message of IPFIX. `length` replaces the length in the header."""
     body = b"".join(sets)
     return struct.pack(">HHIII", 10, 16 + len(body) if length is None else length, seconds, sequence, domain) + body
 

@@ -79,7 +79,7 @@ class NetflowTruth:
             return list(csv.DictReader(file))
 
     def row_of(self, case: str, record: int) -> int | None:
-        """Which flow record of a case a record is, those of options not counted; None for one of options."""
+        """Return the number of a record among the flow records of its case, or None for a record of options."""
         kinds = {int(row["record"]): row["kind"] == "data" for row in self._rows if row["case"] == case}
         return sum(kinds[number] for number in kinds if number < record) if kinds[record] else None
 

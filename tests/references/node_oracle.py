@@ -52,7 +52,7 @@ MERGE = {
 
 
 NOTHING = (Kind.MIN, Kind.MAX, Kind.EARLIEST, Kind.LATEST, Kind.FIRST, Kind.LAST)
-"""Kinds that over no value are none; others are what they begin as."""
+"""Kinds whose result over no values is NULL. Other kinds return their initial value."""
 
 
 def write_capture(path: Path, seed: int, count: int = 300, versions: tuple[int, ...] = (228, 228, 229)) -> None:
@@ -80,7 +80,7 @@ def node_of(path: Path, plans: list[LowLevelPlan], slots: int, block: int) -> tu
 
 
 def merged(plan: LowLevelPlan, batches: list[pa.RecordBatch]) -> dict[tuple, list[Any]]:
-    """Partials by (pane, keys…), merged as the high level does; an aggregate that never met a value is None."""
+    """Return partials by (pane, keys…), merged as at the high level. An aggregate without values is None."""
     found: dict[tuple, list[tuple]] = defaultdict(list)
     width = 2 + len(plan.keys)
     for batch in batches:

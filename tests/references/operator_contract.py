@@ -1,8 +1,8 @@
 """The Operator contract, checked for any operator on any grammatical interleaving of its inputs.
 
-What it can catch, beside wrong results: a row behind a punctuation that covers it, punctuation that goes back, is
-swallowed or is said twice, results that depend on the order of arrival, state that outlives its windows, and state
-that a restart loses or doubles.
+It detects wrong results and results that depend on the order of arrival. It detects rows older than a punctuation that
+was sent before. It detects punctuation that goes back, is missing or is repeated. It detects state that outlives its
+windows, and state that a restart loses or doubles.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from tests.references.windows_oracle import Arrival
 
 Event = tuple[int, Item]
-"""An input's port, and what comes in on it."""
+"""An input's port, and the item that arrives at it."""
 
 
 @dataclass(frozen=True)
 class Contract:
-    """How to make an operator, and what its words mean.
+    """How to create an operator, and the meaning of its punctuation.
 
-    `progress` is the smallest value of a batch that punctuation speaks of. `promise` is what the operator has to have
-    said, given the bounds of all ports; BEGINNING is nothing yet. `held` counts the rows a snapshot holds. Where
-    `once`, the operator does not repeat a promise.
+    `progress` is the smallest value of a batch that punctuation speaks of. `promise` returns the watermark that the
+    operator must have sent, given the watermarks of all ports. BEGINNING means that it need not have sent any. `held`
+    counts the rows a snapshot holds. If `once` is set, the operator does not repeat a watermark.
     """
 
     make: Callable[[], Operator]
@@ -149,7 +149,7 @@ def check(contract: Contract, events: list[Event]) -> list[list[Item]]:
 
 
 def check_restart(contract: Contract, events: list[Event], trace: list[list[Item]], place: int, *, ipc: bool) -> None:
-    """A new operator that takes over the state at `place` says what the undisturbed one of `trace` said."""
+    """Check that a new operator with the state at `place` returns the same as the operator of `trace`."""
     stopped, restarted = contract.make(), contract.make()
     for event in events[:place]:
         feed(stopped, event)

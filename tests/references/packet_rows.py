@@ -1,5 +1,4 @@
-"""What the product decodes, as the rows of `tests.references.capture_oracle`, so that the two can be compared with
-`==`."""
+"""Packets that the product decodes, as rows of `tests.references.capture_oracle`, to compare the two with `==`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Interface:
 
 @dataclass
 class Record:
-    """One packet; `start` is where its block begins, `section` how many section headers came before it."""
+    """One packet. `start`: offset of its block; `section`: number of section headers before it."""
 
     ts: int
     wire: int
@@ -39,7 +39,7 @@ class Record:
 
 @dataclass
 class Pcapng:
-    """What a file holds, how it ends if badly, and how many times are not the file's, by cause."""
+    """Contents of a file, the reason of a bad end, and the number of times that are not from the file, by cause."""
 
     records: list[Record] = field(default_factory=list)
     names: list[str] = field(default_factory=list)

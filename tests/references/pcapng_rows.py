@@ -1,4 +1,4 @@
-"""What the product reads of a pcapng file, in the shape of the twin, and what its frames are as classic pcap."""
+"""Rows that the product reads from a pcapng file, in the form of the reference, and its frames as classic pcap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_file(path: Path, block_records: int) -> tuple[list[Row], Counter[str], 
 
 
 def expected_rows(twin: Pcapng, folder: Path) -> list[Row]:
-    """The same rows out of a classic pcap for each link type: only where records are, and when, comes from the twin."""
+    """Return the same rows from one classic pcap per link type. Only the positions and times are from the reference."""
     rows: list[Row] = [{} for _ in twin.records]
     for link_type in {record.link_type for record in twin.records}:
         places = [place for place, record in enumerate(twin.records) if record.link_type == link_type]

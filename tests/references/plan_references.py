@@ -38,7 +38,7 @@ TS, OTHER = Column("ts", Type.INT), Column("other", Type.INT, nullable=True)
 GROUP, NUMBER = Column("g", Type.TEXT, nullable=True), Column("n", Type.INT)
 LEAF = Leaf("q", ("a",), LowLevelPlan(None, (Key("g", GROUP),), (), 1, reduced=False))
 ROWS = Apply(LEAF, tuple(Output(each.name, each) for each in (TS, OTHER, GROUP, NUMBER)), (Progressing("ts", "pane"),))
-"""Rows `ts, other, g, n` that progress by ts; as nothing of it is run, it need not be able to."""
+"""A plan with rows `ts, other, g, n` that progress by ts. Tests never run it."""
 
 
 class Pairs(Apply):

@@ -1,4 +1,4 @@
-"""Rows that are nothing but times, for those who make promises of them."""
+"""Rows that contain only times, for tests of watermarks."""
 
 from __future__ import annotations
 

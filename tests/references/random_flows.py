@@ -141,7 +141,10 @@ class Exporter:
 
 
 def random_stream(random: Random, datagrams: int, disorder: bool = False) -> list[Sent]:
-    """Datagrams of several sessions by turns; with `disorder` many come later than others that were sent after them."""
+    """Return datagrams of several sessions in turn.
+
+    With `disorder` many arrive later than datagrams that were sent after them.
+    """
     exporters = [
         Exporter(random, version, sender, domain)
         for sender in SENDERS

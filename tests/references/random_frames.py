@@ -46,7 +46,8 @@ def around(random: Random, link_type: int, data: bytes, version: int) -> Frame:
         inside = random.choice([kind for kind in LINK_TYPES if kind not in (*WRAPPERS, 228, 229, 106)])
         frame, below = around(random, inside, data, version)
         if link_type == 192:
-            fields = random.choice([b"", struct.pack("<HH", 2, 20) + bytes(20)])  # what 802.11 cards say of a frame
+            # radio information that 802.11 cards add to a frame
+            fields = random.choice([b"", struct.pack("<HH", 2, 20) + bytes(20)])
             return struct.pack("<BBHI", 0, 0, 8 + len(fields), inside) + fields + frame, below
         fields = b"en0".ljust(24, b"\0") + bytes(72) + random.randbytes(4 * random.randrange(4))
         return struct.pack("<III", 12 + len(fields), 1, inside) + fields + frame, below

@@ -20,7 +20,7 @@ from scapy.packet import Raw
 
 Row = dict[str, Any]
 Carried = tuple[int, bytes, Row]
-"""Protocol number, bytes and columns of what a packet carries behind its IP headers."""
+"""Protocol number, bytes and columns of the payload after the IP headers of a packet."""
 
 EXTENSIONS = {0: IPv6ExtHdrHopByHop, 43: IPv6ExtHdrRouting, 44: IPv6ExtHdrFragment, 60: IPv6ExtHdrDestOpt}
 NO_TRANSPORT: Row = dict.fromkeys(
@@ -29,7 +29,7 @@ NO_TRANSPORT: Row = dict.fromkeys(
 
 
 def transport(random: Random, icmp: int) -> Carried:
-    """What an unfragmented packet or a first fragment carries where it is no tunnel."""
+    """Return the payload of an unfragmented packet or first fragment that is not a tunnel."""
     protocol = random.choice([6, 6, 17, 17, icmp, icmp, 47, 50, 132])
     ports = {"srcPort": random.randrange(65536), "destPort": random.randrange(65536)}
     kind, code = random.randrange(256), random.randrange(256)
@@ -82,7 +82,7 @@ def ipv6(random: Random, carried: Carried | None = None) -> tuple[bytes, Row]:
     source, destination = IPv6Address(random.randbytes(16)), IPv6Address(random.randbytes(16))
     hops, traffic_class, identification = random.randrange(256), random.randrange(256), random.randrange(2**32)
     chain = [random.choice([0, 43, 44, 60]) for _ in range(random.choice([0, 0, 1, 2, 3, 4]))]
-    if 44 in chain:  # one fragment header, and a later fragment hides what comes behind it
+    if 44 in chain:  # one fragment header, because a later fragment hides the headers that follow
         chain = [kind for place, kind in enumerate(chain) if kind != 44 or place == chain.index(44)]
     later = 44 in chain and random.random() < (0.5 if carried is None else 0.1)
     offset = random.randrange(1, 8192) if later else 0
@@ -109,5 +109,5 @@ def ipv6(random: Random, carried: Carried | None = None) -> tuple[bytes, Row]:
 
 
 def no_length(data: bytes) -> bool:
-    """Whether an IP packet does not say how long it is: IPv4 of an offload, IPv6 with nothing in it or a jumbogram."""
+    """Return whether an IP packet has no length: IPv4 of an offload, or IPv6 that is empty or a jumbogram."""
     return data[2:4] == b"\0\0" if data[0] >> 4 == 4 else data[4:6] == b"\0\0"

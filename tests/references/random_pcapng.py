@@ -27,7 +27,10 @@ def random_count(random: Random, resolution: int | None) -> int:
 
 
 def random_pcapng(random: Random, packets: int, link_types: tuple[int, ...] = LINK_TYPES) -> bytes:
-    """A whole, undamaged file of about `packets` packets; a new section or interface may come at any place."""
+    """Return a complete, undamaged file of about `packets` packets.
+
+    New sections and interfaces begin at random positions.
+    """
     data = b""
     order = "<"
     known: list[tuple[int, int | None]] = []  # of the section: link type, resolution

@@ -40,7 +40,7 @@ class Tunnelled:
 
 
 def tunnelled(random: Random, version: int, depth: int) -> Tunnelled:
-    """A packet of `version` with `depth` tunnels in it; fewer where one of its IP packets is a later fragment."""
+    """Return a packet of `version` with `depth` tunnels in it, or fewer if an IP packet is a later fragment."""
     if depth == 0:
         data, row = ip_packet(random, version)
         return Tunnelled(data, row, row)
@@ -55,7 +55,7 @@ def tunnelled(random: Random, version: int, depth: int) -> Tunnelled:
 
 
 Wrapping = tuple[Carried, Row, int | None]
-"""What the outer packet carries, what is below the inner IP header, and the id of the tunnel."""
+"""Return the payload of the outer packet, the bytes below the inner IP header, and the id of the tunnel."""
 
 
 def wrapped(random: Random, inside: Tunnelled) -> Wrapping:

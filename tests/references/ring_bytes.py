@@ -31,7 +31,7 @@ class Sent:
 
 
 def ring_block(frames: Sequence[Sent], room: int = 30) -> bytearray:
-    """A retired block; `room` bytes are between a frame and what the kernel says of it."""
+    """Return a retired block. `room`: bytes between the kernel's header of a frame and the frame."""
     data = bytearray(48)
     for number, sent in enumerate(frames):
         mac = HEADER + room
@@ -57,7 +57,7 @@ Read = tuple[int, bytes, int]
 
 
 def expected(sent: Sent, link_type: int) -> Read:
-    """What a reader must see of a frame, by its making."""
+    """Return the expected row of a frame."""
     frame = sent.frame
     if link_type == 113:
         header = struct.pack(">HHH", sent.kind, sent.hardware, len(sent.address)) + sent.address.ljust(8, b"\0")
@@ -70,7 +70,7 @@ def expected(sent: Sent, link_type: int) -> Read:
 
 
 def completed_frames(data: bytes | np.ndarray, start: int, end: int) -> list[Read]:
-    """Read the frames of `data[start:end]` by what their numbers say now, with struct alone."""
+    """Read the frames of `data[start:end]` by their current headers, with struct."""
     data = bytes(data)
     found = []
     while start < end:

@@ -63,7 +63,7 @@ def flow_sample(
     output_if: Interface = (0, 0),
     count: int | None = None,
 ) -> bytes:
-    """A flow_sample or flow_sample_expanded; `count` is what it says of the number of its records."""
+    """Return a flow_sample or flow_sample_expanded. `count` replaces the number of its records."""
     body = words(sequence)
     body += words(*source) if expanded else words(source[0] << 24 | source[1])
     body += words(rate, pool, drops)
@@ -89,7 +89,7 @@ def datagram(
     version: int = 5,
     count: int | None = None,
 ) -> bytes:
-    """A whole datagram; `count` is what it says of the number of its samples."""
+    """Return a complete datagram. `count` replaces the number of its samples."""
     address = None if agent is None else ip_address(agent)
     kind = 0 if address is None else 1 if isinstance(address, IPv4Address) else 2
     head = words(version, kind) + (b"" if address is None else address.packed)

@@ -45,7 +45,7 @@ class Xdr:
         return [self.word() for _ in range(count)]
 
     def opaque(self) -> Xdr:
-        """What a length and as many bytes hold; the padding may be missing at the end."""
+        """Return the bytes after a length field. The padding may be missing at the end."""
         size = self.word()
         inside = Xdr(b"", self.base)
         inside.data = self.take(size)
@@ -55,7 +55,7 @@ class Xdr:
 
 
 class Twin:
-    """Reads datagrams in order; `counts` says what became of them."""
+    """Decode datagrams in order. `counts` counts their results."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 """Slow twins of windows that slide by rows: the bins of the thesis, and the definition over all rows that have come.
 
-`Bins` is Fig. 6-7 of Li 2008 with its errata: a bin begins with the value of the last bin *at or below* its place,
-there is one bin for each place and kind, and punctuation keeps the value of the last bin that it removes.
+`Bins` is Fig. 6-7 of Li 2008 with its errata. A bin begins with the value of the last bin *at or below* its position.
+There is one bin per position and kind. Punctuation keeps the value of the last bin that it removes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.references.windows_oracle import Arrival
 
 @dataclass
 class Bin:
-    """The value of windows between this place and the next; the numbers of the rows that begin here, none at an end."""
+    """The value of windows between this position and the next. `rows` are the rows that begin here; none at an end."""
 
     value: list
     rows: list[int] = field(default_factory=list)

@@ -80,9 +80,9 @@ Told = dict[str, list[object]]
 
 
 def told(items: list[tuple[str, Item]]) -> Told:
-    """What items say of each plan, whatever batches the rows come in: partials between two punctuations may mix.
+    """Return the items of each plan, independent of the batches: partials between two punctuations may mix.
 
-    Punctuation that says no more than what was said before is left out.
+    Punctuation without a new watermark is left out.
     """
     found: dict[str, list[object]] = {}
     lows: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What comes out of a spool, by its reader and the operators: the twin of `wiretide run` without Spark."""
+"""Results of a spool by its reader and the operators: a reference for `wiretide run`, without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = tuple[object, ...]
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    """Rows in an order that depends on nothing but what they are."""
+    """Return rows in an order that depends only on their values."""
     rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     return sorted(rows, key=repr)
 

@@ -1,8 +1,8 @@
-"""What tshark reads of a capture: the chain of IP layers of each frame, as rows of the product's columns.
+"""tshark's decoding of a capture: the chain of IP layers of each frame, as rows of the product's columns.
 
-tshark prints each frame as nested protocols with their fields as bytes (PDML). Of these the ones on the way from the
-frame to its innermost IP layer are taken, up to the first that is no link layer, no tunnel and no transport: what an
-ICMP error quotes or an application carries is no tunnel.
+tshark prints each frame as nested protocols with their fields as bytes (PDML). The rows contain the protocols from the
+frame to its innermost IP layer. They end at the first protocol that is not a link layer, tunnel or transport. So IP
+headers quoted in an ICMP error or inside an application are not tunnels.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def require_tshark() -> None:
 
 @dataclass
 class Frame:
-    """What tshark found in one frame: its IP layers from the outside in, and the protocols by name."""
+    """One frame as tshark decodes it: its IP layers from the outside in, and the protocols by name."""
 
     layers: list[Row] = field(default_factory=list)
     below: Row = field(default_factory=dict)
-    """What the headers behind the last layer say: of a frame without IP all that is known."""
+    """Values of the headers after the last layer. A frame without IP has only these."""
     protocols: list[str] = field(default_factory=list)
     troubled: bool = False
     """Whether tshark calls the frame malformed or cut."""
@@ -112,7 +112,7 @@ def dissected(packet: ET.Element) -> Frame:
 
 
 def on_the_way(packet: ET.Element) -> Iterator[ET.Element]:
-    """The protocols of a frame in order; those of an 802.11 aggregate are nested in it."""
+    """Return the protocols of a frame in order. The protocols of an 802.11 aggregate are nested in it."""
     for proto in packet.iterfind("proto"):
         yield proto
         if proto.get("name") == "wlan_aggregate":

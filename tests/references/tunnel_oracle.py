@@ -11,7 +11,7 @@ NOTHING: Inside = (None, None)
 
 
 def inside(protocol: int, data: bytes, walk: Walk) -> Inside:
-    """What `data`, the payload of an IP packet, carries; `walk` keeps what the headers between say."""
+    """Return the content of `data`, the payload of an IP packet. `walk` stores values of the headers between."""
     while protocol == 51 and len(data) >= 12:
         protocol, data = data[0], data[4 * (data[1] + 2) :]
     match protocol:
@@ -95,9 +95,9 @@ def l2tp_2(data: bytes, walk: Walk) -> Inside:
 
 
 def l2tp_3(data: bytes, walk: Walk) -> Inside:
-    """Every reading is tried; one alone must end where the message does."""
+    """Try every possible layout. Exactly one of them must end at the end of the message."""
     session = number(data[:4]) if len(data) >= 4 else 0
-    readings: dict[int, tuple[bool, bytes]] = {}  # the length of the packet and what follows it says where it is
+    readings: dict[int, tuple[bool, bytes]] = {}  # length of the packet: (has Ethernet header, data)
     for size in (4, 8, 12, 16) if session else ():
         rest = data[size:]
         if packet_length(rest) == len(rest) > 0:
@@ -117,7 +117,7 @@ def l2tp_3(data: bytes, walk: Walk) -> Inside:
 
 
 def packet_length(data: bytes) -> int:
-    """The length that a whole and sane IP header claims, or -1; 0 where it claims none."""
+    """Return the length in a complete and valid IP header, 0 if it contains no length, or -1."""
     if data[:1] and data[0] >> 4 == 4 and len(data) >= 20:
         length, header = number(data[2:4]), data[0] % 16 * 4
         return length if header >= 20 and (length >= header or not length) else -1

@@ -1,7 +1,7 @@
 """The slow twin of windows over a number of rows: plain lists, a row at a time, by the definition of the window.
 
-A partition is one list of rows, in the order of arrival; with IDLE a row that is that much later than the latest of its
-partition begins another list.
+A partition is one list of rows, in the order of arrival. With IDLE, a row begins a new list if it is later than the
+latest row of its partition by that time.
 """
 
 from __future__ import annotations

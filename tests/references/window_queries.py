@@ -13,9 +13,9 @@ MINUTE = 60_000_000_000
 
 @dataclass(frozen=True)
 class WindowQuery:
-    """`gsql` has the window; `select` is a SELECT list and `rest` what follows FROM, over columns of packets.
+    """`gsql` contains the window, `select` the SELECT list, and `rest` the clauses after FROM, over columns of packets.
 
-    Where groups are compared, `kept` is the condition over the columns of the list, of which `total` is no result.
+    `kept` is the condition for the comparison of groups, over the columns of the list. `total` is not a result column.
     """
 
     name: str
@@ -46,7 +46,7 @@ class SessionQuery:
     select: str
 
     def definition(self) -> str:
-        """SQL text over the view `packets`; rows of one time are of one session, whatever their order."""
+        """SQL text over the view `packets`. Rows with equal times belong to one session in any order."""
         before = f"ts - lag(ts) OVER (PARTITION BY {self.groups} ORDER BY ts)"
         begins = f"SELECT *, CASE WHEN {before} < {self.gap}L THEN 0 ELSE 1 END AS begins FROM packets"
         number = f"sum(begins) OVER (PARTITION BY {self.groups} ORDER BY ts)"
@@ -138,7 +138,7 @@ QUERIES = (
     ),
     WindowQuery(  # of so few values that sketches hold them all
         "sketches",
-        # Of few values a sketch has them all; of many it is within its error (test_sketches).
+        # A sketch of few values is exact. A sketch of many values is within its error (test_sketches).
         "SELECT srcIP, count(*) AS packets, approx_count_distinct(protocol) AS protocols FROM packets "
         "[RANGE 3 minutes, SLIDE 1 minute, WA ts] GROUP BY srcIP",
         3 * MINUTE,

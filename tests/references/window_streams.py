@@ -1,7 +1,7 @@
 """Random queries over windows of every kind: the plan, the streams of its links, and its windows by definition.
 
-Of windows that depend on the order of arrival there is one link; of others two, one of which may be silent to its end.
-The rows are those of the definition in the tests of each operator, over all that arrives.
+Windows that depend on the order of arrival have one link. Other windows have two links, and one of them may be silent
+to its end. The rows are those of the definition in the tests of each operator, over all that arrives.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VALUES: dict[str, Callable[[list[Arrival]], int]] = {
     "first": lambda rows: min(each.ts for each in rows),
     "last": lambda rows: max(each.ts for each in rows),
 }
-"""What a partial of some rows holds."""
+"""Aggregate values of some rows."""
 
 MOST = 12
 """Rows of a link at most: there are many streams."""
@@ -52,7 +52,7 @@ Stream = list[Arrival | int]
 
 @dataclass(frozen=True)
 class Asked:
-    """A query, what comes in on each of its links, the rows it has and how many windows."""
+    """A query, the input of each of its links, its rows, and the number of windows."""
 
     aggregation: Aggregation
     streams: list[Stream]
@@ -71,7 +71,7 @@ class Asked:
         return Plan(name, "", Windowed(leaf, self.aggregation, PANE))
 
     def partials(self, arrivals: list[Arrival], reduce: bool) -> list[pa.RecordBatch]:
-        """What the low level makes of rows: one partial each, or where `reduce` one for a pane and group."""
+        """Return the partials of rows: one per row, or with `reduce` one per pane and group."""
         low = self.aggregation.low
         seen: dict[tuple, list[Arrival]] = defaultdict(list)
         for place, each in enumerate(arrivals):

@@ -78,8 +78,8 @@ def low_watermarks(times: Sequence[int]) -> list[int]:
 def random_stream(random: Random, most: int = 60) -> list[Arrival | int]:
     """Up to `most` tuples as they arrive, and grammatical punctuation (a number: nothing later is older), then END.
 
-    Ties are common, arrival is late by up to 0, 10 or 80 units, one stream in five holds a gap of many windows, and
-    punctuation may jump, repeat itself and lag behind what it could say.
+    Ties are common. Rows are late by up to 0, 10 or 80 units. One stream in five has a gap of many windows. Punctuation
+    may jump, be repeated, or be lower than the highest possible watermark.
     """
     span = random.randint(60, 200)
     disorder = random.choice([0, 10, 80])
@@ -101,7 +101,7 @@ def random_stream(random: Random, most: int = 60) -> list[Arrival | int]:
 
 
 def random_inputs(random: Random) -> list[list[Arrival | int]]:
-    """One to four streams; where there are several, one may be silent to its end."""
+    """Return one to four streams. If there are several, one may be silent to its end."""
     inputs = [random_stream(random) for _ in range(random.randint(1, 4))]
     if len(inputs) > 1 and random.random() < 0.3:
         inputs[random.randrange(len(inputs))] = [END]
@@ -109,7 +109,7 @@ def random_inputs(random: Random) -> list[list[Arrival | int]]:
 
 
 def answer(plan: Plan, rows: Iterable[Row]) -> list[tuple]:
-    """A whole query over rows, one at a time, by the definition of its windows; addresses are those of `ipaddress`.
+    """Run a query over rows, one at a time, by the definition of its windows. Addresses are objects of `ipaddress`.
 
     The twin of tables, eviction, operators and engines, not of the compiler: it follows the plan.
     """

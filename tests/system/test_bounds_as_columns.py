@@ -1,4 +1,4 @@
-"""The bounds of windows that were read are columns like any where nothing is windowed again."""
+"""Window bounds in the result of a query are ordinary columns, unless they are windowed again."""
 
 from __future__ import annotations
 

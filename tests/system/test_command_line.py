@@ -1,7 +1,7 @@
 """The command line as a process: standard output byte by byte, standard error, exit status, signals and pipes.
 
-It can catch what a call in this process cannot: noise on standard output, tracebacks, a wrong exit status, half
-written files after Ctrl-C, and imports that make every start slow.
+Only a process shows noise on standard output, tracebacks, a wrong exit status, half written files after Ctrl-C, and
+slow imports.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def query(*words: str | Path, cwd: Path) -> list[str]:
-    """Lines of a query that must succeed and say nothing else."""
+    """Return the lines of a query that must succeed without any other output."""
     status, out, err = run("query", *words, cwd=cwd)
     assert (status, err) == (0, "")
     return out.splitlines()

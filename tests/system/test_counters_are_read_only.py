@@ -1,7 +1,7 @@
 """Reading counters changes nothing: two calls of samples() are equal, and all reachable state is as before.
 
-It can catch a counter that advances when it is read: a second reader of the same host would miss events, and the
-values would depend on the time of the reads.
+The tests detect a counter that advances when it is read. Then a second reader of the same host would miss events.
+Values would depend on the time of the reads.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """The demo as a new user meets it: the real command, a real Spark, a real Prometheus, Ctrl-C.
 
-What only this can catch: parts that agree with their tests but not with each other, values that are right in the
-pipeline and wrong in Prometheus, and a command that does not end when it is told to.
+Only this test detects parts that pass their own tests but do not fit together. It also detects values that are right in
+the pipeline and wrong in Prometheus, and a command that does not stop after a signal.
 """
 
 import os
@@ -33,7 +33,7 @@ SECONDS = "60"
 
 @contextmanager
 def demo(*options: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[str]]:
-    """Run the demo, short, fast and on any free port; whatever happens it is ended."""
+    """Run the demo, short, fast and on any free port. Stop it at the end in all cases."""
     command = [WIRETIDE, "demo", "--seconds", SECONDS, "--speed", "1000", "--port", "0", *options]
     with subprocess.Popen(
         command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -1,7 +1,7 @@
 """SIGTERM and Ctrl-C end the demo in order in each of its phases: a known status, no process and no file left.
 
-It can catch a JVM whose launch was broken off, which never ends and makes its temporary folder again, and folders that
-a signal leaves behind because it came before they were noted for removal or while they were removed.
+The tests detect a JVM whose launch was interrupted, which never ends and creates its temporary folder again. They
+detect folders that remain after a signal, because it arrived before or during their removal.
 """
 
 import os

@@ -1,7 +1,7 @@
 """No free file descriptor: a capture waits, counts it, and loses nothing. Real limits, real files and sockets.
 
-What can be caught here: a link or collector that ends, a file that is passed over or read twice, rows that are gone
-though nothing counts them, and a watchlist that stays old.
+The tests detect a link or collector that ends, a file that is skipped or read twice, rows that are lost without being
+counted, and a watchlist that stays old.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`wiretide doctor`, `wiretide columns`, and the compilation of kernels in several processes.
 
-It can catch a kernel that set-up does not compile, a worker whose failure stops or hangs the command, and lists of
-columns or kinds that differ from those of queries.
+The tests detect a kernel that set-up does not compile, and a failed worker that stops or hangs the command. They detect
+lists of columns or kinds that differ from those in queries.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Every aggregate of GSQL, on every engine and in every form of output.
 
-The aggregates are those that the binder knows; each is asked of a number, a number that may be NULL, a float, an
-address, a MAC and a text, as far as it accepts them. So a new aggregate is tested as soon as it exists. The tests can
-catch an output that does not know an aggregate or its type, and an engine that gives other values.
+The aggregates are all that the binder supports. The arguments are a number, a nullable number, a float, an address, a
+MAC and a text, if the aggregate accepts them. So a new aggregate is tested as soon as it exists. The tests can catch an
+output that does not know an aggregate or its type, and an engine that gives other values.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_the_questions_ask_for_every_aggregate(questions: list[Question], answer
 
 
 def column_readers() -> dict[Format, Callable[[bytes], list[dict[str, Any]]]]:
-    """How a reader of each format reads rows; of texts all values are texts, or None."""
+    """Return a function per format that reads the rows of a result. Text formats return texts or None."""
     return {
         Format.CSV: lambda text: list(csv.DictReader(io.StringIO(text.decode(), newline=""))),
         Format.JSON: lambda text: [json.loads(line) for line in text.decode().splitlines()],
@@ -165,7 +165,7 @@ def column_readers() -> dict[Format, Callable[[bytes], list[dict[str, Any]]]]:
 
 
 def table_rows(text: bytes) -> list[dict[str, Any]]:
-    """The rows of one table; the rule below its header says where columns begin and end."""
+    """Return the rows of one table. The rule below its header defines where columns begin and end."""
     header, rule, *lines = text.decode().rstrip().splitlines()
     places = [match.span() for match in re.finditer("-+", rule)]
     names = [header[start:end].strip() for start, end in places]
@@ -173,7 +173,7 @@ def table_rows(text: bytes) -> list[dict[str, Any]]:
 
 
 def valued(found: Any, want: Any) -> Any:
-    """What was read as a text, in the type of what is expected."""
+    """Convert a text from the output to the type of the expected value."""
     if found in ("", "NULL"):
         return None
     return type(want)(found) if isinstance(found, str) and want is not None else spelled(found)
@@ -254,7 +254,7 @@ def test_the_tasks_of_spark_give_every_aggregate(
 def test_a_pipeline_on_spark_gives_every_aggregate(
     spark, questions: list[Question], answers: dict[str, pa.Table], capture: Path, tmp_path: Path
 ) -> None:
-    """All aggregates in one run of `wiretide run`: its files, its metrics and what it says."""
+    """All aggregates in one run of `wiretide run`: its files, its metrics and its messages."""
     from highlevel.spark.batch import BatchRun
     from tests.harness.spark_results import read_results
 

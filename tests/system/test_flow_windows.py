@@ -1,7 +1,7 @@
-"""Windows over flow records, whose times lie behind those of the datagrams they came in, by the definition.
+"""Windows over flow records, by the definition. Flow times are older than the times of their datagrams.
 
-It can catch a promise that was made for records and is taken for one about flows (everything is then late), a flow that
-is booked where its datagram arrived, and shares that do not add up once panes are merged into windows.
+The tests detect a watermark of records that is used for flows, so that all flows are late. They detect a flow in the
+pane of its datagram, and shares that do not add up after panes are merged into windows.
 """
 
 from collections import defaultdict
@@ -74,7 +74,7 @@ def test_spread_flows_add_up_in_tumbling_windows_and_are_shared_as_defined_in_sl
 
 
 def test_packets_and_flows_of_one_capture_are_counted_in_one_run(tmp_path: Path) -> None:
-    """The packets promise what their scan found, the flows nothing: neither may take the other's promise."""
+    """The packets have the watermark of their scan, the flows have none. Neither may use the watermark of the other."""
     path = tmp_path / "both.pcap"
     flows = write_exports(path, Random(6), 50)
     sql = "SELECT count(*) AS n FROM {} [RANGE 1 minute]"

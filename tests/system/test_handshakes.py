@@ -1,7 +1,7 @@
 """How long connections take to set up, from SYN to SYN-ACK: one join, against dpkt and tshark over the same captures.
 
-A SYN-ACK answers a SYN of the opposite direction whose sequence number it acknowledges, within three seconds. What the
-join gets wrong about a key, a time, a window or a flag shows as one handshake more or less, or another latency.
+A SYN-ACK answers a SYN of the opposite direction whose sequence number it acknowledges, within three seconds. If the
+join handles a key, a time, a window or a flag wrongly, the number of handshakes or a latency changes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def tcp(source: tuple[str, int], destination: tuple[str, int], flags: int, seq: 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Handshakes with SYNs that are sent again, answers that come twice, late or never, ports used anew, disorder."""
+    """Handshakes with repeated SYNs, answers that are repeated, late or missing, reused ports, and disorder."""
     chosen = random.Random(7)
     packets: list[tuple[float, bytes]] = []
     for number in range(400):
@@ -98,7 +98,10 @@ def raw(frame: bytes) -> dpkt.ip.IP | dpkt.ip6.IP6:
 
 
 def by_tshark(path: Path) -> Counter[tuple[str, int]]:
-    """What tshark says the first SYN-ACK of each connection took, by the client's end; in ns, to the microsecond."""
+    """Return tshark's latency of the first SYN-ACK of each connection, by the client's end.
+
+    Unit: ns, rounded to 1 µs.
+    """
     fields = ("ip.dst", "ipv6.dst", "tcp.dstport", "tcp.analysis.ack_rtt")
     command = ["tshark", "-n", "-r", str(path), "-Y", "tcp.flags.syn == 1 && tcp.flags.ack == 1", "-T", "fields"]
     for name in fields:
@@ -133,7 +136,7 @@ def test_tshark_measures_the_same_handshakes(name: str, captures: Path) -> None:
     require_tshark()
     path = captures / "pcap" / name
     ours = Counter((f"{source}:{port}", round(latency / 1000)) for _, latency, source, port, _, _ in found(path))
-    # tshark measures from the last SYN that was sent again, where the join has each; and each SYN-ACK once.
+    # tshark measures from the last repeated SYN and counts each SYN-ACK once. The join returns all pairs.
     theirs = by_tshark(path)
     assert theirs - ours == Counter()
     assert sum(theirs.values()) >= REAL[name] * 3 // 4

@@ -1,7 +1,7 @@
 """Real captures, well-formed and hostile, against the twin: every column of both layers of every packet.
 
-Where the truth of `test_truth` stops (ports, flags, times to live, lengths, which bytes were there), the twin goes
-on. Nothing may differ: both follow the definitions of `capture.packets.columns`.
+`test_truth` does not cover ports, flags, times to live, lengths and captured bytes. The reference implementation covers
+them. Nothing may differ: both follow the definitions of `capture.packets.columns`.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.references.pcapng_oracle import parse_pcapng
 
 
 def twin_rows(path: Path) -> tuple[list[Row | str], str | None]:
-    """What the twin sees of a capture, by its content, and how that ends."""
+    """Return the rows of the reference for a capture, by its content, and how the capture ends."""
     if path.read_bytes()[:4] in FORMATS:
         classic = read_pcap(path)
         return list(classic.rows(inner=True)), classic.damage

@@ -1,7 +1,7 @@
 """Partitions that are counted anew after a silence (`IDLE`), with every aggregate, against lists of packets.
 
-Windows of different counts of a partition have equal bounds. The tests can catch two such windows that become one row,
-values of one count that reach another, and a result that depends on the engine, the batches or the partitions.
+Windows of different counts of a partition have equal bounds. The tests detect two such windows that become one row, and
+values of one count that reach another. They detect a result that depends on the engine, the batches or the partitions.
 """
 
 from __future__ import annotations

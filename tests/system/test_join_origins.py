@@ -1,4 +1,4 @@
-"""Where tumbling windows of a join are counted from: any time, and only what is left of it in a window matters."""
+"""Origins of tumbling windows in a join: any time is allowed, and only its remainder within a window matters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Random joins against SQLite: where a condition goes is SQL's, in ON and in WHERE, for every kind of join.
 
-The window of a join is a condition in ON there. A condition that is pushed to a side whose rows may lack a partner, or
-that is not, shows as rows with NULLs too many or too few; one that is lost as pairs too many.
+The window of a join is a condition in ON there. If a condition is wrongly pushed or not pushed to a side whose rows may
+lack a partner, rows with NULLs are missing or added. If a condition is lost, there are too many pairs.
 """
 
 from __future__ import annotations

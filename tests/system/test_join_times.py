@@ -1,4 +1,4 @@
-"""Items of a join with several times: it is joined by one of them, and promises nothing of the others."""
+"""Join items with several times: one of them is in the join condition, and the others have no watermark."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`wiretide query` over live inputs, as processes: signals, pipes that break, what is said and the exit status.
+"""`wiretide query` over live inputs, as processes: signals, broken pipes, messages and the exit status.
 
-It can catch what calls in this process cannot: windows that stay in a buffer until the end, a Ctrl-C that loses what
-was read, a writer that is stopped by the same Ctrl-C and loses its last packets, and tracebacks.
+Only processes show windows that stay in a buffer until the end, and a Ctrl-C that loses rows. They show a writer that
+is stopped by the same Ctrl-C and loses its last packets, and tracebacks.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ sys.stdout.buffer.write({BEGINNING + packets(12)!r})
 sys.stdout.buffer.flush()
 signal.pause()
 """
-"""As tcpdump does: what is in its buffer when Ctrl-C comes is written before it ends."""
+"""Like tcpdump, write the buffered packets at Ctrl-C before the end."""
 
 
 def test_ctrl_c_for_the_writer_too_loses_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Queries of every shape over nothing: on all engines they end without rows and without an error.
 
-Nothing is an empty capture, a capture without packets, a WHERE that keeps no row, or a kind of rows that the capture
-does not contain. The tests can catch an operator, a task or a partition that requires a first row.
+A query has no rows if its capture is empty or has no packets, if WHERE keeps no row, or if the capture lacks the kind
+of rows. The tests can catch an operator, a task or a partition that requires a first row.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ SHAPES = GROUPED | GRAPHS | OTHERS
 
 
 def shape(name: str, comparison: str) -> str:
-    """Return the text of a query; `len >= 0` is true of every row, and `len < 0` of none."""
+    """Return the text of a query. `len >= 0` selects all rows, and `len < 0` selects no row."""
     item = "a." if "A a" in SHAPES[name] else ""
     return SHAPES[name].format(where=f"WHERE {item}len {comparison} 0")
 

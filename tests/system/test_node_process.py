@@ -1,8 +1,7 @@
-"""`wiretide capture PIPELINE.toml` as a process: links at work, signals, kills, what is said and the exit status.
+"""`wiretide capture PIPELINE.toml` as a process: its links, signals, kills, messages and the exit status.
 
-It can catch what calls in this process cannot: a SIGTERM that loses what was read, a segment that is there twice after
-a kill -9 or a number that is given twice, a metrics page without a link, and options of the collector that a node
-takes without a word.
+Only a process shows a SIGTERM that loses rows, and a segment or a segment number that occurs twice after a kill -9. It
+shows a metrics page without a link, and options of the collector that a node silently ignores.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ AGREED_AND_REST = 64 + 198
 
 
 def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(site: Path) -> None:
-    """Of a pipe what was in the tables is gone, and only that: no segment is there twice, no packet counted twice."""
+    """A node on a pipe loses only the table entries. No segment occurs twice, and no packet is counted twice."""
     random, spool = Random(3), site / "spool/tap"
     written: Counter[int] = Counter()
 
@@ -142,7 +141,7 @@ def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(sit
                 running.process.communicate()
             os.set_blocking(tap, False)
             with contextlib.suppress(BlockingIOError):
-                while os.read(tap, 1 << 16):  # what it had not read is nobody's
+                while os.read(tap, 1 << 16):  # bytes that it had not read are lost
                     pass
             os.set_blocking(tap, True)
         with node(site, "--link", "Tap") as last:

@@ -128,7 +128,7 @@ def test_packets_and_samples_of_one_capture_are_two_streams(folder: Path) -> Non
 
 
 def sampled_link(path: Path, seed: int) -> dict[tuple, tuple[int, int, int]]:
-    """A capture of one agent's export, disordered; (window, source) to what the samples stand for."""
+    """A disordered capture of one agent's export, and a dict from (window, source) to the estimated totals."""
     random = Random(seed)
     truth: dict[tuple, list[int]] = defaultdict(lambda: [0, 0, 0])
     records = []

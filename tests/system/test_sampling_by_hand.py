@@ -1,5 +1,7 @@
-"""Rates set by hand, from the command line to the rows: they catch an option that is dropped on the way, a rate that
-holds for another exporter, and a plan that shares its reader with one that has other rates.
+"""Rates set by hand, from the command line to the rows.
+
+The tests detect an option that is dropped on the way, and a rate that is used for another exporter. They detect a plan
+that shares its reader with a plan with other rates.
 """
 
 from ipaddress import IPv4Address, IPv6Address

@@ -1,9 +1,9 @@
 """Sessions and landmark windows as SQL over captures, against plain Python over the rows of another reader.
 
-What runs is everything: text, plan, decoding, tables that evict, promises of several links, operators. The twin reads
-the files by `tests.references.capture_oracle`, sorts the packets of a 5-tuple by time and cuts them at silences. It
-can catch a session that a table's eviction or a lane's end splits, one of a group with NULL ports, and bounds that
-are off by one.
+The whole path runs: text, plan, decoding, tables that evict, watermarks of several links, operators. The twin reads
+the files by `tests.references.capture_oracle`, sorts the packets of a 5-tuple by time and cuts them at silences. The
+tests detect a session that is split by an eviction or by the end of a shard. They detect a split session of a group
+with NULL ports, and bounds that are off by one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def shown(row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def sessions(rows: list[Row], gap: int) -> list[tuple]:
-    """Packets of a 5-tuple in the order of time, cut where the next comes a gap or more later."""
+    """Return the sessions of a 5-tuple: its packets in the order of time, cut at pauses of a gap or more."""
     groups: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
         groups[shown(row, TUPLE)].append((row["ts"], row["len"]))

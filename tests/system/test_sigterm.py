@@ -1,4 +1,4 @@
-"""SIGTERM ends every command in order: as Ctrl-C does, with exit status 143, one line, and nothing left behind.
+"""SIGTERM ends every command in order, like Ctrl-C: exit status 143, one line, and no files that remain.
 
 It can catch a command that dies by the default action of the signal, which leaves unfinished files, and a command that
 reports another status.
@@ -27,7 +27,7 @@ def handles_sigterm(process: int) -> bool:
 
 
 def has_bytes(folder: Path) -> bool:
-    """Return whether a file has been begun; a folder alone may be newer than the code that removes it."""
+    """Return whether a file has been begun. A folder is no proof: it may be newer than the code that removes it."""
     return any(path.is_file() and path.stat().st_size for path in folder.rglob("*"))
 
 

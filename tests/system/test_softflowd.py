@@ -1,8 +1,8 @@
 """softflowd, an exporter of another make, into the collector on loopback; nfcapd gets the same datagrams.
 
-What it exported of a capture must be what the capture holds: per pair of addresses and protocol, packets and bytes of
-`FROM flows` over the collector's folder equal those of `FROM packets` over the capture. It can catch fields that are
-read at a wrong offset or width, records lost between datagrams, and templates taken for those of another version.
+The exported flows must agree with the capture. For each pair of addresses and protocol, `FROM flows` over the
+collector's folder returns the packets and bytes of `FROM packets` over the capture. It can catch fields that are read
+at a wrong offset or width, records lost between datagrams, and templates taken for those of another version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.harness.collected import recorded
 pytestmark = pytest.mark.slow("real exporters and collectors")
 
 CHROOT = Path("/var/run/softflowd/chroot")
-"""Where softflowd locks itself in as root, made by its Debian package."""
+"""The folder to which softflowd changes its root; its Debian package creates it."""
 
 VERSIONS = ["5", "9", "10"]
 SHOWN = "fmt:%sa|%da|%pr|%pkt|%byt"
@@ -48,7 +48,7 @@ def _kernels() -> None:
 
 
 def program(name: str) -> str:
-    """Path of an installed program; skips the test where there is none."""
+    """Return the path of an installed program, or skip the test if it is missing."""
     found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], "/usr/sbin"]))
     if found is None:
         pytest.skip(f"{name} is not installed; `make servers` fetches it (Debian packages softflowd and nfdump)")
@@ -64,7 +64,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(capture: Path, port: int, version: str) -> int:
-    """Let softflowd read a capture and export its flows; return how many datagrams it says it sent."""
+    """Let softflowd read a capture and export its flows. Return the number of datagrams that it reports as sent."""
     # As root it needs the folder of its package, and anybody else must be able to read the capture.
     more: dict[str, Any] = {"user": "nobody"} if os.geteuid() == 0 and not CHROOT.is_dir() else {}
     command = [program("softflowd"), "-d", "-r", "-", "-n", f"127.0.0.1:{port}", "-v", version]
@@ -114,7 +114,7 @@ def test_nfcapd_has_the_same_flows_of_the_same_datagrams(version: str, capture: 
 
 
 def nfdump(folder: Path, payloads: list[bytes]) -> Pairs:
-    """What nfdump says of datagrams that nfcapd has received on loopback."""
+    """Return nfdump's output for datagrams that nfcapd has received on loopback."""
     folder.mkdir()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind(("127.0.0.1", 0))
@@ -142,7 +142,7 @@ def nfdump(folder: Path, payloads: list[bytes]) -> Pairs:
 
 
 def until(process: subprocess.Popen[bytes], done: Callable[[], bool]) -> None:
-    """Wait for something; fails where it never comes or the process has ended."""
+    """Wait until a condition is true. Fail if time runs out or the process has ended."""
     for _ in range(POLLS):
         if done():
             return

@@ -1,4 +1,4 @@
-"""What the command line imports before it knows what to do.
+"""Modules that the command line imports before it has parsed its arguments.
 
 It can catch an import at the top of a module of the command line that makes every `--help` slow.
 """

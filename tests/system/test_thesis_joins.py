@@ -1,6 +1,7 @@
 """Joins, unions and merges as the thesis prints them (Li 2008), and those of its time that need our spelling.
 
-Each runs inline and says what nested loops over the packets say. A stray comma before WHERE and `Union` are as printed.
+Each runs inline and returns the rows of nested loops over the packets. A stray comma before WHERE and `Union` are as
+printed.
 """
 
 from __future__ import annotations

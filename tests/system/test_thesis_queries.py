@@ -1,4 +1,4 @@
-"""Queries as the thesis prints them (Li 2008): each runs, and says what a plain loop over the rows says.
+"""Queries as the thesis prints them (Li 2008). Each runs and returns the rows of a plain loop.
 
 Curly quotes, `WATTR`, `GROUP-BY`, `GROUPBY`, `row-num`, `length` and `∪` are the papers' own.
 """
@@ -100,7 +100,7 @@ def landmark(rows: list[Packet], slide: int) -> Answer:
 
 
 def of_rows(rows: list[Packet], length: int, slide: int) -> Answer:
-    """Windows over all rows, with groups inside them; over those of a source this is called for each."""
+    """Return the windows over all rows, with groups inside them. If windows are per source, it is called per source."""
     windows: dict[tuple, list[Packet]] = defaultdict(list)
     for number, row in enumerate(rows):
         for wid in range(number // slide, (number + length) // slide):

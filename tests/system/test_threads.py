@@ -1,9 +1,10 @@
 """Threads of the inline engine: the answer does not depend on their number, nor on how blocks fall to them.
 
-* Disordered files, cut into blocks of a few records and dealt to up to seven threads, against one thread: a promise of
-  one thread that covers rows of another would close a window early and count late partials.
+* Disordered files, cut into blocks of a few records and distributed to up to seven threads, are compared with one
+  thread. If the watermark of one thread covered rows of another, a window would close early and late partials would be
+  counted.
 * Counters in balance catch a block that is taken twice or never.
-* Failures in one thread, and results that nobody takes, must leave no thread behind.
+* After failures in one thread, and after a consumer that stops, no thread may remain.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def test_results_that_nobody_takes_any_more_end_all_threads(
 
 
 class BrokenProgressError(Exception):
-    """What a callback raises."""
+    """Exception that a callback raises."""
 
 
 @pytest.mark.parametrize("threads", [1, 2, 6])

@@ -1,7 +1,7 @@
-"""Texts that are times: what they mean, where they may be, and what is wrong with others.
+"""Time literals: their values, where they are allowed, and the errors of wrong ones.
 
-It can catch an offset with the wrong sign, a fraction that is lost, a time outside int64, a comparison that is not made
-next to the packets, and a type that is lost on the way to the result.
+The tests detect an offset with the wrong sign, a lost fraction, and a time outside int64. They detect a comparison that
+is not made at the low level, and a type that is lost on the way to the result.
 """
 
 from datetime import UTC, datetime, timedelta
