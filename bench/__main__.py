@@ -1,9 +1,9 @@
 """Run benches: `python -m bench [NAME]…`, all of them without a name.
 
-Each bench prints its tables and then one line of JSON per criterion as soon as it has ended: a run that is killed
-leaves the verdicts of the benches before. Exit status: 0 all criteria hold, 1 one does not, 2 the command line is
-wrong. A criterion that could not be judged (a smoke run, a missing tool) has `"pass": null`, says why, and fails
-nothing.
+Each bench prints its tables and one line of JSON per criterion when it ends. So a run that is killed leaves the
+verdicts of the benches that have ended. Exit status: 0 all criteria hold, 1 one does not, 2 the command line is wrong.
+A criterion that cannot be judged (a smoke run, a missing tool) has `"pass": null` and a reason. It does not change the
+exit status.
 """
 
 from __future__ import annotations
@@ -29,33 +29,34 @@ BENCHES = {
     "threads": "the inline engine with two threads against one, on one big file",
     "peers": "the installed tools that answer the same question, side by side",
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
-    "ring": "a live interface at rising rates through a veth pair: counted, dropped, and whether that is told",
+    "ring": "a live interface at rising rates through a veth pair: packets counted, dropped, and neither",
     "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",
     "X1": "WID, and panes, against a buffer of tuples that is scanned for each window, in order, on one core",
     "X2": "delay against error in a band of disorder: slack of two kinds, punctuation",
     "X3": "delay against error in blocks that are sorted: slack of two kinds, punctuation",
     "X4": "windows made of panes against windows made of tuples, and the model of their cost, on one core",
     "X5": "AdaptWID against always eager and always lazy: memory, time, delay, on one core",
-    "X6": "a join without order against one with a sort of its results behind it: rows held, delay, time, on one core",
-    "X7": "a join without order against one with a buffer in front of it: rows held, delay, time, on one core",
+    "X6": "a join without order against one whose results are sorted: stored rows, delay, time, on one core",
+    "X7": "a join without order against one whose inputs are sorted in a buffer: stored rows, delay, time, on one core",
     "X8": "flush policies: how fast a link loses nothing, on the real table and a ring of a stated size",
-    "X9": "a minute's counts over two skewed links, out of order and in order: what is held, on one core",
-    "X10": "a tumbling join of two unions of skewed links, out of order and in order: what is held, on one core",
-    "X11": "a tumbling join with a union that has a late link, out of order and in order: what is held, on one core",
-    "X12": "sliding counts over a union that has a late link, out of order and in order: what is held, on one core",
+    "X9": "a minute's counts over two skewed links, out of order and in order: stored rows, on one core",
+    "X10": "a tumbling join of two unions of skewed links, out of order and in order: stored rows, on one core",
+    "X11": "a tumbling join with a union that has a late link, out of order and in order: stored rows, on one core",
+    "X12": "sliding counts over a union that has a late link, out of order and in order: stored rows, on one core",
     "flood": "ten million sources through a table of 64 K slots: memory, stalls, exactness",
     "spool": "partials through a spool against plain Arrow files; taking over a spool of many segments",
     "probes": "how many slots of the table a packet should look at",
-    "watchlist": "a look into a million prefixes, beside decode + table on one core; how long they take to load",
-    "filter_join": "a filter join beside decode + table on one core; what it misses as its memory fills",
+    "watchlist": "the search in a million prefixes against decode + table on one core, and the time to load them",
+    "filter_join": "a filter join against decode + table on one core; the keys that it misses if its memory is full",
     "rollup": "partials merged by group, tumbling and sliding, against Arrow, on one core; memory of a group",
     "slide_by_tuple": "windows that slide by rows: one sweep against the bins of the thesis, on one core",
     "sessions": "sessions per 5-tuple out of partials, against Arrow's group_by, on one core",
     "join": "joins over windows as rows come, against Arrow's hash join of all rows at once, on one core",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
-    "startup": "how long commands take that have nothing to do",
+    "startup": "the start-up time of commands",
 }
-"""Names, each in small letters that of a module here with `run(setting) -> Report`, and what they measure."""
+"""Names of benches and their subjects. The lower-case name is that of a module of this folder with `run(setting) ->
+Report`."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"no bench is named {', '.join(unknown)}; expected any of {', '.join(BENCHES)}")
     if asked.record and asked.quick:
-        parser.error("--record writes measured figures; a smoke run (--quick) measures none")
+        parser.error("--record writes measured figures, but a smoke run (--quick) measures none")
     described = machine()
     print(described, flush=True)
     setting = Setting(asked.data, asked.quick, asked.plots)

@@ -1,6 +1,6 @@
-"""What windows say under disorder, and when: by slack or by punctuation, against the truth.
+"""Results of windows under disorder and their times, by slack or by punctuation, compared with the true results.
 
-Batches end with the tuple that lets a window close, so the time of a result is that of a tuple, not of a batch.
+Each batch ends with a tuple that closes a window. So the time of a result is the time of a tuple, not of a batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ SUBS = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Col
 
 @dataclass(frozen=True)
 class Said:
-    """Of each window, by its id: count and sum, and when it was said: arrival time, µs, and tuples that had come.
+    """Count, sum and moment of the result of each window, by its ID.
+
+    The moment is an arrival time in µs, and the number of tuples before it.
+
 
     In the truth these are the window's end, and the tuples with which it was complete.
     """
@@ -61,14 +64,14 @@ def truth(stream: Stream, window: SlidingWindow, windows: int) -> Said:
 
 
 class Collected:
-    """Takes what an operator says, and the time."""
+    """Collects the results of an operator with their times."""
 
     def __init__(self, windows: int) -> None:
         """Expect the windows with ids below `windows`."""
         self.rows = np.zeros((4, windows), np.int64)
 
     def take(self, items: Iterable[Item], stream: Stream, end: int) -> None:
-        """Note the rows among some items, which are said with tuple `end - 1`."""
+        """Store the rows of items that the operator emits after tuple `end - 1`."""
         for item in items:
             if isinstance(item, pa.RecordBatch):
                 wids = item.column("wid").to_numpy()

@@ -1,8 +1,8 @@
-"""The UDP collector on loopback: what it loses of bursts of NetFlow datagrams, and whether it knows.
+"""The UDP collector on loopback: NetFlow datagrams that it loses in bursts, and whether it counts them.
 
-A process sends, `wiretide capture` receives and writes. What was recorded is counted in the files, by the scan of
-captures; what was lost is what the collector itself says at the end. The two must add up to what was sent: where they
-do not, the collector has lost datagrams without knowing it.
+A process sends, `wiretide capture` receives and writes. The scan of captures counts the recorded datagrams in the
+files. The collector reports the lost ones at its end. The sum must be the number of sent datagrams. Otherwise the
+collector has lost datagrams uncounted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOST = re.compile(r"lost before they could be received: ([\d,]+) datagrams")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Datagrams sent, recorded and told as lost; seconds of sending; processor seconds of the collector."""
+    """Datagrams sent, recorded and reported as lost, seconds of sending, CPU seconds of the collector."""
 
     sent: int
     recorded: int
@@ -55,10 +55,10 @@ class Outcome:
 
 
 def run(setting: Setting) -> Report:
-    """Bursts that fit the buffer at a given rate, as many as can be sent, and a collector that stands still."""
+    """Measure bursts that fit the buffer, the highest rate of the sender, and a paused collector."""
     report = Report("collector")
     if not sys.platform.startswith("linux"):
-        report.notes.append("this system does not tell what its sockets drop: nothing can be judged")
+        report.notes.append("this system does not count the datagrams that its sockets drop")
         return report
     count = setting.packets(MILLION)
     setting.data.mkdir(parents=True, exist_ok=True)
@@ -127,14 +127,14 @@ def measure(data: Path, count: int, burst: int, rate: float, *, stopped: bool = 
 
 
 def send(port: int, count: int, burst: int, rate: float) -> dict[str, float]:
-    """Send from a process of its own; what it says it sent, and in how many seconds."""
+    """Send from another process. Return the number of datagrams that it sent, and the seconds."""
     command = [sys.executable, "-m", "bench.datagram_sender", HOST, *map(str, (port, count, burst, rate))]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return found
 
 
 def _peer(program: str, data: Path, count: int) -> tuple[str, ...]:
-    """Offer nfcapd the larger bursts. It does not say what it lost."""
+    """Offer nfcapd the larger bursts. It did not report its losses."""
     sent: dict[str, float] = {}
     got = received(program, data, lambda port: sent.update(send(port, count, BURSTS[-1], RATE)))
     rate = sent["sent"] / sent["seconds"]

@@ -1,4 +1,4 @@
-"""The command that users run, as it is installed beside this Python."""
+"""The command that users run, as installed with this Python."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def wiretide(*arguments: str | Path) -> list[str | Path]:
-    """Command line of `wiretide`: the installed script, or the module where this environment has none."""
+    """Return the command line of `wiretide`: the installed script, or the module if there is no script."""
     installed = Path(sys.executable).with_name("wiretide")
     return [installed, *arguments] if installed.exists() else [sys.executable, "-m", "wiretide", *arguments]

@@ -1,4 +1,4 @@
-"""Compressed captures: a query over them against the decompressor alone, which nobody can be faster than.
+"""Queries over compressed captures, compared with the decompressor alone, which is the lower bound of the time.
 
 The decompressor is the same library with the same pieces, its output dropped. Both are timed by turns in this process,
 on all cores: decompressing has a thread of its own, so a second core decodes meanwhile. The query is answered in full
@@ -100,7 +100,7 @@ def measure(path: Path, codec: Codec, packets: int, runs: int) -> dict[str, list
 
 
 def decompress(path: Path, codec: Codec) -> int:
-    """Decompress a file of one member and drop what comes out; returns how many bytes it was."""
+    """Decompress a file of one member, discard the output, and return its number of bytes."""
     decompressor, _ = codec.make()
     total = 0
     with path.open("rb", buffering=0) as file:
@@ -128,7 +128,7 @@ def query(path: Path, packets: int) -> None:
 
 
 def compressed(plain: Path, codec: str) -> Path:
-    """A capture compressed by the usual level of the usual tool, into a file beside it where it is not there yet."""
+    """Compress a capture with the default level of the usual tool, into the same folder, unless the file exists."""
     target = plain.with_name(f"{plain.name}.{codec}")
     if target.exists():
         return target

@@ -58,7 +58,7 @@ class Burst:
 
 
 def main(host: str, port: int, datagrams: int, burst: int, rate: float) -> None:
-    """Send at `rate` datagrams per second, 0 for as fast as possible, in bursts; print what was sent."""
+    """Send `rate` datagrams per second (0: as fast as possible) in bursts. Print their number."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect((host, port))
         sending = Burst(sender, datagram())

@@ -1,8 +1,8 @@
 """The decode + table path on one core: records of a capture to columns to the partials of a fixed-size table.
 
-Everything runs in one process bound to one core, over a capture in the page cache. Its bytes are first copied to
-memory by the plainest loop there is: what no reader of the same bytes can beat by much. dpkt, the usual way to do
-this in Python, counts the same pairs on the first records. The steps take turns; criteria are ratios of one turn.
+Everything runs in one process bound to one core, over a capture in the page cache. A plain loop copies its bytes to
+memory: no reader of these bytes is much faster. dpkt, the usual library in Python, counts the same pairs in the first
+records. The steps take turns; criteria are ratios of one turn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TARGETS = {"IPv4": ">= 0.12", "a quarter of the pairs IPv6": ">= 0.08"}
 
 
 def run(setting: Setting) -> Report:
-    """Measure the judged capture (IPv4 alone) and one with every fourth pair IPv6."""
+    """Measure the judged capture (only IPv4), and one with every fourth pair IPv6."""
     packets = setting.packets(5 * MILLION)
     report = Report("decode")
     judged = not setting.quick

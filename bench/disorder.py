@@ -48,7 +48,7 @@ class Stream:
         return len(self.times)
 
     def lows(self) -> Numbers:
-        """What may be promised behind each tuple: the smallest time still to come; behind the last its own time."""
+        """Return the watermark after each tuple: the smallest later time, or after the last tuple its own."""
         later = np.append(self.times[1:], self.times[-1])
         return np.asarray(np.minimum.accumulate(later[::-1])[::-1])
 
@@ -65,7 +65,7 @@ class Stream:
 
 
 def pieces(steps: Numbers) -> Iterator[tuple[int, int]]:
-    """Cut a stream behind each tuple whose step is another than that of the tuple before: (first, end) of each piece.
+    """Cut a stream where the step between tuples changes. Return (first, end) of each piece.
 
     >>> list(pieces(np.array([0, 0, 1, 1, 2])))
     [(0, 3), (3, 5)]

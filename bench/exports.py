@@ -55,7 +55,7 @@ EXPORTS = {
 
 
 def capture_of(export: Export, records: int) -> Capture:
-    """A capture of about so many records, in memory; the same bytes for the same arguments."""
+    """Return a capture of about this number of records, in memory. Equal arguments give equal bytes."""
     random = np.random.default_rng(7)
     datagrams = max(1, records // export.records)
     pieces = [struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, RAW_IP)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """What several runs gave, all in one unit; at least one value.
+    """The values of several runs, at least one, in one unit.
 
     >>> Figure((3.0, 1.0, 2.0)).median
     2.0

@@ -1,7 +1,7 @@
-"""What a filter join costs beside decode + table, on one core, and how many keys it misses as its memory fills.
+"""The cost of a filter join against decode + table on one core, and the keys that it misses if its memory is full.
 
-Each packet of the capture of `decode` asks whether its source, or its pair of addresses, was seen in the last 10 s, and
-tells its own: every packet looks up one key and writes one. The workloads take turns. Then keys, each told once and
+The capture is that of `decode`. For each packet the query asks whether its source, or its pair of addresses, was seen
+in the last 10 s. So each packet reads one key and writes one. The workloads take turns. Then keys, each told once and
 asked for once, fill a memory more and more.
 """
 
@@ -65,7 +65,7 @@ def run(setting: Setting) -> Report:
 
 
 def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[float, int, int]]]:
-    """Seconds of the processor of each query, `runs` times and by turns; share, keys and what was missed of them."""
+    """Return CPU seconds of each query, from `runs` runs by turns, and the share, the keys and the missed keys."""
     import numpy as np
 
     from capture.files.scan import scan

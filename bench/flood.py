@@ -1,8 +1,8 @@
-"""A SYN flood: ten million sources that come once each, beside a thousand that stay, through a table of 64 K slots.
+"""A SYN flood: ten million sources that occur once each, and a thousand permanent ones, in a table of 64 K slots.
 
-No table has room for them, so nearly every packet evicts an entry. What must hold: memory stays what it was, no chunk
-of packets waits for a flush, and the partials sum to exactly what came. The longest chunk is told in time of the
-processor, the least of two runs for each, since the table does the same in both.
+No table has room for them, so nearly every packet evicts an entry. Three criteria: memory does not grow, no chunk of
+packets waits for a flush, and the sum of the partials is the number of packets. The time of the longest chunk is CPU
+time. Of two runs the smaller time counts for each chunk, because the table does the same work in both.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ POLICIES = (Policy.AT_ONCE, Policy.LAZY, Policy.PACED)
 
 @dataclass(frozen=True)
 class Flood:
-    """What one policy did: ns per packet, the longest chunk in µs, the most entries at once, partials per packet.
+    """Measurements of one policy: ns per packet, longest chunk in µs, most entries, partials per packet.
 
-    And what must be nothing: groups whose counts are wrong, and MB that memory has grown.
+    Two of them must be 0: groups with wrong counts, and MB of memory growth.
     """
 
     packet: float

@@ -72,7 +72,7 @@ def run(setting: Setting) -> Report:
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes += [
         f"one process, {bound}; the captures are in memory; the columns are {', '.join(FIVE_TUPLE)}",
-        "packets: where the UDP payloads are; columns: of the records in them; + table: the partials of a query",
+        "packets: offsets of the UDP payloads. columns: those of the records in them. + table: the partials of a query",
         "the addresses of the flows are random: nearly every record of the query is a group of its own",
         f"v9 and IPFIX announce their template every {HEAD_EVERY} datagrams",
     ]

@@ -1,8 +1,8 @@
 """Sends UDP frames through an interface at a rate: `python -m bench.frame_sender INTERFACE PACKETS RATE BYTES`.
 
-A process of its own, in the namespace that it is started in. Frames go to the system with `sendmmsg` over a packet
-socket, RATE packets per second in bursts of a millisecond, 0 as fast as possible; they are of PIECE address pairs.
-Prints one line of JSON: what was sent, and in how many seconds.
+A process of its own, in the namespace that it is started in. `sendmmsg` sends frames over a packet socket: RATE packets
+per second in bursts of a millisecond, or as fast as possible for 0. They have PIECE address pairs. Prints one line of
+JSON: what was sent, and in how many seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What plans hold while links feed them, what they take, and how long pairs wait in them."""
+"""State and CPU time of plans while links send rows, and the time that pairs wait in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highlevel.compare.state_size import held, held_bytes
 
 @dataclass
 class Held:
-    """What a plan held, sampled each tick after it had settled; what it took, and what left it."""
+    """The state of a plan, sampled at each tick after the settling time, its CPU time, and its output."""
 
     items: list[int] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Held:
 
 @dataclass
 class Pairs:
-    """Sees pairs leave a join; behind the END of all links nothing is counted, as it did not wait for its time."""
+    """Counts pairs that leave a join before the END of all links. Later pairs did not wait for their time."""
 
     begin: int
     end: int
@@ -84,9 +84,9 @@ def fed(
     seen: Seen | None = None,
     sampled: Step | None = None,
 ) -> Held:
-    """Feed a plan so many seconds; the checksum is of the column `counted`.
+    """Feed a plan for this number of seconds. The checksum is computed from the column `counted`.
 
-    What it holds is sampled behind `settled` µs, or what a step of it does, with all below.
+    The state is sampled after `settled` µs: that of the plan, or of a step with all steps below it.
     """
     found = Held()
     operators = [step.operator for step in (sampled or top).steps()]
@@ -118,7 +118,7 @@ FIGURES: dict[str, Callable[[Held], str]] = {
 
 
 def tell(report: Report, title: str, over: str, found: Mapping[int, Mapping[str, Held]]) -> None:
-    """Add a table of each figure: a column for each plan, a row for each value, in seconds, of what it is told over."""
+    """Add a table for each figure: one column per plan, one row per value of the parameter, in seconds."""
     for what, shown in FIGURES.items():
         rows = [(f"{place} s", *(shown(each) for each in plans.values())) for place, plans in found.items()]
         report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
@@ -140,7 +140,7 @@ def tell_waits(report: Report, title: str, over: str, found: Mapping[int, Mappin
 
 
 def same(found: dict[str, Held]) -> None:
-    """Raise ValueError where plans do not say the same."""
+    """Raise ValueError if the results of the plans differ."""
     answers = {name: (each.results, each.checksum) for name, each in found.items()}
     if len(set(answers.values())) != 1:
         raise ValueError(f"the plans do not say the same: {answers}")

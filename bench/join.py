@@ -1,10 +1,10 @@
 """Joins over windows: OA-Join as rows come, against Arrow's hash join of all rows at once, on one core.
 
-Half a million rows a second of each side, up to 50 ms late, in batches of 16 384, each with the promise that a file
-makes; a tenth of the rows of a side have a partner. Windows of a second to either side hold a million rows. What is
-timed comes when the window is full. Arrow has all rows of both sides in memory, joins them by the keys alone, and
-filters by the window. The dictionary is Python's, with lists of rows, over fewer of them. All figures are the least
-processor time of several runs, by turns.
+Each side has half a million rows per second, up to 50 ms late, in batches of 16,384. After each batch there is the
+watermark that a file gives. A tenth of the rows of a side have a partner. Windows of a second to either side hold a
+million rows. The measured rows arrive when the window is full. Arrow has all rows of both sides in memory, joins them
+by the keys alone, and filters by the window. The dictionary is Python's, with lists of rows, over fewer of them. All
+figures are the least processor time of several runs, by turns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def addresses(values: np.ndarray) -> pa.Array:
 
 
 def side_rows(rows: int, side: int) -> pa.RecordBatch:
-    """Rows of connections, each seen once; those of PARTNERS are the other side's too."""
+    """Return rows of connections, each with one row. Those of PARTNERS are rows of the other side too."""
     random = np.random.default_rng(side)
     number = np.arange(rows)
     times = number * (SECOND // RATE) + random.integers(0, LATE, rows)
@@ -77,7 +77,7 @@ def side_rows(rows: int, side: int) -> pa.RecordBatch:
 
 
 def lows(batch: pa.RecordBatch) -> list[int]:
-    """The promise behind each batch: the least time that is still to come."""
+    """Return the watermark after each batch: the smallest time of all later rows."""
     least = np.minimum.accumulate(batch.column("ts").to_numpy()[::-1])[::-1]
     return [int(least[end]) if end < len(least) else END for end in range(BATCH, len(least) + BATCH, BATCH)]
 
@@ -225,7 +225,7 @@ def measure(rows: int, runs: int) -> Measured:
 
 
 def same(one: int, other: int) -> None:
-    """Stop where two ways to join do not give as many pairs."""
+    """Raise an error if two join methods give different numbers of pairs."""
     if one != other:
         raise RuntimeError(f"OA-Join finds {one} pairs, the other way {other}")
 
@@ -279,5 +279,5 @@ def run(setting: Setting) -> Report:
 
 
 def memory(runs: list[Ran], measured: Measured) -> float:
-    """Bytes of what is held, of those that its rows have in Arrow."""
+    """Return the bytes of the state, as a share of the bytes of its rows in Arrow."""
     return runs[0].bytes / max(1, runs[0].held) / measured.row_bytes

@@ -1,9 +1,9 @@
 """Kill -9 of `wiretide run` in every phase of a micro-batch of a spooled run, again and again on one folder.
 
 A thread writes the spool of a link, a segment at a time, and deletes committed segments, while the run is killed and
-started again. Most kills wait for the file that marks the begin of a phase of a micro-batch, and kill the whole process
-tree: driver, JVM and Python workers. The others kill the driver during its start. In the end the rows must be those of
-the inline engine over the capture, and the segments read those written.
+started again. Most kills wait for the file that marks the start of a phase of a micro-batch. They kill the whole
+process tree: driver, JVM and Python workers. The others kill the driver during its start. In the end the rows must be
+those of the inline engine over the capture, and the segments read those written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Links side by side, each in order and behind by a delay of its own: what unions and joins of links are fed with.
+"""Parallel links, each in order and with its own delay, as inputs of unions and joins.
 
-Times are µs. A link sends batches of a TICK of arrival time, and behind each what its clock lets it promise, so that
-nobody waits for a lull. All links send from the beginning to the same end of arrival time: what is held settles.
+Times are µs. A link sends one batch per TICK of arrival time, and after each batch the watermark of its clock. So no
+reader waits because a link is idle. All links send from the beginning to the same end of arrival time: what is held
+settles.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Link:
 
 
 def events(links: Sequence[Link], seconds: int) -> Iterator[tuple[int, int, Item]]:
-    """Yield (arrival time behind the tick, link, batch or promise) of so many seconds; then the end of all links."""
+    """Yield (arrival time, link, batch or watermark) for each tick of these seconds, then the end of all links."""
     times = [link.times for link in links]
     last = seconds * SECOND
     for tick in range(TICK, last + TICK, TICK):

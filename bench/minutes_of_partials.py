@@ -71,7 +71,7 @@ def in_windows(batches: Sequence[pa.RecordBatch], minute: int, windows: int) -> 
 
 
 class Rolling:
-    """An operator that is fed minutes of partials; its window of so many minutes is full when it has been made."""
+    """An operator that receives minutes of partials. Its window is full after construction."""
 
     def __init__(self, query: str, batches: list[pa.RecordBatch], windows: int) -> None:
         self.aggregate = Aggregate(PAIR, QUERIES[query])

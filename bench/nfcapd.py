@@ -39,7 +39,7 @@ def received(program: str, data: Path, send: Callable[[int], None]) -> int:
 
 
 def queued(port: int) -> int | None:
-    """Bytes that wait in the buffers of the UDP sockets at a port of this machine; None where there are none."""
+    """Return the bytes in the buffers of the UDP sockets of a port, or None without such sockets."""
     found = None
     for table in ("udp", "udp6"):
         path = Path("/proc/net", table)

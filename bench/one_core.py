@@ -1,7 +1,7 @@
 """One processor core: what "per core" means in a figure.
 
-Linux lets a process be bound to a core. Elsewhere nothing is bound and the figures are of a process that computes in
-one thread; `core()` is then None and the benches say so.
+Linux lets a process be bound to a core. Other systems cannot bind processes. There the figures are those of a process
+with one computing thread, `core()` is None, and the benches report it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def core() -> int | None:
-    """The core that is used for one-core figures: the last this process may run on; None where none can be chosen."""
+    """Return the last core that this process may use, or None if processes cannot be bound."""
     return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
@@ -44,7 +44,7 @@ def children_bound(one: bool) -> Iterator[None]:
 
 
 def process_on_one_core() -> ProcessPoolExecutor:
-    """Make a fresh process that is bound to one core and runs what is submitted, one after the other."""
+    """Start a new process, bound to one core, that runs submitted calls one after the other."""
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=bind)
 
 

@@ -1,8 +1,8 @@
 """How busy others keep the machine while a step of several processes runs.
 
-A step on all cores (a JVM with its Python workers) cannot be bound to a core of its own, and it may well wait without
-being disturbed. So what counts is what others took: the busy time of all cores less the processor time of this process
-and everything below it. Linux alone tells both; elsewhere nothing is known and nothing counts as disturbed.
+A step on all cores (a JVM with its Python workers) cannot have its own core. It may wait without being disturbed. So
+what counts is what others took: the busy time of all cores less the processor time of this process and everything below
+it. Only Linux reports both. On other systems no step counts as disturbed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """pcapng against classic pcap: the same packets out of either container, decode + table on one core.
 
-The pcapng file is the judged capture of `bench.decode` written anew: one section, one interface that counts
-nanoseconds, an enhanced packet block for each record, as dumpcap writes them.
+The pcapng file contains the judged capture of `bench.decode`. It has one section, one interface with nanoseconds, and
+an enhanced packet block for each record, as dumpcap writes them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def decode_and_table(file: Capture, index: Index, plan: Plan) -> int:
 
 
 def as_pcapng(path: Path) -> Path:
-    """The records of a little-endian classic capture in a pcapng file beside it, written where it is not there yet."""
+    """Write a little-endian classic capture as a pcapng file into the same folder, unless the file exists."""
     target = path.with_suffix(".pcapng")
     if target.exists():
         return target

@@ -1,7 +1,8 @@
 """Installed tools that answer the same question, or a part of it, on the same capture.
 
-Each is a whole process from its start to its end, its answer written to a file, on all cores. What is not installed is
-named and left out. The slow ones get fewer packets: their rates do not depend on it, while ours rises with the length.
+Each is a whole process from its start to its end, its answer written to a file, on all cores. The bench names tools
+that are not installed, and leaves them out. The slow ones get fewer packets: their rates do not depend on it, while
+ours rises with the length.
 """
 
 from __future__ import annotations

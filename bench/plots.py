@@ -1,4 +1,4 @@
-"""Plots of what a bench measured. matplotlib is the optional extra `plots`, imported only when a plot is asked for."""
+"""Plots of the measurements of a bench. matplotlib is the optional extra `plots`, and is imported only for plots."""
 
 from __future__ import annotations
 

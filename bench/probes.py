@@ -1,8 +1,8 @@
-"""Where an entry may stand: time for a packet against partials that leave early, in one pane.
+"""The number of slots of a table entry: time per packet against the number of early partials, in one pane.
 
-Slots from home on that are looked at one by one: one is the direct-mapped table, two are Gigascope as it was deployed,
-five are its descendants. Or any of the eight of a bucket, found by their tags. Groups are Zipf, as those of the other
-benches; with more groups than slots something has to leave.
+The kernel searches this number of slots, beginning with the home slot. One is the direct-mapped table, two are the
+deployed Gigascope, five are its descendants. Or any of the eight of a bucket, found by their tags. Groups have Zipf
+frequencies, as in the other benches. With more groups than slots, entries must leave early.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One run of a command: how long it took, and how much memory of its own it had.
 
-Memory is `RssAnon` of `/proc/PID/status`, what a process holds that is not a mapped file: the pages of a capture
-belong to the system's cache. The kernel keeps no peak of it, so a thread reads it every few milliseconds; where there
-is no `/proc` it is None.
+Memory is `RssAnon` of `/proc/PID/status`, what a process holds that is not a mapped file: the pages of a capture belong
+to the system's cache. The kernel does not store its maximum, so a thread reads it every few milliseconds. Without
+`/proc` it is None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def share(self) -> float:
-        """How much of a core it had, where it was given one: less than 1 where others took part of it."""
+        """The share of its core that the process had. It is less than 1 if other processes used the core too."""
         return self.processor / self.seconds
 
 

@@ -1,9 +1,9 @@
 """The whole process of `wiretide query`, from the start of Python to the last byte of the answer.
 
 The answer goes to a CSV file and is checked after every run: packets must add up to those of the capture. The query is
-judged on one core and with the threads that it starts by default, against a process that imports numpy and pyarrow and
-copies the same bytes once; all take turns. The first run on a machine, which compiles the kernels, is made with an
-empty cache folder and judged against the compilation of some plain kernels.
+judged on one core, and with its default threads. The yardstick is a process that imports numpy and pyarrow and copies
+the same bytes once. All take turns. The first run on a machine compiles the kernels. It is measured with an empty cache
+folder and judged against the compilation of some plain kernels.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LENGTHS = (5 * MILLION, 50 * MILLION)
 """Packets."""
 
 WHERE = {True: "one core", False: "default threads"}
-"""A process that is bound to one core, and one that may use as many threads as it starts by itself."""
+"""A process that is bound to one core, and a process with its default threads."""
 
 TARGET = "<= 7"
 """Times the seconds of a process that imports numpy and pyarrow and copies the same bytes in memory once."""
@@ -38,7 +38,7 @@ TARGET = "<= 7"
 
 @dataclass
 class Turns:
-    """Runs of the query on one core and free, and of the yardstick, by turns; how many runs were repeated."""
+    """Runs by turns: query on one core, with default threads, and yardstick; and the number of repeated runs."""
 
     query: dict[bool, list[Run]] = field(default_factory=lambda: {True: [], False: []})
     copy: list[Run] = field(default_factory=list)
@@ -106,7 +106,7 @@ def by_turns(path: Path, packets: int, turns: int) -> Turns:
 
 
 def answer(path: Path, packets: int, one_core: bool, environment: dict[str, str] | None = None) -> Run:
-    """Run the query once; raises RuntimeError where the packets of the answer are not those of the capture."""
+    """Run the query once. Raises RuntimeError if the answer does not contain all packets of the capture."""
     with tempfile.TemporaryDirectory() as folder:
         csv = Path(folder) / "answer.csv"
         found = timed(wiretide("query", path, PAIRS, "--format", "csv", "-o", csv), one_core, environment)

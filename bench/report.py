@@ -14,8 +14,8 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": o
 class Criterion:
     """A figure that something was promised about.
 
-    `relation` is one of COMPARE. `judged` is False where the run was too small for the promise to be about it: the
-    line then has `"pass": null`. So it has where `measured` is None, and `why` says what was missing.
+    `relation` is one of COMPARE. `judged` is False where the run was too small for the promise to be about it: the line
+    then has `"pass": null`. It is also None if `measured` is None. Then `why` is the reason.
 
     >>> print(Criterion("decode", "one core", 3.14159, ">=", 2).line())
     {"bench": "decode", "criterion": "one core", "measured": 3.142, "target": ">= 2", "pass": true}
@@ -31,7 +31,7 @@ class Criterion:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the promise holds; None where it was not judged."""
+        """Whether the criterion holds; None if it was not judged."""
         if self.measured is None or not self.judged:
             return None
         return COMPARE[self.relation](self.measured, self.target)
@@ -79,7 +79,7 @@ class Report:
         self.information.append((name, str(measured)))
 
     def headline(self, what: str, measured: str) -> None:
-        """Add a figure of the README; `what` is the first cell of its row there."""
+        """Add a figure of the README. `what` is the first cell of its table row."""
         self.headlines[what] = measured
 
     def verdicts(self) -> str:

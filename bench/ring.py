@@ -1,8 +1,8 @@
-"""A live interface at rising rates: what is offered, counted, dropped by the kernel and told, and what is neither.
+"""A live interface at rising rates: packets sent, counted, reported as dropped by the kernel, and neither.
 
 A process sends through a veth pair in network namespaces, `wiretide query interface:…` counts by address pair at the
-other end. A veth pair does the receiver's work in the kernel with the sender's processor time; so the figure is that of
-the query's process alone, from when it listens until it has answered, less that of a query without packets.
+other end. In a veth pair the sender's CPU time includes the receiver's work in the kernel. So the figure is the CPU
+time of the query's process alone, from its start of listening to its answer, minus that of a query without packets.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ FASTEST = 1_500_000
 """Packets that are sent as fast as possible."""
 
 SMALL_RING = "?ring=16MiB"
-"""Of the run in which nobody reads while packets come: it must drop some."""
+"""The run in which the query is paused while packets arrive. It must drop some."""
 
 STATISTIC = re.compile(r"^wiretide_interface_(\w+)\{.*\} (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Packets sent, lost by the veth pair before the interface, counted by the query, told as dropped; and the cost.
+    """Packets sent, lost by the veth pair, counted by the query and reported as dropped, and the cost.
 
     `seconds` are those of sending, `processor` the processor seconds of the query.
     """
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def run(setting: Setting) -> Report:
-    """Rising rates, then a query that stands still while packets come."""
+    """Measure rising rates, then a query that is paused while packets arrive."""
     report = Report("ring")
     reason = why_no_veth()
     if reason is not None:
@@ -127,7 +127,7 @@ def measure(packets: int, rate: float, options: str = "", *, stopped: bool = Fal
         if stopped:
             process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGINT)
-        # What it has used is gone with the process: it is asked while it still is a child that has ended.
+        # The CPU time of an ended process is known only until the process is waited for. So it is read before.
         answer, told = _outputs(process)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         processor = processor_seconds(process.pid) - before
@@ -140,7 +140,7 @@ def measure(packets: int, rate: float, options: str = "", *, stopped: bool = Fal
 
 
 def send(pair: Pair, packets: int, rate: float) -> dict[str, float]:
-    """Send from a process of its own; what it says it sent, and in how many seconds."""
+    """Send from another process. Return the number of frames that it sent, and the seconds."""
     command = ["ip", "netns", "exec", pair.sending, sys.executable, "-m", "bench.frame_sender", pair.sender]
     done = subprocess.run([*command, *map(str, (packets, rate, SIZE))], check=True, capture_output=True)
     found: dict[str, float] = json.loads(done.stdout)

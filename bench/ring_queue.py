@@ -2,8 +2,9 @@
 
     link ──r packets/s──►  [ ring of R packets ]  ──chunks of k──►  low level, s_n seconds for chunk n
 
-While a chunk is worked on, r · s_n packets arrive. What waits then must fit the ring: so one long flush limits the rate
-to what the ring holds for its time, however idle the processor is else (Li 2008, §8.3.1).
+While a chunk is worked on, r · s_n packets arrive. The packets that wait meanwhile must fit the ring. So one long flush
+limits the rate to the size of the ring divided by the time of the flush, even if the processor is idle otherwise (Li
+2008, §8.3.1).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def largest_backlog(services: npt.NDArray[np.float64], chunk: int, rate: float) 
     """Return the most packets that ever wait in the ring; `services` are seconds for each `chunk` packets."""
     arrived = rate * services
     grown = np.cumsum(arrived - chunk)
-    # Where nothing waits the low level does: the backlog never falls below nothing.
+    # Without waiting packets the low level waits, so the backlog is never negative.
     before = np.concatenate(([0.0], grown[:-1] - np.minimum(0.0, np.minimum.accumulate(grown))[:-1]))
     return float(np.max(before + arrived))
 

@@ -1,8 +1,8 @@
 """The high level alone: partials by address pair merged into groups, tumbling and sliding, on one core.
 
-Arrow's `group_by` merges the same batches beside it. A window of an hour that slides by a minute is fed the very
-partials of a tumbling minute, once the hour is full; at the low level the two are compared over the same packets. All
-figures are the least of several runs, in time of the processor, the workloads by turns.
+Arrow's `group_by` merges the same batches beside it. A window of an hour that slides by a minute receives the same
+partials as a tumbling minute. The measurement starts when the hour is full. At the low level both are compared over the
+same packets. All figures are the least of several runs, in time of the processor, the workloads by turns.
 """
 
 from __future__ import annotations

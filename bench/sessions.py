@@ -1,8 +1,8 @@
 """Sessions per 5-tuple on one core: partials merged to sessions while promises close them, against Arrow's group_by.
 
-Flows begin all the time, last a while and end; each is a session of its own 5-tuple, made of partials of many panes. A
-promise follows each batch, so that sessions close all the time. The same partials merged by Arrow, a batch of the same
-size at a time and by 5-tuple alone, are what a merge costs that knows nothing of time.
+Flows begin and end continuously. Each is one session of one 5-tuple, and consists of partials of many panes. A promise
+follows each batch, so that sessions close all the time. The yardstick is Arrow's `group_by` of the same partials, in
+batches of the same size, by 5-tuple only: a merge that ignores time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OPEN = 100_000
 """Flows that are there at a time."""
 
 BATCH = 65_536
-"""Partials that come together, with a promise behind them."""
+"""Partials that arrive together, and the watermark after them."""
 SESSIONS, ARROW = "sessions", "Arrow's group_by"
 
 
@@ -50,7 +50,7 @@ def run(setting: Setting) -> Report:
 
 
 def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int]:
-    """Seconds by what was measured; sessions, the most that were open, and bytes of state at that time."""
+    """Seconds, number of sessions, largest number of open sessions, and bytes of state at that time."""
     from highlevel.operators.session import TS, SessionAggregate
     from highlevel.windows.kind import SessionWindow
     from lowlevel.subaggregates import Kind, SubAggregate
@@ -89,15 +89,15 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
 def partials(rows: int) -> list[tuple[int, pa.RecordBatch]]:
     """Batches of partials in the order of their panes, each with the promise that follows it.
 
-    A flow has a partial in each of 20 panes, which are nearer than GAP; of those that are there a twentieth is over
-    with each pane.
+    A flow has a partial in each of 20 panes, whose distance is below GAP. A twentieth of the open flows ends with each
+    pane.
     """
     random = np.random.default_rng(1)
     per_pane = OPEN
     batches = []
     for pane in range(-(-rows // per_pane)):
         first = pane * (OPEN // 20)
-        flows = random.permutation(OPEN) + first  # ids of flows; the oldest OPEN / 20 are there for the last time
+        flows = random.permutation(OPEN) + first  # IDs of flows; it is the last pane of the oldest OPEN / 20
         flows = flows[: min(per_pane, rows - pane * per_pane)]
         starts = pane * GAP + random.integers(0, GAP // 2, len(flows))
         ends = pane * GAP + GAP // 2 + random.integers(0, GAP // 2, len(flows))

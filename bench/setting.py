@@ -1,4 +1,4 @@
-"""How a bench is asked to run."""
+"""The settings of a run of benches."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Several queries in one pass over the packets, and wide keys: decode + table on one core, with all counters on.
 
-Every query is fed by one decoding of a block. Queries that keep the same groups share a table as well
-(`lowlevel.table.sharing`); the five different ones cannot, but three of them are fed from the 5-tuple's
-(`lowlevel.table.feeding`). What a query costs besides is seen side by side: the workloads take turns, so that what
-others do to the machine, they
-do to all. The yardstick is one query by address pair over the same packets, in the same turn.
+Every query is fed by one decoding of a block. Queries with the same groups share a table (`lowlevel.table.sharing`).
+The five different ones cannot. Three of them are derived from the table of the 5-tuple (`lowlevel.table.feeding`). The
+workloads take turns, so that other processes of the machine disturb all of them equally. The yardstick is one query by
+address pair over the same packets, in the same turn.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ WORKS = {
 
 
 def run(setting: Setting) -> Report:
-    """Measure on the judged capture of `decode`, and on one of IPv6 alone."""
+    """Measure the judged capture of `decode`, and one with IPv6 only."""
     packets = setting.packets(PACKETS)
     report = Report("several")
     paths = {ipv6: cached(address_pairs(packets, ipv6), setting.data) for ipv6 in (0.0, 1.0)}
@@ -99,7 +98,7 @@ def run(setting: Setting) -> Report:
 def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]], dict[str, list[int]], int]:
     """Seconds of each work, `runs` times and by turns; the words of its tables' entries; how many runs were repeated.
 
-    Raises RuntimeError where a query did not see every packet: what was measured would be no answer.
+    Raises RuntimeError if a query did not process every packet, because the measurement would be wrong.
     """
     from capture.files.scan import scan
     from capture.open import open_mapped

@@ -1,9 +1,9 @@
 """Windows that slide by rows: the sweep of the operator against the bins of the thesis, on one core.
 
-Rows come a microsecond apart and up to 50 ms late; each block of them ends with the promise that a file makes. An open
-bin is a place where the contents of windows change that are not final: where a row comes in, and where it goes out. The
-bins are a kernel too, an ordered array of places and counts; they are fed the same rows in the same blocks. All figures
-are the least processor time of several runs, by turns.
+Rows are a microsecond apart and up to 50 ms late. After each block there is the watermark that a file gives. An open
+bin is a position at which the contents of unfinished windows change: a row enters or leaves. The bins are a kernel too,
+an ordered array of places and counts; they are fed the same rows in the same blocks. All figures are the least
+processor time of several runs, by turns.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FEW, MANY = 1_000, 100_000
 """Open bins."""
 
 PLACE, VALUE, ROWS = 0, 1, 2
-"""Words of a bin: where it is, how many rows windows there hold, and how many rows begin there."""
+"""Words of a bin: its position, the number of rows of its windows, and the number of rows that begin at it."""
 
 
 @kernel("i64(i64*, i64, i64, i64*, i64, i64)")

@@ -1,8 +1,8 @@
 """The engines on Spark, in a session with two threads, against the inline engine on the same two cores and on one.
 
 The JVM, the session and the Python workers are started before, and a small query has warmed them. The inline engine
-takes turns with Spark, with two threads in this process and with one in a process bound to one core, its kernels
-loaded. Every answer must hold all packets.
+takes turns with Spark. It runs with two threads in this process, and with one thread in a process bound to one core,
+after its kernels were loaded. Every answer must hold all packets.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _stream(report: Report, spark: SparkSession, setting: Setting) -> None:
 
 
 def _streamed(spark: SparkSession, path: Path) -> pa.Table:
-    """Run the streaming engine over a capture to its end, in a folder of its own; returns the results."""
+    """Run the streaming engine over a whole capture, in a new folder. Return the results."""
     from highlevel.spark.stream import StreamRun
 
     plan = compile_query(PAIRS)

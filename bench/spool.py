@@ -1,7 +1,7 @@
 """The spool on one core: against plain Arrow, the layouts that a segment could have, and many small segments.
 
-The partials are those of a node over the judged capture. Time is that of the processor, which leaves out what others
-had of the core; only where files are written it is the clock's, since waiting for the disk counts.
+The partials are those of a node over the judged capture. Times are CPU times, so other processes do not count. Only the
+writing of files is measured by the clock, because it includes the wait for the disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The same partials in a spool and in plain Arrow files that are as durable, written and read by turns.
 
-Plain Arrow is an IPC stream of the batches as they are, compressed with LZ4, in a file for as many as a segment takes,
-written through to the disk before it gets its name. A segment is more: narrowed, merged, numbered, checksummed, and by
-a thread beside the one that appends. Files are read from the page cache.
+Plain Arrow is an IPC stream of the unchanged batches, compressed with LZ4. One file contains the batches of one
+segment. It is synchronised with the disk before it gets its name. A segment requires more work: narrow types, merged
+batches, numbers and checksums, in another thread than the one that appends. Files are read from the page cache.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read_plain(folder: Path, rows: list[int]) -> None:
 
 
 def write_spool(folder: Path, items: list[Item]) -> None:
-    """Write the items; wait a little where two segments wait for the disk."""
+    """Write the items. Wait briefly while two segments wait for the disk."""
     writer = SpoolWriter(folder, LINK, PLANS)
     for item in items:
         while not _appended(writer, item):

@@ -1,4 +1,4 @@
-"""What a segment's stream could be: compressed how, and how fast it is encoded and decoded."""
+"""Possible forms of a segment's stream: their compression, and the speed of encoding and decoding."""
 
 from __future__ import annotations
 

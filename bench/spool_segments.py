@@ -1,4 +1,4 @@
-"""Many small segments, as where the reader was away: what a start costs; and many small batches: what they cost."""
+"""Many small segments, as after a long absence of the reader: the cost of a start. Many small batches: their cost."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def small_batches(batches: list[pa.RecordBatch], count: int) -> list[pa.RecordBa
 
 
 def write_segments(folder: Path, batches: list[pa.RecordBatch]) -> None:
-    """Make a spool with a segment for each batch; nobody waits for the disk."""
+    """Make a spool with one segment per batch, without waiting for the disk."""
     folder.mkdir()
     for number, batch in enumerate(batches):
         header = segment.Header(LINK, number, 0, PLANS, (0,), rows_before=number * SMALL)

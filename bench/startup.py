@@ -1,4 +1,4 @@
-"""How long commands take that have nothing to do, beside a Python that has nothing to do."""
+"""The start-up time of commands without work, compared with that of Python."""
 
 from __future__ import annotations
 

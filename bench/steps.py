@@ -57,7 +57,7 @@ class Step:
         self.operator, self.below = operator, below
 
     def take(self, link: int, item: Item) -> Iterator[Item]:
-        """Feed what a link sends; yield what leaves."""
+        """Process the items of a link, and yield the results."""
         for port, each in enumerate(self.below):
             arrived: Iterable[Item] = each.take(link, item) if isinstance(each, Step) else [item] * (each == link)
             for one in arrived:

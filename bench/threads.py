@@ -1,11 +1,11 @@
 """The inline engine with one thread and with two, side by side in one process: what the second core is worth.
 
 The time is that of `InlineRun`, from the opened capture to the last window: index scan, reduction, operators. Runs with
-one and with two threads take turns, so that what changes on the machine changes both; each is made again where others
-took a part of the cores. The answers are compared after every run.
+one and with two threads take turns, so that changes of the machine affect both. A run is repeated if other processes
+used the cores. The answers are compared after every run.
 
-Two cores share their memory, and on rented machines more than that: what the second is worth at most is measured in the
-same turns, by two processes that answer with one thread each and have nothing to do with each other.
+Two cores share their memory, and rented machines share more. So the same turns measure the largest possible gain of a
+second core: two independent processes with one thread each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from bench.undisturbed import undisturbed
 PACKETS = 50 * MILLION
 THREADS = (1, 2)
 TARGET = ">= 0.7"
-"""Of what two processes reach, which need not put their answers together: every group is in both threads' tables."""
+"""Share of the rate of two processes. They need not merge their answers, but every group is in the tables of both
+threads."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def run(setting: Setting) -> Report:
 
 
 def both_at_once(processes: Executor, path: Path, packets: int) -> float:
-    """Answer twice at the same time, each in a process and a thread of its own; returns the seconds until both have."""
+    """Run the query in two processes at once, with one thread each. Return the seconds until both have ended."""
     begin = time.perf_counter()
     for each in [processes.submit(answer, path, packets, 1) for _ in range(2)]:
         each.result()
@@ -113,7 +114,7 @@ def both_at_once(processes: Executor, path: Path, packets: int) -> float:
 
 
 def answer(path: Path, packets: int, threads: int) -> Answered:
-    """Answer once; raises RuntimeError where the packets of the answer are not those of the capture."""
+    """Run the query once. Raises RuntimeError if the answer does not contain all packets of the capture."""
     from highlevel.inline.engine import InlineRun, Input
     from queries.gsql import compile_query
 

@@ -1,7 +1,7 @@
 """The captures that are measured: generated once, kept outside the repository, named by what they are.
 
-The file of a profile never changes (`capture.generate` writes it byte for byte the same), so a digest of the profile
-is its name and a file that is there is right.
+A profile always gives the same bytes (`capture.generate`). So a digest of the profile is the name of its file, and an
+existing file is used again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def address_pairs(packets: int, ipv6: float = 0.0) -> Profile:
 
 
 def cached(profile: Profile, folder: Path) -> Path:
-    """The capture of a profile, generated into `folder` where it is not there yet; says so on standard error.
+    """Return the capture of a profile. Generate it into `folder` unless it exists, with a line on standard error.
 
     Raises OSError when the disk has no room for it.
     """
@@ -56,6 +56,6 @@ def warm(path: Path) -> int:
 
 
 def default_folder() -> Path:
-    """Where captures are kept: `$XDG_CACHE_HOME/wiretide/bench`, by default below `~/.cache`."""
+    """Return the folder of captures: `$XDG_CACHE_HOME/wiretide/bench`, by default below `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "wiretide" / "bench"

@@ -1,8 +1,9 @@
 """Runs that had their core to themselves.
 
-A process that computes in one thread on one core spends on the processor what it takes by the clock. Where it spends
-clearly less, others had the core in between, and what was timed is them. Such a run is made again. The choice is by the
-share of the core, never by the speed, so it does not prefer fast runs; how many were made again is printed.
+A process that computes in one thread on one core spends on the processor what it takes by the clock. If it spends
+clearly less, other processes used the core meanwhile, and the measured time includes them. Such a run is made again.
+Runs are selected by their share of the core, never by their speed, so fast runs are not preferred. The number of
+repeated runs is printed.
 """
 
 from __future__ import annotations

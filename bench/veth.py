@@ -1,7 +1,7 @@
 """A pair of virtual Ethernet interfaces, each in a network namespace of its own, for senders and captures.
 
-Nothing else uses them: they have no addresses, and IPv6, which would speak by itself, is off. To make them takes root's
-rights (CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_NET_RAW) and the command `ip` of iproute2.
+They have no addresses, and IPv6 is off because it sends packets by itself. So no other traffic uses them. To make them
+takes root's rights (CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_NET_RAW) and the command `ip` of iproute2.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pair:
 
 
 def ip(*words: str) -> str:
-    """Run `ip`; RuntimeError with what it says where it fails."""
+    """Run `ip`. Raises RuntimeError with its message if it fails."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
@@ -57,7 +57,7 @@ def ip(*words: str) -> str:
 
 @cache
 def why_no_veth() -> str | None:
-    """Say why no pair can be made here; None where one can."""
+    """Return the reason why no pair can be made on this machine, or None."""
     if sys.platform != "linux":
         return "live interfaces are read on Linux alone"
     if shutil.which("ip") is None:

@@ -1,8 +1,8 @@
-"""What a look into a million prefixes costs beside decode + table, on one core, and how long they take to load.
+"""The cost of the search in a million prefixes compared with decode + table, on one core, and the time to load them.
 
-Half of the prefixes are anywhere in IPv4, 16 to 32 bits long; the others, of 20 to 32 bits, are crowded in the network
-that the packets' addresses are of, which makes a search longer than in tables of the whole Internet. The packets are
-those of `decode`; the list holds all of their sources, so that the table has as much to do. The workloads take turns.
+Half of the prefixes are anywhere in IPv4, 16 to 32 bits long. The others have 20 to 32 bits and are in the network of
+the packets' addresses. So a search takes longer than in tables of the whole Internet. The packets are those of
+`decode`. The list contains all their sources, so that the table has the same work. The workloads take turns.
 """
 
 from __future__ import annotations

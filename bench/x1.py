@@ -1,9 +1,9 @@
-"""WID against the buffering aggregate where everything is in order (Li 2008, Figure 6-10), with Paned-WID beside.
+"""WID against the buffering aggregate on an ordered stream (Li 2008, Figure 6-10), and Paned-WID.
 
-max over RANGE 4000 rows, the slide from 1 row to 4000. WID adds a row to RANGE/SLIDE partials, buffering looks at it
-RANGE/SLIDE times, in one loop over numbers that lie side by side; Paned-WID keeps one partial for each pane. All take
-the same batches; what making those costs is the scan, told beside. The criteria state which method is the cheapest at
-which slides, and by how much: it is not the method that the thesis found (docs/figures/windows.md).
+max over RANGE 4000 rows, the slide from 1 row to 4000. WID adds a row to RANGE/SLIDE partials. Buffering reads it
+RANGE/SLIDE times, in one loop over adjacent numbers. Paned-WID has one partial for each pane. All receive the same
+batches. The cost of making the batches is the scan, which is listed separately. The criteria state which method is the
+cheapest at which slides, and by how much: it is not the method that the thesis found (docs/figures/windows.md).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from lowlevel.subaggregates import Kind, SubAggregate
 RANGE = 4000
 SLIDES = (1, 4, 16, 40, 100, 400, 1000, 2000, 4000)
 BATCH = 4000
-"""Rows; a promise is behind each."""
+"""Rows, with a watermark after each."""
 
 FEW = 12_000
-"""Rows where each is a pane of its own: Paned-WID takes a hundred µs and more for one."""
+"""Rows if each has its own pane: Paned-WID takes a hundred µs and more for a pane."""
 
 FEW_ROWS_IN_A_PANE = 100
 """Up to here WID is cheaper than panes."""
@@ -50,7 +50,7 @@ NAMES = ("buffering", "WID", "Paned-WID")
 
 @dataclass(frozen=True)
 class Figures:
-    """ns for a row by operator and of the scan alone, and what was held at most: tuples, partials of WID."""
+    """ns per row of each operator and of the scan alone, and the largest state: tuples, and partials of WID."""
 
     ns: dict[str, float]
     scan: float
@@ -68,7 +68,7 @@ def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWi
     total = count = 0
     for place, batch in enumerate([*batches, None]):
         items = [] if batch is None else list(operator.rows(0, batch))
-        times = isinstance(operator, BufferingAggregate)  # it is told times, the others window ids
+        times = isinstance(operator, BufferingAggregate)  # it receives times, the others window IDs
         row = (place + 1) * BATCH
         low = END if batch is None else row if times else window.closed_before(row)
         items += operator.punctuate(0, Punctuation("*", low))

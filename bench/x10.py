@@ -1,6 +1,6 @@
-"""What a join of two unions holds, without order and with it (Li 2008, Figure 8-9, Q8-3).
+"""The state of a join of two unions, out of order and in order (Li 2008, Figure 8-9, Q8-3).
 
-A tumbling join of 10 s of (A U B) with (C U D); B is behind A, and D behind C, by 0 to 100 s. The thesis has 10 000
+A tumbling join of 10 s of (A U B) with (C U D). B is 0 to 100 s later than A, and D than C. The thesis has 10 000
 packets/s on each link, here it is a fifth. Three plans over the same events:
 
     Meld, OA-Join       without order

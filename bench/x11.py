@@ -1,8 +1,9 @@
-"""What a join holds of which one input is a union with a late link (Li 2008, Figure 8-10, Q8-4).
+"""The state of a join of which one input is a union with a late link (Li 2008, Figure 8-10, Q8-4).
 
 A tumbling join of a minute of M1 with (M2 U C); C is behind by 0 to 10 s. The thesis has 4000 packets/s on the mains
-and less than one on C; here the mains have an eighth. In order M2 waits in the merge for C. Without order it is met by
-M1 as it comes, and goes with its window, as M1 is not late; M1 waits for C in either way.
+and less than one on C; here the mains have an eighth. In order M2 waits in the merge for C. Out of order its rows are
+joined with M1 when they arrive, and are removed with their window, because M1 is not late. M1 waits for C in both
+plans.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PLANS: dict[str, Callable[[], Step]] = {
 
 
 def measure(scale: float, late: tuple[int, ...], windows: int) -> dict[int, dict[str, Held]]:
-    """Run all plans with C as late, over so many whole windows behind the first."""
+    """Run all plans with this lateness of C, over this number of whole windows after the first."""
     seconds = (windows + 1) * WINDOW + max(late)
     links = [flows(seconds, max(1, round(rate * scale)), KEYS, seed) for seed, rate in enumerate(RATES)]
     found = {}

@@ -1,8 +1,8 @@
-"""What sliding windows over a union with a late link hold (Li 2008, Figure 8-11, Q8-5).
+"""The state of sliding windows over a union with a late link (Li 2008, Figure 8-11, Q8-5).
 
 count(*) by (srcIP, destIP) over 5 minutes, each minute, of M1 U M2 U C; C is behind by 0 to 10 s. The thesis has 4000
-packets/s on the mains and less than one on C; here the mains have a half. Plans as in X9: without order; in order with
-the same panes behind Merge; and in order with windows that are kept as tuples.
+packets/s on the mains and less than one on C; here the mains have a half. The plans are those of X9: out of order, in
+order with the same panes after Merge, and in order with windows of tuples.
 """
 
 from __future__ import annotations

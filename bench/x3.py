@@ -1,7 +1,7 @@
 """Delay against wrong results where a stream is sorted by blocks (Li 2008, Figure 6-12): slack, and punctuation.
 
-count over RANGE 600 s, SLIDE 60 s; blocks of 490 s. There is nothing to trade: a slack below the length of a block is
-wrong and saves no time, one above it waits for the next block.
+count over RANGE 600 s, SLIDE 60 s; blocks of 490 s. There is no compromise: a slack below the length of a block is
+wrong and saves no time. A larger slack waits for the next block.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Panes: what a window costs that is made of panes, against one that is made of tuples (Li 2008, Figure 6-15).
+"""Panes: the cost of a window of panes against the cost of a window of tuples (Li 2008, Figure 6-15).
 
-max by group; each group has as many tuples in each pane, and a window slides by a pane. Without panes a tuple is added
-to all its windows; with them it is added to its pane, what comes out of the pane is read, and added to the windows.
-In units of one such step, n tuples to a pane and P panes to a window, panes cost `(n + 1 + P) / (n * P)` of the other
-way. The steps are counted by the operators and compared with that. Time, less that of a scan, is judged in two cells:
-that of the thesis' text, and the largest. A step of a pane's result costs more than one of a tuple, by Arrow and by
-Python around each pane, therefore panes pay later than the model says (docs/figures/windows.md).
+The query is max by group. Each group has the same number of tuples in each pane, and a window slides by a pane. Without
+panes a tuple is added to all its windows. With panes it is added to its pane, and the result of the pane is added to
+the windows. In units of one such step, n tuples to a pane and P panes to a window, panes cost `(n + 1 + P) / (n * P)`
+of the other way. The steps are counted by the operators and compared with that. Time, less that of a scan, is judged in
+two cells: that of the thesis' text, and the largest. A step for the result of a pane costs more than a step for a
+tuple, because of Arrow and Python around each pane. So panes pay later than in the model (docs/figures/windows.md).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MOST = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
 
 @dataclass(frozen=True)
 class Ratios:
-    """With panes / without, of steps and of time less that of a scan; and what the model says."""
+    """Ratio with panes / without, of steps and of time minus that of a scan, and the ratio of the model."""
 
     steps: float
     time: float
@@ -64,7 +64,7 @@ def stream_of(tuples: int, panes: int, groups: int) -> Stream:
 
 
 def fed(operator: AdaptiveAggregate | PanedAdaptiveAggregate, batches: list[pa.RecordBatch]) -> tuple[float, int]:
-    """Feed panes, a promise behind each; return seconds and a checksum of the results."""
+    """Process panes, with a watermark after each. Return seconds and a checksum of the results."""
     items: list[Item] = []
     paned = isinstance(operator, PanedAdaptiveAggregate)
     before = time.process_time()

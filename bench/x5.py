@@ -5,7 +5,7 @@ a) sum over tumbling seconds of DS1 to DS5, in which groups of one record hold 1
    that is behind by 0 to 10 s, by groups of a Zipf law.
 
 All three are the same operator with other thresholds. Memory is what it holds at most: groups, tuples, partials, with
-the index of each. WID of the product, Aggregate, keeps panes instead of windows: it is told beside.
+the index of each. The product's own WID, Aggregate, stores panes instead of windows. It is listed separately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SUM = [SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
 COUNT = [SubAggregate("packets", Kind.COUNT)]
 
 Event = tuple[int, pa.RecordBatch | int]
-"""A source, and what it sends: a batch, or that nothing before a time follows."""
+"""A source and its items: a batch, or a watermark."""
 
 
 @dataclass(frozen=True)

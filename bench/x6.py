@@ -1,8 +1,8 @@
-"""A join without order against one that keeps it by a buffer behind (Li 2008, Figure 7-6, Q7-2).
+"""A join without order against a join with a buffer that sorts its results (Li 2008, Figure 7-6, Q7-2).
 
 Two streams of a flow in opposite directions, RANGE n s of both, then a count for each minute of the left's time. Rows
-match one in 4000, so a row has n partners. OPOB-Join is OA-Join with a sort of its results behind: it holds what a join
-has to, and the results of 3/4 n s.
+match one in 4000, so a row has n partners. OPOB-Join is OA-Join and a sort of its results. It stores the rows that
+every join must store, and the results of 3/4 n s.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ JOINS: Joins = {"OA": OAJoin, "OPOB": OpobJoin}
 
 @dataclass(frozen=True)
 class Figures:
-    """What a join with a count behind it held, and the median of seconds from when a pair is there to its leaving."""
+    """The state of a join with a count after it, and the median delay of a pair in seconds."""
 
     held: Held
     latency: float
@@ -62,7 +62,7 @@ def spec_of(seconds: int) -> JoinSpec:
 
 
 def joined(make: Callable[[], object], links: list[Link], seconds: int) -> Figures:
-    """Run a join with the count behind it, and alone, to see when its rows leave."""
+    """Run a join with the count after it, and alone to measure when its rows are emitted."""
     join = Step(make(), 0, 1)
     counted = Step(Aggregate([], [SubAggregate("packets", Kind.COUNT)]), Step(ByWindow(MINUTE, "left_ts"), join))
     held = fed(counted, links, seconds, SETTLED * SECOND, "packets", sampled=join)

@@ -1,7 +1,7 @@
 """A join without order against one that keeps it by a buffer in front (Li 2008, Figure 7-7, Q7-2).
 
-As X6. OPIB-Join delays rows of the left until all that they may meet is there, and the right is kept for them: three
-ranges of rows, where OA-Join holds two.
+As X6. OPIB-Join delays left rows until all their possible partners have arrived, and stores the right rows meanwhile.
+These are three ranges of rows. OA-Join stores two.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""How fast a link loses nothing, by flush policy (Li 2008, Figure 8-7 and Table 8-1), on the real table.
+"""The highest rate of a link without losses, by flush policy (Li 2008, Figure 8-7 and Table 8-1), on the real table.
 
 count(*) by (srcIP, destIP): each window has packets of all groups in random order, and ends at once for all of them.
 The table is measured chunk by chunk, in time of the processor, the least of three turns for each chunk. The policies
-take turns, so that a slow while of the machine is none of one policy alone; where those out of order differ all the
-same, all of them take more turns. What a partial costs behind the table (its columns, its message in a segment) is
-measured once and added for each. From these times `bench.ring_queue` tells the largest rate at which a ring of RING
-packets never overflows, and how busy the core is then.
+take turns, so that a slow phase of the machine affects all of them. If the unordered policies still differ, all take
+more turns. The cost of a partial after the table (its columns, its message in a segment) is measured once and added for
+each partial. From these times `bench.ring_queue` tells the largest rate at which a ring of RING packets never
+overflows, and how busy the core is then.
 
-Windows hold PER_GROUP packets for each group, whatever the rate: less than a minute of it, so that flushes are a larger
-part of the work than on a link.
+Windows contain PER_GROUP packets for each group at every rate. This is less than a minute of traffic, so flushes are a
+larger part of the work than on a link.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lowlevel.table.table import Table
 
 MILLION = 1_000_000
 PER_GROUP = 8
-"""Packets of each of three windows, but LEAST_PACKETS at least; of a fourth there is a moment."""
+"""Packets of each of three windows, at least LEAST_PACKETS. A short part of a fourth window follows."""
 
 LEAST_PACKETS = MILLION
 
@@ -46,7 +46,7 @@ RING = 1 << 16
 GROUPS = {"66K": 1 << 16, "130K": 1 << 17, "260K": 1 << 18, "520K": 1 << 19}
 SIZES = {"1/2": 0.5, "1": 1.0, "2": 2.0}
 MOST_TURNS = 3
-"""Times as many turns as usual are taken where the policies out of order differ."""
+"""Factor by which the number of turns grows if the unordered policies differ."""
 
 ALIKE = 0.9
 """The slowest of them by the fastest, from which on they do not: they do the same work at other times."""
@@ -108,7 +108,7 @@ def once(
 
 
 def cost_of_a_partial() -> float:
-    """Measure in ns what becomes of an entry behind the table: columns of a batch, and a message of a segment."""
+    """Measure in ns the cost of an entry after the table: columns of a batch, and a message of a segment."""
     count = 1 << 16
     keys = (Key("srcIP", Column("srcIP", Type.INT)),)
     query = QueryTables("link", LowLevelPlan(None, keys, (SUBAGGREGATE,), 1000), count, CHUNK)

@@ -1,8 +1,8 @@
-"""What a union of skewed links holds, without order and with it (Li 2008, Figure 8-8, Q8-2).
+"""The state of a union of skewed links, out of order and in order (Li 2008, Figure 8-8, Q8-2).
 
 count(*) by (srcIP, destIP) for each minute over two links, of which the second is behind by 0 to 40 s. The thesis has
-110 000 packets/s on each and 65 536 groups; here both are a fifteenth of that, so tuples that wait have the same
-proportion to groups. Four plans over the same events:
+110,000 packets/s on each link, and 65,536 groups. This bench has a fifteenth of both, so the ratio of waiting tuples to
+groups is the same. Four plans over the same events:
 
     Meld, Aggregate           without order
     Merge, Aggregate          in order; the same hash table behind, which is the best that can be there
@@ -44,7 +44,7 @@ def without_order() -> Step:
 
 
 def in_order() -> Step:
-    """Merge, then the same aggregate, which is told what Merge promises."""
+    """Merge, then the same aggregate, which receives the watermarks of Merge."""
     return Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), Step(OrderedMerge(2), 0, 1)))
 
 

@@ -1,8 +1,8 @@
 """Processes that a whole `wiretide` process is compared with, in the same turn of a bench.
 
-`COPY` does the least that a Python process which uses numpy and Arrow can do with the bytes of a capture: start, import
-both, and copy every byte in memory once. `COMPILE` compiles fixed plain kernels with numba: it is as slow as the
-compiler is on this machine at this moment, and no change of Wiretide changes it.
+`COPY` is the least work of a Python process with numpy and Arrow on the bytes of a capture: start, import both, and
+copy every byte once. `COMPILE` compiles fixed plain kernels with numba. Its time depends on the compiler and the
+machine, and on no change of Wiretide.
 """
 
 from __future__ import annotations
