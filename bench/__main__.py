@@ -55,8 +55,7 @@ BENCHES = {
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "the start-up time of commands",
 }
-"""Names of benches and their subjects. The lower-case name is that of a module of this folder with `run(setting) ->
-Report`."""
+"""Names and subjects of benches. The lower-case name is that of a module here with `run(setting) -> Report`."""
 
 
 def main(arguments: list[str] | None = None) -> int:
