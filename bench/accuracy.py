@@ -27,7 +27,8 @@ SUBS = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Col
 class Said:
     """Count, sum and moment of the result of each window, by its ID.
 
-    The moment is an arrival time in µs, and the number of tuples before it. In the truth these are the window's end, and the tuples with which it was complete.
+    The moment is an arrival time in µs, and the number of tuples before it. In the truth these are
+    the window's end, and the tuples with which it was complete.
     """
 
     counts: Numbers
