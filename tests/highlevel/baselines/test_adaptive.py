@@ -1,8 +1,9 @@
 """AdaptWID against its algorithm written slowly, against WID, and against the definition.
 
 * The printed trace catches a switch at the wrong tuple, a partial that counts the wrong tuples, and a group that stays.
-* Random streams with random thresholds, other ones after every window, catch a tuple that is in a partial and in the
-  buffer, or in neither, when its group switches; fixed thresholds and the memory model the same where they stay.
+* Random streams with thresholds that change after every window detect a tuple that is in a partial and in the buffer,
+  or in neither, when its group switches. Fixed thresholds and the memory model detect the same for groups that do not
+  switch.
 * The slow twin catches volumes that drift: counted tuples, switches and what is held are compared after every event.
 * Plain kernels catch an access out of bounds, which machine code would not say.
 """
@@ -101,7 +102,7 @@ def by_definition(spec: Spec, stream: list[Arrival | int]) -> set[tuple]:
 
 
 def by_wid(events: list[Event]) -> list[Item]:
-    """What WID says to the same events."""
+    """Return the results of WID for the same events."""
     wid = Aggregate(["k0"], SUBS)
     bounds: dict[int, int] = {}
     found: list[Item] = []

@@ -1,4 +1,4 @@
-"""How long windows stay open by the high watermarks, and what the memory model makes of it.
+"""Time for which windows stay open by the high watermarks, and its use in the memory model.
 
 The wrong mark (low instead of high, one source instead of the furthest) shows in Eq. 6.7: it says how many tuples are
 buffered, which can be counted.
@@ -64,7 +64,7 @@ def test_a_restart_goes_on_measuring() -> None:
 
 
 def test_the_model_says_how_many_tuples_are_buffered() -> None:
-    """Eq. 6.7: the rate of each source times the distance less its offset, 1100 here; as many are counted."""
+    """Eq. 6.7: the rate of each source times the distance less its offset, 1100 here. The count is the same."""
     rates, delays = (10, 5), (0, 20)
     window = SlidingWindow(60_000, 2_000)
     operator = AdaptiveAggregate([], [SubAggregate("packets", Kind.COUNT)], 60_000, 2_000, 2, ALWAYS_LAZY)

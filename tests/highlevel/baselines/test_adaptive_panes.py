@@ -1,7 +1,7 @@
 """AdaptWID over panes against the definition of windows.
 
-Random streams catch panes that are cut at the wrong places (before the origin, in gaps between windows), panes that
-reach their windows after those have closed, and whatever switching in a pane could lose.
+Random streams detect panes that are cut at wrong times (before the origin, in gaps between windows). They detect panes
+that arrive after their windows have closed, and rows that are lost at a switch in a pane.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The in-order baselines against twins that do the same to one tuple at a time.
 
-A baseline that is slower, or wrong in more windows, than it has to be would flatter what it is compared with: so it is
-held to results that its definition gives, exactly.
+A baseline that is slower or less correct than necessary would make the compared operators look better. So its results
+must equal those of its definition exactly.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def merged(seen: dict[tuple, list[int]]) -> set[tuple]:
 
 
 def buffered(spec: Spec, arrivals: list[Arrival], grouped: bool) -> tuple[set[tuple], int]:
-    """The definition of in order: a tuple older than one before it is dropped; then every extent; and those dropped."""
+    """The definition of in order: drop each tuple that is older than an earlier one, then compute every extent.
+
+    Return the results and the dropped tuples.
+    """
     newest = -(2**63)
     seen: dict[tuple, list[int]] = defaultdict(list)
     dropped = 0
@@ -183,7 +186,7 @@ def test_consistent_slack_shows_one_history_and_generous_slack_more_of_it() -> N
         operator = SlackAggregate([], SUBS[:1], SlidingWindow(10, 5), 0, lateness)
         items = feed(operator, (0, rows(arrivals))) + feed(operator, (0, Punctuation("M", END)))
         found[lateness] = dict(sorted(rows_of(items)))
-    # 8 comes when window 1, [0, 10), has closed; window 2, [5, 15), is open.
+    # 8 arrives after window 1, [0, 10), has closed, while window 2, [5, 15), is open.
     assert found[Lateness.CONSISTENT] == {0: 1, 1: 1, 2: 1, 3: 1, 5: 1, 6: 1}
     assert found[Lateness.GENEROUS] == {0: 1, 1: 1, 2: 2, 3: 1, 5: 1, 6: 1}
 

@@ -1,7 +1,7 @@
-"""OPOB- and OPIB-Join: the results of OA-Join, in order; and what waiting for order costs.
+"""OPOB- and OPIB-Join: the results of OA-Join, in order, and the cost of waiting for order.
 
-What these can catch: a baseline that loses rows or says them out of order, or that holds rows for longer than order
-asks for, which would make the join without order look good.
+The tests detect a baseline that loses rows, returns them out of order, or holds rows for longer than necessary. Such a
+baseline would make the join without order look good.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The in-order joins against all pairs, and what becomes of them where there is no global order.
+"""The in-order joins against all pairs, and their results if there is no global order.
 
 A baseline that loses pairs that its definition has, or holds rows longer than it has to, would flatter what it is
-compared with. One that is right where it cannot be would hide what order is relied on for.
+compared with. A join that is right without order would hide why it requires order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MINUTE = 60
 
 
 def two_streams(random: Random, ordered: bool) -> list[list[Arrival | int]]:
-    """Two inputs; in order, where they are to be, with the promises that still hold."""
+    """Return the rows of two inputs with valid watermarks, in order if required."""
     inputs = [random_stream(random), [END] if random.random() < 0.05 else random_stream(random)]
     return [in_order(each) for each in inputs] if ordered else inputs
 
@@ -179,7 +179,7 @@ def test_a_late_input_makes_a_join_by_arrival_pair_what_is_minutes_apart() -> No
 
 
 def test_a_join_by_arrival_loses_what_it_forgot_before_a_late_input_came() -> None:
-    # Main2 is a minute behind: when its row of s comes, Main1's of [s - 3 min, s - 2 min) are gone.
+    # Main2 is a minute late: when its row of s arrives, Main1's rows of [s - 3 min, s - 2 min) are gone.
     spec = spec_of(Band(3 * MINUTE, 2 * MINUTE), keyed=False)
     times = range(0, 20 * MINUTE, 5)
     both = [(0, Arrival(ts, 0, 0), ts) for ts in times] + [(1, Arrival(ts, 0, 0), ts + MINUTE) for ts in times]

@@ -1,7 +1,7 @@
 """Sort and Merge, which keep order, against twins that do the same to one row at a time.
 
-What these can catch: rows out of order or lost, rows that leave later or earlier than the definition says (either
-would flatter what the experiments compare them with), a promise that a later row breaks, and state that restarts lose.
+The tests detect rows that are out of order or lost. They detect rows that leave later or earlier than defined, which
+would flatter the compared operators. They detect a watermark that a later row breaks, and state that restarts lose.
 """
 
 from __future__ import annotations
@@ -193,8 +193,10 @@ def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise(r
 
 
 def most_held(gap: int, lull: int | None, skew: int = 0) -> int:
-    """Rows that Merge holds at most: two mains of 100 rows/s, the second behind by `skew` s, and a third of a row each
-    `gap` s, of which a timer of a second says that it is at most `lull` s behind the clock. Times in centiseconds.
+    """Return the largest number of rows that Merge holds.
+
+    Two mains send 100 rows/s; the second is `skew` s late. A third input sends a row each `gap` s. A timer of a second
+    ensures that it is at most `lull` s older than the clock. Times in centiseconds.
     """
     operator = OrderedMerge(3)
     spoken = most = 0
@@ -213,7 +215,7 @@ def most_held(gap: int, lull: int | None, skew: int = 0) -> int:
 
 
 def test_merge_holds_the_traffic_of_a_lull_or_of_a_skew() -> None:
-    # Two mains of 100 rows/s: 30 s of both; 1 s, and what comes until the timer's next tick; 10 s of one.
+    # Two mains of 100 rows/s: 30 s of both, 1 s and the time until the timer's next tick, and 10 s of one.
     assert most_held(30, None) == pytest.approx(6000, abs=5)
     assert most_held(30, 1) == pytest.approx(400, abs=5)
     assert most_held(30, 1, skew=10) == pytest.approx(1002, abs=5)

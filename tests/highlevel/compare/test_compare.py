@@ -1,4 +1,4 @@
-"""Comparisons: what is exact stays exact whatever is injected, and what waits too little says so."""
+"""Comparisons: exact operators stay exact under every injected disorder, and operators report too short waits."""
 
 from __future__ import annotations
 

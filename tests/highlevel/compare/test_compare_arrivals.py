@@ -1,4 +1,4 @@
-"""Arrivals of a comparison: what is injected moves rows as it says, and promises are kept."""
+"""Arrivals of a comparison: injected disorder moves rows as specified, and watermarks are kept."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_links_of_no_rows_promise_their_end_alone() -> None:
 
 
 def test_files_of_one_link_are_one_recording() -> None:
-    """Whatever their order, and with rows of one in the time of the other."""
+    """Rows may be in any order, and rows of one input may have times of the other."""
     times = [0, 3 * SECOND, SECOND, 4 * SECOND, 6 * SECOND, 5 * SECOND, 9 * SECOND]
     files = [recording(0, times[4:]), recording(0, times[:4])]
     (found,) = united(files)

@@ -1,4 +1,4 @@
-"""Comparisons over what is out of order as it comes: flows that ended before they were exported, and real captures."""
+"""Comparisons over inputs with natural disorder: flows that ended before they were exported, and real captures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND = 1_000_000_000
 @pytest.mark.parametrize("name", ["monero", "whatsapp", "agora-sd-rtn"])
 @pytest.mark.slow("real captures in every order")
 def test_real_captures_out_of_order(name: str, captures: Path) -> None:
-    """Rows of these come behind others of a later time, by up to 147 s."""
+    """Rows of these captures arrive after rows of a later time, by up to 147 s."""
     sql = "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 seconds] GROUP BY srcIP"
     found = run_comparison(
         sql,

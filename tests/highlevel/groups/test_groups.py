@@ -1,9 +1,9 @@
 """Tables of groups against Arrow's group_by and against dictionaries, on columns of every type a group can have.
 
-* Random batches catch values that are taken for each other (a NULL and an empty string, an address and a MAC that
-  begins like it, NaN, the two zeros), columns that need a wider form in a later batch, slices of batches, growth in
-  the middle of a batch, and rules that start from a wrong value.
-* The same with the kernels' plain Python catches what only shows where bounds are checked.
+* Random batches detect values that are confused: a NULL and an empty string, an address and a MAC with the same first
+  bytes, NaN, the two zeros. They detect columns that need a wider form in a later batch, slices of batches, growth in
+  the middle of a batch, and rules with a wrong start value.
+* The same tests with the kernels' plain Python detect errors that only bound checks show.
 * Taking out what was put in catches groups that stay as zeros, or go although something is left of them.
 """
 

@@ -1,7 +1,7 @@
 """`ahead`: threads that compute items before they are taken.
 
-What these can catch: items of one producer out of order or lost, an error that is swallowed or comes before items
-computed earlier, a thread that outlives its consumer or another's failure, and a queue without a bound.
+The tests detect items of one producer that are out of order or lost, and an error that is swallowed or precedes earlier
+items. They detect a thread that outlives its consumer or another's failure, and a queue without a bound.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """The inline engine, captures in and rows out, against the truth of real captures and the definition of windows.
 
 * Truth of real captures catches a wrong row anywhere between bytes and result; it was found by other programs.
-* Sliding windows by the definition, packet by packet, catch a pane that is cut, a window that closes early on captures
-  whose times jump, and partials that an eviction or a flush loses or doubles.
+* Sliding windows are computed by the definition, packet by packet. This detects a pane that is cut, and a window that
+  closes early after a time jump. It detects partials that an eviction or a flush loses or doubles.
 * Generated links are out of order, disagree on the time and fall silent, which real captures seldom do together.
 * The same answer for other table sizes, other cuts into files and other queries beside it catches state that leaks.
 * Counters in balance catch a packet that is lost where no result shows it.

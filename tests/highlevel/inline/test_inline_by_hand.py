@@ -1,7 +1,7 @@
 """Captures small enough to know by heart, and the whole CSV each query must give.
 
-They catch what a twin that follows the same plan cannot: a compiler and an engine that agree on the wrong answer, for
-HAVING, select expressions, NULL, GROUP BY link, no GROUP BY and no window.
+The tests detect a compiler and an engine that agree on the wrong answer; a reference that follows the same plan cannot
+detect this. They cover HAVING, select expressions, NULL, GROUP BY link, no GROUP BY and no window.
 """
 
 import io

@@ -1,11 +1,11 @@
 """Live and compressed inputs of the inline engine: pipes that are written while it reads, and gzip files.
 
-* A window must be there while its pipe is still open, or nothing is live; and none before its slack has passed.
+* A window must be emitted while its pipe is still open, but not before its slack has passed.
 * Rows in the answer and late rows together are all rows: what is dropped without a count shows, and what is counted
   and not dropped.
-* Compressed files have the answer of the plain ones, for every number of threads; with a slack their windows close
-  before the end, and none runs ahead of the others.
-* Inputs that are stopped, or whose results nobody takes, leave no thread behind.
+* Compressed files have the answer of the plain ones, for every number of threads. With a slack their windows close
+  before the end, and no file is read far ahead of the others.
+* Inputs that are stopped, or whose consumer stops, leave no running thread.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def test_with_a_slack_compressed_files_advance_together_and_windows_close(
     run = InlineRun([COUNT], inputs, slack=20 * NS, threads=threads, block_records=20)
     most = max(number_of(next(run.pipelines[0].windowed)[1].open_windows()) for _ in run.results())
     assert run.samples().total(LATE_ROWS) == 0
-    # Two windows of slack, as many of lead, and blocks that span some; there are 36 in all.
+    # Two windows of slack, two of lead, and blocks that span some. There are 36 windows in all.
     assert 1 <= most <= 12
 
 

@@ -1,8 +1,8 @@
 """OA-Join against its definition, on random streams.
 
-What these can catch: pairs that are lost, made twice or wrong at an end of the band; rows purged too early or kept too
-long; promises that a later row breaks; rows without a partner that leave too early, late or not at all; keys that are
-equal only as bits, or differ only as bits; state that a restart loses.
+The tests detect pairs that are lost, doubled or wrong at an end of the band, and rows purged too early or kept too
+long. They detect watermarks that a later row breaks, and rows without a partner that leave too early, late or never.
+They detect keys that are equal only as bits, or differ only as bits, and state that a restart loses.
 """
 
 from __future__ import annotations

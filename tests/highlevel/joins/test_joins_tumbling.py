@@ -1,8 +1,8 @@
 """OA-Join over tumbling windows, and joins of any columns, against the definition on random streams.
 
-What these can catch, beside what `test_joins` can: windows that are cut at another origin than the epoch's, or compared
-with others than those that are asked for; keys that are equal only as bits, or differ only as bits; NULLs; columns that
-come out as they did not come in; a restart that loses the forms that values had.
+In addition to `test_joins`, the tests detect windows with a wrong origin, or windows compared with the wrong ones. They
+detect keys that are equal only as bits or differ only as bits, wrong NULLs, and columns that change. They detect a
+restart that loses the types of values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.references.joins_oracle import meet, near
 
 @pytest.mark.parametrize("form", [*Boundary, None])
 def test_extents_that_meet_hold_the_rows_that_the_predicate_names(form: Boundary | None) -> None:
-    """Both ways to say what a join is agree, so that either may be believed."""
+    """Both definitions of a join agree, so tests may use either."""
     random = Random(f"extents {form}")
     for _ in range(50):
         window = random_window(random, form)

@@ -1,7 +1,7 @@
 """OA-Join by hand: the worked examples of Li 2008, and what single rows show.
 
-Bands are drawn as (left, right) times. These can catch ranges or ends that are exchanged, promises and purges that are
-a step early or late, batches without a bound, and state that is not given back.
+Bands are drawn as (left, right) times. The tests detect ranges or ends that are exchanged, and watermarks and purges
+that are a step early or late. They detect batches without a bound, and state that is not freed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def test_a_row_meets_what_the_window_names_say() -> None:
 
 
 def test_inputs_that_are_not_in_step_are_paired_by_their_times() -> None:
-    """W9: Main1 is five minutes late. What is there at once of both sides does not belong together: no pair."""
+    """W9: Main1 is five minutes late.
+
+    Rows of both sides that are held at the same time do not match: there is no pair.
+    """
     window, hour = Band(3 * MINUTE, 2 * MINUTE), 10 * 3600
     main1 = rows(*range(hour + 3 * MINUTE, hour + 6 * MINUTE))
     main2 = rows(*range(hour + 9 * MINUTE, hour + 11 * MINUTE))
@@ -81,7 +84,10 @@ def test_inputs_that_are_not_in_step_are_paired_by_their_times() -> None:
 
 
 def test_a_side_that_is_late_loses_no_pair() -> None:
-    """W9, milder: Main2 a minute late, and each side promises what it knows; by arrival a minute of pairs is lost."""
+    """W9, milder: Main2 is a minute late, and each side sends its own watermark.
+
+    By arrival a minute of pairs is lost.
+    """
     window, length = Band(3 * MINUTE, 2 * MINUTE), 12 * MINUTE
     join = joined(window)
     found = []
@@ -97,7 +103,7 @@ def test_a_side_that_is_late_loses_no_pair() -> None:
 
 
 TRACE = [
-    # ports with rows or promises; results; promises of S0.ts, of S1.ts, and boxes; what is held of S0 and of S1
+    # ports with rows or watermarks, results, watermarks of S0.ts, of S1.ts, joint watermarks, rows held of S0 and of S1
     ([(0, 5), (1, 3)], [(5, 3)], [], [], [], [5], [3]),
     ([(1, 8), (1, 9)], [(5, 8)], [], [], [], [5], [3, 8, 9]),
     ([(0, "6")], [], [], [], [], [5], [8, 9]),
@@ -130,7 +136,11 @@ def test_the_trace_of_the_thesis() -> None:
 
 
 def test_a_box_says_sooner_that_a_pair_of_times_is_over() -> None:
-    """W11: R0 = R1 = 2. No pair of times 1, 0 after the third promise, says the box; individually after the fifth."""
+    """W11:
+
+    R0 = R1 = 2. The joint watermark excludes pairs of times 1, 0 after the third watermark, individual watermarks after
+    the fifth.
+    """
     marks = [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3)]
     said = {}
     for progress in (Progress.JOINT, Progress.RIGHT):
@@ -329,7 +339,7 @@ def test_kernels_are_plain_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [random_run(random, random_window(random, form), form is None) for form in [*Boundary, None] * 8]
 
     def outcome() -> list[str]:
-        """What leaves, spelled, as NaN is not equal to itself."""
+        """Return the output as text, because NaN is not equal to itself."""
         items = [
             item
             for run in runs

@@ -1,9 +1,10 @@
-"""Landmark windows of random streams against their definition; the cap; rows that are late for some windows alone.
+"""Landmark windows of random streams against their definition, the cap, and rows that are late only for some windows.
 
-* The contract over streams with disorder, ties, gaps of years and promises that jump catches slides that are told
-  twice, or without rows, or in between, totals that miss a slide, and totals that a restart loses or doubles.
-* The twin keeps all rows and cuts them anew for each window: it catches a late row that is lost to later windows, or
-  that changes what was told.
+* The contract is checked over streams with disorder, ties, gaps of years and watermarks that jump. This detects slides
+  that are emitted twice, without rows, or in between. It detects totals that miss a slide, and totals that a restart
+  loses or doubles.
+* The reference keeps all rows and cuts them again for each window. It detects a late row that later windows lose, or
+  that changes an emitted result.
 * Random caps catch groups that are kept by the order of arrival, and rows that nobody counted.
 """
 

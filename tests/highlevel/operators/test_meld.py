@@ -1,4 +1,4 @@
-"""Meld against the rule: what the union has promised is the smallest of what its inputs have promised, said once.
+"""Meld against the rule: the watermark of the union is the smallest of its inputs' watermarks, and it is sent once.
 
 * The printed example catches a naive minimum that repeats itself.
 * Random inputs catch a maximum for a minimum, an input forgotten, and a bound lost by a restart.

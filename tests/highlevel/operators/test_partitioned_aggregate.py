@@ -1,8 +1,8 @@
 """Partitions that count their own rows: random streams in any batches, against plain lists of rows.
 
-It can catch rows numbered in another partition, windows that close early, late or twice, a partition that is forgotten
-too early or begins anew where it should go on, a result that depends on promises or batches, partials that outlive
-their windows, and a restart that loses a count.
+The tests detect rows numbered in the wrong partition, and windows that close early, late or twice. They detect a
+partition that is forgotten too early or restarts its count. They detect a result that depends on watermarks or batches,
+partials that outlive their windows, and a restart that loses a count.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ def test_windows_are_those_of_plain_lists_whatever_the_batches_and_promises(
     restarted = make(window)
     restarted.restore(state)
     assert restarted.open_windows() == operator.open_windows()
-    for event in events[place:]:  # a snapshot holds nothing that goes on to change
+    for event in events[place:]:  # a snapshot must not share changing state
         feed(operator, event)
         trace.append(feed(restarted, event))
     wanted = aggregates(window, arrivals, partitions)
@@ -116,7 +116,7 @@ def test_without_idle_partitions_wait_until_the_end() -> None:
 
 @pytest.mark.slow("a long stream")
 def test_memory_is_that_of_open_windows_however_many_rows_and_partitions_there_were() -> None:
-    """Partitions come and go, or stay: what is held does not grow with the rows."""
+    """Partitions appear and disappear, or stay. The held state does not grow with the rows."""
     for idle in (50, None):
         operator = make(TupleWindow(8, 4, True, idle))
         sizes = []

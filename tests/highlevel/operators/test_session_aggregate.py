@@ -1,11 +1,11 @@
 """Sessions of random streams against their definition, row by row; late partials against a twin over Python lists.
 
-* The contract over streams with disorder, ties, gaps of years and promises that jump catches sessions that are split,
-  joined over GAP, closed early, emitted twice, lost in a restart or kept after their end.
-* The twin of late partials keeps every session that was ever answered: it catches a row that re-opens or doubles one,
-  and one that is refused although its session is open.
+* The contract is checked over streams with disorder, ties, gaps of years and watermarks that jump. This detects
+  sessions that are split, joined over GAP, closed early, emitted twice, lost in a restart or kept after their end.
+* The reference for late partials keeps every session that was ever emitted. It detects a row that re-opens or doubles a
+  session, and a row that is refused although its session is open.
 * Slots and groups that are used again catch totals that are left over from their last session.
-* The same with the kernels' plain Python catches what only shows where bounds are checked.
+* The same tests with the kernels' plain Python detect errors that only bound checks show.
 """
 
 from __future__ import annotations

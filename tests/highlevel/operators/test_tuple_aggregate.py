@@ -1,7 +1,7 @@
 """Windows of a number of rows, short and long: what random streams make of them, in any batches, by definition.
 
-It can catch rows that are numbered twice or not at all, windows that close before their last row or long after it,
-times that close a window, promises of numbers that are broken, and a count that a restart loses.
+The tests detect rows that are numbered twice or never, and windows that close before their last row or long after it.
+They detect times that close a window, watermarks of numbers that are broken, and a count that a restart loses.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ Make = Callable[[TupleWindow, list[str]], WindowOperator]
 
 
 def check_promises(window: TupleWindow, events: list, trace: list[list[Item]]) -> None:
-    """What is said after each event is the end of the last window that has all its rows; END at the end."""
+    """After each event the watermark is the end of the last window that has all its rows. It is END at the end."""
     said, rows = None, 0
     for (_, event), items in zip(events, trace, strict=True):
         rows += 0 if isinstance(event, Punctuation) else event.num_rows

@@ -1,7 +1,7 @@
 """Windows of a number of rows on all engines, against plain lists of the rows in the order of the file.
 
-It can catch rows that reach the operator in another order than they were written in (blocks dealt to threads, byte
-ranges, tasks, a shuffle), partitions that share a count, and a query that reads what has no order.
+The tests detect rows that reach the operator in another order than they were written in (threads, byte ranges, tasks, a
+shuffle). They detect partitions that share a count, and a query over an input without an order.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def by_lists(
     values: Callable[[list[Packet]], tuple | None],
     where: Callable[[Packet], bool] = lambda row: True,
 ) -> Counter[tuple]:
-    """Rows of a query: bounds, what `group` and `values` give; None is left out by HAVING."""
+    """Return the rows of a query: bounds, and the results of `group` and `values`. HAVING removes None."""
     lists: list[list[Packet]] = []
     current: dict[Hashable, list[Packet]] = {}
     for row in filter(where, packets()):

@@ -1,8 +1,8 @@
 """Groups of the times of a join, with all that windows can tell of their groups: values kept apart, sketches, users'
 choices among groups. Written in GSQL, answered by the inline engine, against plain Python.
 
-They catch: values of one group told of another, a sketch that nobody made, and groups compared with those of other
-times that happened to leave with the same promise.
+They detect values of one group in the result of another, and a sketch that was not created. They detect groups that are
+compared with groups of other times because both left with the same watermark.
 """
 
 from __future__ import annotations

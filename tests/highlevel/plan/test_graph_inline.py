@@ -1,7 +1,8 @@
 """Whole queries that are graphs, built by hand, by the inline engine over generated captures, against plain Python.
 
-They catch what operators one by one do not: leaves that are fed each other's rows, ports that are swapped, nodes that
-are run twice or once too seldom, promises that do not reach the end of the graph, and counters that forget somebody.
+They detect errors that tests of single operators cannot: leaves with the rows of others, ports that are swapped, nodes
+that run twice or too seldom. They detect watermarks that do not reach the end of the graph, and counters that omit a
+part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Graphs over live inputs, and several of them in one run: what is answered while inputs are open, and by whom.
 
-They catch: a pair that waits for a promise, an outer row that leaves before one, a silent link that holds back another
-query's rows, and items of a leaf that reach another plan's graph.
+They detect a pair that waits for a watermark, and an outer row that leaves before one. They detect a silent link that
+delays another query's rows, and items of a leaf that reach another plan's graph.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def graph(root: Node, name: str = "q") -> Plan:
 
 
 def times(batch: pa.RecordBatch) -> list[tuple]:
-    """Seconds after START of the times of rows, None where there is none."""
+    """Return the times of rows in seconds after START, with None for NULL."""
     columns = [batch.column(name).to_pylist() for name in batch.schema.names if name.endswith("ts")]
     return [tuple(None if ts is None else (ts - START) / NS for ts in row) for row in zip(*columns, strict=True)]
 
@@ -47,7 +47,7 @@ def test_pairs_leave_at_once_and_rows_without_a_partner_when_nobody_can_come(pip
     plan = graph(join(packets("a"), packets("b"), Band(3 * NS, 0), kind=JoinKind.LEFT))
     run = InlineRun([plan], [Input("a", a.path, "a"), Input("b", b.path, "b")], slack=2 * NS)
     results = run.results()
-    a.write(*[1] * AGREED, frame=BACK)  # they say where the link begins
+    a.write(*[1] * AGREED, frame=BACK)  # they define where the link begins
     a.write(10, frame=THERE)
     b.write(*[5] * AGREED, frame=udp("10.0.0.9", "10.0.0.9", 1, 1))
     b.write(12, frame=BACK)
@@ -56,7 +56,7 @@ def test_pairs_leave_at_once_and_rows_without_a_partner_when_nobody_can_come(pip
         answered.update(times(next(results)[1]))
     assert set(answered) <= {(10, 12), (1, None)}
     a.write(20, 40)
-    b.write(60, frame=BACK)  # no row before 58 is to come: nobody meets those of 20 and 40
+    b.write(60, frame=BACK)  # no later row is older than 58, so the rows of 20 and 40 have no partner
     while (40, None) not in answered:
         answered.update(times(next(results)[1]))
     assert answered == {(1, None): AGREED, (10, 12): 1, (20, None): 1, (40, None): 1}
@@ -91,7 +91,7 @@ def test_a_lull_lets_windows_over_a_union_close(pipes: tuple[Pipe, Pipe]) -> Non
     inputs = [Input("a", a.path, "a"), Input("b", b.path, "b")]
     run = InlineRun([graph(union)], inputs, slack=0, lull=IdleRule(5 * NS, ReplayClock()))
     results = run.results()
-    a.write(*[1] * AGREED, 30, 50)  # by the clock of what was read, b is no further behind than 45
+    a.write(*[1] * AGREED, 30, 50)  # by the clock of the rows read, b is at least at 45
     closed: list[int] = []
     while len(closed) < 2:
         closed += next(results)[1].column("c").to_pylist()

@@ -1,7 +1,7 @@
 """Operators of a graph's nodes against slow twins, on seeded random disordered streams of a few rows each.
 
-They catch: a promise that a later row contradicts (floors the wrong way, boxes reduced to one number, a window's end
-that is taken for a strict bound), keys and groups that outlive their promise or leave before it, NULLs taken for
+They detect a watermark that a later row contradicts: wrong floors, joint watermarks reduced to one number, a window's
+end used as a strict bound. They detect keys and groups that outlive their watermark or leave before it, NULLs used as
 times, and state that a restart loses.
 """
 
@@ -217,7 +217,7 @@ def test_windows_over_the_whole_input_promise_nothing_but_their_end() -> None:
 
 
 def pair_groups(random: Random, joint: bool) -> tuple[PairGroups, dict[str, tuple[int, int]]]:
-    """Groups by one or both times, plain or by intervals; and of each of them its place in a row and its interval."""
+    """Groups by one or both times, plain or by intervals. For each time: its position in a row and its interval."""
     times: list[tuple[str, int, str]] = []
     chosen = {"ts": 0, "other": 1} if joint and random.random() < 0.7 else {"ts": 0}
     keys, numbers = [Key("g", GROUP)], {}
@@ -244,7 +244,7 @@ def test_pair_groups_leave_as_soon_as_a_promise_covers_them(seed: int) -> None:
         return (row[2], *counted)
 
     def ends_of(row: tuple) -> tuple:
-        """The last instant of a row's group in each progressing column; None where it has none."""
+        """Return the last instant of a row's group in each progressing column, or None if it has none."""
         ends: list[int | None] = [None] * (1 + joint)
         for at, interval in numbers.values():
             ends[at] = None if row[at] is None else (row[at] // interval + 1) * interval - 1

@@ -1,4 +1,4 @@
-"""What takes the results of graphs: tables, lines, Prometheus, the index page, and what is said of wrong inputs."""
+"""Outputs of graphs: tables, lines, Prometheus, the index page, and the messages for wrong inputs."""
 
 from __future__ import annotations
 

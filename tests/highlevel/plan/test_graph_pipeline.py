@@ -1,7 +1,7 @@
 """A whole graph as one operator: random rows and promises on all its ports, its state taken over, its counters.
 
-They catch: a node whose state is saved under another's name, an item that overtakes another on an edge, a shared node
-that forgets a reader, and a silent link that holds back what it has no part in.
+They detect a node whose state is saved under another's name, and an item that overtakes another on an edge. They detect
+a shared node that omits a reader, and a silent link that delays results that do not depend on it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def pipeline_of(root: Node, ports: Callable[[str], list[str]] = lambda name: [na
 def test_a_link_that_never_speaks_holds_back_what_waits_for_it_and_nothing_else() -> None:
     pipeline = pipeline_of(join(packets("a"), packets("b"), Band(4, 2), kind=JoinKind.LEFT))
     assert feed(pipeline, (0, rows(1, 30))) == []
-    assert feed(pipeline, (0, (50,))) == []  # of b nothing is known: a row of it may still come for that of 1
+    assert feed(pipeline, (0, (50,))) == []  # no watermark of b is known, so a later row of it may match the row of 1
     (pair,) = feed(pipeline, (1, rows(3, ends=BACK)))
     assert [row[0] for row in rows_in([pair])] == [1]  # pairs wait for nobody
     batch, mark = feed(pipeline, (1, (35,)))

@@ -1,7 +1,7 @@
 """Columns of both IP layers, frames, MACs, texts and payloads through the inline engine, against the definition.
 
-It can catch a column that is decoded from the wrong layer or left from the block before, a mask of fields that forgets
-one, an address of one layer that is filed under the version of the other, and a NULL that becomes a value.
+The tests detect a column that is decoded from the wrong layer or kept from the block before. They detect a mask of
+fields that omits one, an address of one layer stored with the version of the other, and a NULL that becomes a value.
 """
 
 from collections import Counter
@@ -66,7 +66,7 @@ def test_real_captures_give_what_the_definition_gives(name: str, captures: Path)
 
 
 def test_the_layers_of_a_tunnel_are_told_apart(captures: Path) -> None:
-    """What is inside is IPv6, what carries it IPv4: not both may be taken from one header."""
+    """The inner layer is IPv6, the outer one IPv4: one header must not serve for both."""
     for name, expected in [("6in4tunnel.pcap", (16, 4, 1)), ("4in6tunnel.pcap", (4, 16, 1))]:
         rows = inline(captures / "pcap" / name, PLANS[:1])[0]
         assert {(len(inside), len(outside), tunnels) for inside, outside, tunnels, *_ in rows} == {expected}

@@ -1,8 +1,8 @@
 """One query's operators in a row, over any number of links, against the definition of its windows.
 
 The seeded streams are those that exposed the errata of the thesis: ties, disorder, gaps, promises that jump or lag,
-a link that stays silent. What the single operators' tests cannot catch and these can: ids and times mixed up between
-two operators, punctuation that overtakes rows, and state of one operator restored into another.
+a link that stays silent. Only these tests detect ids and times that are mixed up between two operators, punctuation
+that overtakes rows, and state of one operator that is restored into another.
 """
 
 from random import Random

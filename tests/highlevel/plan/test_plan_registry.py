@@ -1,8 +1,8 @@
 """Every entry of the registry keeps the operator contract, and has the rows of its reference implementation.
 
-These tests find: an operator without a reference implementation, wrong rows, watermarks that a later row contradicts,
-state that a restart loses (`tests.references.graph_streams`), a partitioning that separates rows of one group, and
-counters that are not declared.
+These tests detect an operator without a reference implementation, wrong rows, and watermarks that a later row
+contradicts. They detect state that a restart loses (`tests.references.graph_streams`), a partitioning that separates
+rows of one group, and counters that are not declared.
 """
 
 from collections import Counter
@@ -87,7 +87,7 @@ def test_partitions_by_the_required_key_have_together_the_rows_of_all(kind: type
 
 
 def part_of(names: list[str], row: tuple, key: tuple | None) -> int:
-    """Return the partition of a row; the parts of these keys are columns, or divide one by a number."""
+    """Return the partition of a row. The parts of these keys are columns, or columns divided by a number."""
     if key is None:
         return hash(row) % 3
     values = dict(zip(names, row, strict=True))

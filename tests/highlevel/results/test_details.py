@@ -1,8 +1,8 @@
 """Aggregates over all values of a group, against plain Python over the very rows.
 
-The functions alone meet every type, ties, NULLs, NaN and groups without a value; the queries meet panes that overlap,
-tables that evict, several arguments at once, and restarts. What only these can catch: values sorted across groups, a
-value counted once for each of another argument's, a pane counted twice, and a window torn apart.
+The functions are tested with every type, ties, NULLs, NaN and groups without a value. The queries are tested with panes
+that overlap, tables that evict, several arguments at once, and restarts. Only these tests detect values sorted across
+groups, a value counted once per value of another argument, a pane counted twice, and a window that is split.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Conditions on a group that all groups of its window have a part in, against plain Python.
 
-What only these can catch: a share that is a float where it must be exact, equals at the last place told apart, windows
-of one batch mixed up, and, on Spark, a query whose groups were dealt to partitions.
+Only these tests detect a share that is a float but must be exact, and equal groups at the last rank that are separated.
+They detect windows of one batch that are mixed up, and groups of a Spark query that are split over partitions.
 """
 
 import math

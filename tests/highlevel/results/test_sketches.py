@@ -1,7 +1,7 @@
-"""Sketches against what is exact: within their documented errors where there are many values, and equal where few.
+"""Sketches against exact results: within their documented errors for many values, and equal for few.
 
-What only these can catch: a pane's sketch merged twice or never, equal sketches of two panes taken for one, counts
-that are not carried into a sketch, and sketches that do not survive a restart.
+Only these tests detect a pane's sketch that is merged twice or never, and equal sketches of two panes that are used as
+one. They detect counts that are not carried into a sketch, and sketches that do not survive a restart.
 """
 
 import math
@@ -31,7 +31,7 @@ from tests.references.windows_oracle import Arrival, Spec, numbers_by_window, ra
 
 DISTINCT, QUANTILE, TOP = MAKERS
 ERRORS = {DISTINCT: 0.016, QUANTILE: 0.017, TOP: 0.0035}
-"""As `docs/guide/sql.md` states them: a standard error; of a rank, 99 % sure; of a count, always."""
+"""Errors as stated in `docs/guide/sql.md`: a standard error, a rank error with 99 % confidence, a bound of a count."""
 
 
 def merged(function: DetailFunction, parts: list[tuple[pa.Array, np.ndarray]]) -> pa.Array:

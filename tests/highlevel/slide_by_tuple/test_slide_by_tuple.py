@@ -1,13 +1,13 @@
 """Windows that slide by rows, against the definition, and against the bins of the thesis.
 
-* The trace of bins and the two traps of the digest are run step by step: on the twin, so that it is the algorithm of
-  the thesis with its errata, and on the operator.
-* Random streams of all three forms (disorder, ties, gaps of years, groups, promises that jump) catch windows that are
-  missed or said twice, extents that are off by one at either end, totals that outlive a row, and ranks that depend on
-  how ties are broken.
+* The trace of bins and the two traps of the digest are run step by step. They run on the reference, to show that it is
+  the algorithm of the thesis with its errata, and on the operator.
+* Random streams of all three forms (disorder, ties, gaps of years, groups, watermarks that jump) detect windows that
+  are missed or emitted twice. They detect extents that are off by one, totals that outlive a row, and ranks that depend
+  on the order of ties.
 * The same with bounds so small that all memory is moved, cut and labelled anew, and results leave a few at a time.
-* Rows below the promise catch windows that are re-opened, rows that are lost to windows which are still open, and
-  counters that tell of one without the other.
+* Rows older than the watermark detect windows that are re-opened, and rows that open windows lose. They detect counters
+  that report only one of the two.
 """
 
 from random import Random
@@ -171,7 +171,7 @@ def test_bins_are_those_of_the_figure_step_by_step() -> None:
         ([1, 4, 7, 13, 2, -5, -END], {1: 1, 2: 2, 4: 3, 7: 4, 13: 3}),
         ([1, 11, -END], {1: 1, 11: 1}),  # an end and a start at one place: printed code says 2
         ([5, 5, -END], {5: 2}),  # equal times are one window: printed code says 2 and 1
-        ([1, -3, 4, -END], {1: 1, 4: 2}),  # what is purged is the base of what follows: printed code says 1
+        ([1, -3, 4, -END], {1: 1, 4: 2}),  # the purged value is the base of the later ones: the printed code returns 1
     ],
 )
 def test_worked_examples(order: list[int], want: dict[int, int]) -> None:
@@ -203,7 +203,7 @@ def test_each_window_is_open_and_then_closed_once_and_nothing_is_held_after_the_
     assert operator.bytes > 0
     feed(operator, (0, Punctuation("M", END)))
     assert (operator.take_closed_windows(), operator.open_windows(), operator.bytes) == (1, 0, 0)
-    # 20 was in no window, as the next was 10 units later; neither was 50, which none followed.
+    # 20 was in no window, because the next row was 10 units later. 50 was in no window, because no row followed.
     assert (operator.received, operator.outside, operator.late, operator.late_rows) == (7, 2, 0, 0)
 
 

@@ -1,7 +1,8 @@
 """Queries whose windows slide by rows, on all engines, against a plain loop over the rows that were written.
 
-It can catch rows that reach the operator in another order than they arrived in, partitions that each number their own
-rows, a promise of the low level that goes too far for rows that no table holds, and counters that engines disagree on.
+The tests detect rows that reach the operator in another order than they arrived in, and partitions that number their
+rows separately. They detect a low-level watermark that is too high for rows outside tables, and counters that differ
+between engines.
 """
 
 from __future__ import annotations
@@ -183,7 +184,10 @@ def test_spark_batch_says_and_counts_the_same(name: str, spark, inputs: list[Inp
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(2))
 def test_spark_streams_say_and_count_the_same(seed: int, spark, inputs: list[Input], tmp_path: Path) -> None:
-    """Over the first link all queries, in small blocks and micro-batches; over all links what reads them."""
+    """All queries run over the first link, in small blocks and micro-batches.
+
+    Over all links run those that read them.
+    """
     from highlevel.spark.stream import StreamRun
     from tests.harness.spark_results import read_results
 

@@ -1,9 +1,9 @@
 """Totals of windows that slide by rows, of every way to merge; and the sorted runs that rows wait in.
 
-* Random rows against a fold in plain Python catch a rule that starts from a wrong value, merges in a wrong place, or
-  mixes the two columns of a pair; by the kernels' plain Python too, which checks bounds.
+* Random rows against a fold in plain Python detect a rule with a wrong start value or a wrong merge position. They
+  detect a rule that mixes the two columns of a pair. The kernels' plain Python runs too, because it checks bounds.
 * A number that no sum of floats survives, had it been subtracted, catches totals that take out.
-* Groups that come and go catch labels that are given anew while rows of two stacks still have the old ones.
+* Groups that appear and disappear detect labels that are reused while rows of two stacks still have them.
 """
 
 import math
@@ -39,7 +39,7 @@ RULES: list[tuple[Rule, bool]] = [(rule, False) for rule in Rule] + [
 
 
 def fold(rule: Rule, values: list[tuple]) -> tuple:
-    """What a rule makes of values: of pairs (time, value), of others (value,)."""
+    """Return the result of a rule for values. A value is (time, value) for a pair and (value,) otherwise."""
     if rule in (Rule.FIRST, Rule.LAST):
         # A NaN is after every other value of its time.
         ordered = sorted(values, key=lambda pair: (pair[0], pair[1] != pair[1], 0 if pair[1] != pair[1] else pair[1]))

@@ -1,8 +1,8 @@
 """Aggregate against a dictionary of lists, on ranges of window ids and promises about them.
 
 * The printed trace catches a window closed by equality of ids, and one that misses a late tuple of an open window.
-* Random streams catch everything that depends on order, on jumps of punctuation, on which partials share a table, and
-  on when tables are compacted or a restart happens.
+* Random streams detect every dependency on order, on jumps of punctuation, and on which partials share a table. They
+  detect dependencies on the times of compaction and restarts.
 * Counted state, not time, catches a loop over a gap of years and a table that grows with rows instead of groups.
 """
 
@@ -56,7 +56,8 @@ def contract() -> Contract:
         make=lambda: Aggregate(["k0"], SUBS),
         ports=1,
         progress=lambda rows: min(rows[WID].to_pylist()),
-        promise=lambda lows: lows[0] if lows[0] > 0 else BEGINNING,  # no id is below 0: that says nothing
+        # no id is below 0, so this punctuation has no effect
+        promise=lambda lows: lows[0] if lows[0] > 0 else BEGINNING,
         held=lambda tables: sum(table.num_rows for name, table in tables.items() if name != "closed"),
     )
 
@@ -140,7 +141,7 @@ def test_late_rows_are_counted_per_window_and_never_open_one_again() -> None:
     spec, operator = Spec(10, 5), Aggregate(["k0"], SUBS[:1])
     feed(operator, (0, partials(spec, [Arrival(6, 0, 0)])))
     assert rows_of(feed(operator, (0, Punctuation("M", 2)))) == {(1, 0, 1): 1}
-    # 7 is late for window 1 alone, 3 for windows 0 and 1; 12 is in time.
+    # 7 is late only for window 1, and 3 for windows 0 and 1. 12 is in time.
     feed(operator, (0, partials(spec, [Arrival(7, 0, 0), Arrival(3, 0, 0), Arrival(12, 0, 0)])))
     assert (operator.late, operator.received) == (3, 4)
     assert rows_of(feed(operator, (0, Punctuation("M", END)))) == {(2, 0, 3): 1, (3, 0, 1): 1}
@@ -242,7 +243,7 @@ def test_a_thousand_short_windows_in_one_batch_need_no_pile_each_and_close_in_or
         feed(operator, (0, partials(spec, arrivals[start : start + 1000])))
     assert not operator.open.piles
     assert count(operator.open_windows()) == len({each.ts // 10 for each in arrivals})
-    # One more pile, of a window that has scattered rows: both are one window.
+    # One more merge buffer, for a window with scattered rows: both are one window.
     arrivals.append(Arrival(55, 0, 1))
     feed(operator, (0, partials(spec, arrivals[-1:])))
     for low in (3, 4, 700, 1999, END):

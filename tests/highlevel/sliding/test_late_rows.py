@@ -1,7 +1,7 @@
 """Rows that are late for a window: dropped and counted, or reported as rows of their own.
 
-It can catch a supplement that is doubled or lost, one that is not marked, and a row that is only late for some of its
-windows and added to others twice.
+The tests detect a supplement that is doubled, lost or not marked. They detect a row that is late only for some of its
+windows and is added to others twice.
 """
 
 import gzip

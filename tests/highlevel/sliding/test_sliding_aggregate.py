@@ -1,7 +1,7 @@
 """Sliding windows over times: what Bucket and Aggregate make of random streams, with bounds, against the definition.
 
-It can catch bounds that are off by one window, punctuation that covers a window which may still come, partials that are
-counted in the wrong place, and windows that are closed or open twice.
+The tests detect bounds that are off by one window, and punctuation that covers a window with later rows. They detect
+partials that are counted in the wrong window, and windows that are closed or open twice.
 """
 
 from math import gcd

@@ -1,9 +1,9 @@
 """Every way to make a window of its panes, against the definition, over panes of any kind.
 
-* Random streams catch a pane that is added or taken out twice or never, a group that stays as zeros, steps of the
-  front that miss a late pile, totals that survive a change of strategy or a restart, and windows that are not emitted
-  because nothing changed.
-* Rows that are late for some of their windows make piles that end before the ones that came earlier.
+* Random streams detect a pane that is added or removed twice or never, a group that stays as zeros, and steps of the
+  front that miss a late merge buffer. They detect totals that survive a change of strategy or a restart, and unchanged
+  windows that are not emitted.
+* Rows that are late for some of their windows create merge buffers that end before earlier ones.
 * Counted merges, not time, catch windows that are merged from all of their panes.
 """
 

@@ -1,8 +1,8 @@
 """Damaged folders of a run: a flipped byte, a shorter file or a missing file gives the exact content or a FolderError.
 
 Each test damages the real files that a run wrote, one place at a time, and reads them with the function that a restart
-uses. It can catch a file without a checksum, a checksum that does not cover all bytes, an error without the name of the
-file, and an error of another class, which would be a traceback for the user.
+uses. The tests detect a file without a checksum, and a checksum that does not cover all bytes. They detect an error
+without the name of the file, and an error of another class, which the user would see as a traceback.
 """
 
 import gzip

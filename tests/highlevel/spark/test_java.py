@@ -1,7 +1,7 @@
-"""Java for Spark: which runtime is taken, what may be installed on which machine, and what is said when there is none.
+"""Java for Spark: the choice of the runtime, the packages per machine, and the message if there is no runtime.
 
-The runtimes are shell scripts that answer as `java` does, so that none of these tests starts a JVM but the marked one,
-which asks the real program.
+The runtimes are shell scripts that answer like `java`. So only the marked test starts a JVM, because it uses the real
+program.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Which failures of Spark are repeated, how often, and which temporary folders a start removes; without a JVM."""
+"""Retries after failures of Spark, their number, and the temporary folders that a start removes, without a JVM."""
 
 import os
 import subprocess

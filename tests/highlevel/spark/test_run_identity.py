@@ -1,4 +1,4 @@
-"""Folders of runs that are gone on with, or are not: what they were made for is compared word by word."""
+"""Folders of runs that are resumed or refused: the stored purpose of the run is compared word by word."""
 
 import gzip
 import os

@@ -1,7 +1,7 @@
 """Result files of a run: the schema that users of other programs get.
 
-It can catch addresses that are bytes, times that are numbers, a MAC taken for an address, and a restart that reads
-other rows than were written.
+The tests detect addresses that are bytes, times that are numbers, and a MAC read as an address. They detect a restart
+that reads other rows than were written.
 """
 
 from ipaddress import ip_address

@@ -1,6 +1,6 @@
-"""What a run on Spark leaves in its result files and shows, when a micro-batch is done a second time.
+"""Result files and output of a run on Spark when a micro-batch is repeated.
 
-It can catch a window that stands in the files of two micro-batches, and one whose rows are shown twice after a restart.
+The tests detect a window in the files of two micro-batches, and a window that is shown twice after a restart.
 """
 
 from pathlib import Path

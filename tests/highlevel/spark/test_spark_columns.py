@@ -1,8 +1,9 @@
-"""Both Spark engines and the inline one agree on queries over columns of both layers, frames, MACs, texts and payloads,
-and so does Spark SQL over the frames as a DataFrame.
+"""Both Spark engines agree with the inline engine on columns of both layers, frames, MACs, texts and payloads.
 
-It can catch a type that does not survive the way between processes, a partition of one group that two tasks disagree
-on, and a plan whose layer or kind is lost on the way into a task.
+Spark SQL over the frames as a DataFrame agrees too.
+
+The tests detect a type that does not survive the transfer between processes, and a group that two tasks put into
+different partitions. They detect a plan whose layer or kind is lost in the transfer to a task.
 """
 
 from collections import Counter

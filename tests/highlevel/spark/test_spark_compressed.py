@@ -1,7 +1,7 @@
 """Compressed captures on Spark: a task each for the batch engine, decompressed beforehand for the stream engine.
 
 * Both engines against the inline engine over the plain files catch rows lost or doubled on the way.
-* Cut files catch damage that is told otherwise than by the inline engine, or not at all.
+* Cut files detect damage that is reported differently from the inline engine, or not at all.
 * A second start catches a file that is decompressed again although it is the same, or is not although it is another.
 """
 

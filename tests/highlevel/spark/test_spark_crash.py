@@ -1,9 +1,8 @@
-"""Kill -9 and Ctrl-C at every kind of moment, start again, and nothing shows: no window lost or doubled, no counter
-wrong, no process left behind.
+"""Kill -9 and Ctrl-C at every kind of moment, then a restart: windows and counters are right, no process remains.
 
-The driver kills itself at a named place in the code, or is killed by the test as soon as it says that a micro-batch is
-done, which lands anywhere behind it. What the folder holds in the end is compared, file by file, with a run that
-nothing happened to.
+The driver kills itself at a named line of the code, or the test kills it when it reports a finished micro-batch. The
+second kill hits any later line. The final contents of the folder are compared, file by file, with a run without
+failures.
 """
 
 import os

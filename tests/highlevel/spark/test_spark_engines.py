@@ -1,8 +1,8 @@
 """All three engines give the same rows, and so does the definition of the windows, over packets in plain Spark SQL.
 
 The definition shares the capture reader with the engines and nothing else: no table, no partials, no panes, no
-operators. Generated links bring disorder, skew, lulls, silence and years of nothing; real captures bring everything
-nobody thought of.
+operators. Generated links contain disorder, skew, lulls, silence and gaps of years. Real captures contain unforeseen
+cases.
 """
 
 import shutil
@@ -120,7 +120,7 @@ def test_the_engines_agree_where_there_is_no_packet(spark, tmp_path: Path) -> No
 
 
 def test_a_moved_run_of_copied_captures_can_not_be_told_from_the_first(spark, tmp_path: Path) -> None:
-    """The answer depends on contents alone: not on the time of a file, nor on what Spark did before."""
+    """The answer depends only on contents: not on the time of a file, nor on earlier work of Spark."""
     inputs = write_links(tmp_path, 7)[:2]
     first, _ = stream(spark, inputs, tmp_path / "first")
     for each in inputs:

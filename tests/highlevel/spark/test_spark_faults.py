@@ -1,8 +1,8 @@
 """`wiretide run` when processes end or files are damaged: it repeats the work, or ends with one line.
 
-Real runs of the command line are used, with a pipeline over a paced capture; processes are ended by their ids. It can
-catch a run that ends although its checkpoint is exact, a traceback, a reason that is not the real one, a wrong exit
-status, folders that stay behind, and checks that come after the start of Spark.
+Real runs of the command line are used, with a pipeline over a paced capture; processes are ended by their ids. The
+tests detect a run that stops for good although its checkpoint is exact, a traceback, and a wrong reason or exit status.
+They detect folders that remain, and checks that are made after the start of Spark.
 """
 
 import os
@@ -99,7 +99,7 @@ def descendants(process: int, words: str) -> list[int]:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process runs; one that has ended, and that nobody has waited for, has no command."""
+    """Return whether a process runs. A process that has ended but was not waited for has no command."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes() != b""
     except OSError:

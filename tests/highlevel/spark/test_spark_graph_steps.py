@@ -1,7 +1,7 @@
 """Queries that are graphs, in fragments and partitions: what Spark's tasks do, compared with the inline engine.
 
-As in `tests.highlevel.spark.test_spark_stream_steps`, no JVM is needed: planning, tasks and hosts are called level by
-level, each micro-batch perhaps twice and its rows in any order.
+No JVM is needed, as in `tests.highlevel.spark.test_spark_stream_steps`. The tests call planning, tasks and hosts level
+by level, repeat micro-batches and shuffle their rows.
 """
 
 from pathlib import Path

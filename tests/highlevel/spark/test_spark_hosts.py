@@ -1,10 +1,10 @@
 """Windows of every kind as Spark's tasks make them, without a JVM: a thousand random streams of each, by definition.
 
-`Host` is the very function of the tasks. It is given what the source's tasks pack, dealt to partitions, in random
-micro-batches; its state goes through files from each micro-batch to the next, and a micro-batch may be done again after
-it was done in part. Many queries share a run, so that files cost little. It can catch a group in two partitions,
-promises that overtake rows, state that a restart loses or doubles, a table that is taken for unchanged, and rows of
-arrival order that a shuffle mixed. The batch engine is given the same rows at once.
+`Host` is the very function of the tasks. The host receives the packed output of source tasks, partitioned, in random
+micro-batches. Its state is stored in files between micro-batches. A micro-batch may be repeated after a part of it was
+done. Many queries share a run, so that files cost little. The tests detect a group in two partitions, watermarks that
+overtake rows, and state that a restart loses or doubles. They detect a table that is wrongly seen as unchanged, and
+rows of arrival order that a shuffle mixed. The batch engine is given the same rows at once.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_hosts_say_what_the_definition_says(
     rows = 0
     for number in rounds(RUNS):
         random = Random(f"hosts of {family.__name__} {number}")
-        if family is of_panes:  # of totals alone, or now and then merged anew
+        if family is of_panes:  # only of totals, or sometimes merged again
             monkeypatch.setattr(strategy, "TOTALS_COST", random.choice([-(10**9), -(10**9), 1000]))
         queries = queries_of(family, number)
         found, totals = run(random, queries, tmp_path / str(number))

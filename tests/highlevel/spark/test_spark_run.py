@@ -1,4 +1,4 @@
-"""A run as its user sees it: what it says when something is wrong, and what stopping and starting again does."""
+"""A run as its user sees it: its error messages, and the effects of stop and restart."""
 
 import os
 from pathlib import Path

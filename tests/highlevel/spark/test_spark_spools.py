@@ -1,8 +1,8 @@
 """Spools on Spark itself: segments that appear while they are read, stops and starts, kill -9, and what the user hears.
 
-Everything is compared with the inline engine over the captures that the spools were made of: a segment read twice
-counts its packets twice, one that was deleted too early or passed over is missing. The driver is killed at named
-places in the code and at random moments, while a node goes on writing and deletes what was committed.
+Everything is compared with the inline engine over the captures of the spools. A segment read twice counts its packets
+twice. A segment that was deleted too early or skipped is missing. The driver is killed at named lines of the code and
+at random moments, while a node writes and deletes committed segments.
 """
 
 import json
@@ -113,7 +113,7 @@ def test_runs_killed_at_any_moment_read_every_segment_once(captures, tmp_path: P
         with start(tmp_path / "run", tmp_path / "spools", moment, batch) as driver:
             sessions.append(driver.pid)
             dies = None
-            # A segment before the first batch, and then one for each; all that is left once nobody will be killed.
+            # Write a segment before the first batch, and one per batch. Write the rest when no more kills follow.
             writing = [node for node in writing if node.step(1)]
             for line in driver.stdout:
                 if moment == "anywhere" and line == f"batch {batch}\n":

@@ -1,9 +1,9 @@
 """The stream engine without Spark: planning, tasks and hosts called in the order in which Spark calls them.
 
-Hundreds of micro-batches cost what one costs on a JVM, so this is where cuts, retries and restarts are tried at every
-place. Compared with the inline engine: a promise that overtakes its rows, gets lost in a partition without rows, or is
-made too early closes a window without all of its rows. Doing each micro-batch twice, the first time perhaps not whole,
-catches state that depends on more than the micro-batch before.
+Hundreds of micro-batches cost no more than one on a JVM. So this module tests cuts, retries and restarts at every step.
+The results are compared with the inline engine. A watermark that overtakes its rows, is lost in an empty partition, or
+is sent too early closes a window without all of its rows. Doing each micro-batch twice, the first time perhaps not
+whole, catches state that depends on more than the micro-batch before.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Both Spark engines against the independent truth: every capture, each a link of its own, in one run.
 
-It can catch what a few chosen captures do not: a link layer, a jump of years or a damaged end that only one file has.
+The tests detect errors that need a special file: a link layer, a jump of years or a damaged end.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """How spools are read by the stream engine, the parts without I/O: offsets, gaps, and which plan is whose.
 
-Offsets are compared with a reader that walks the numbers one by one: an off-by-one would lose or repeat a segment at
-the seam of two micro-batches or of two tasks.
+Offsets are compared with a reader that reads the numbers one by one. An off-by-one error would lose or repeat a segment
+between two micro-batches or tasks.
 """
 
 from random import Random

@@ -1,8 +1,8 @@
 """Spools in the stream engine without Spark: planning, tasks, hosts and commits in the order in which Spark calls them.
 
-What a segment lost, read twice or given to the wrong query would do shows in the rows, which must be those of the
-inline engine over the same captures. A planner that forgets everything, micro-batches done again, segments that appear
-while others are read, and a writer that deletes what was committed are tried at every place.
+The rows must equal those of the inline engine over the same captures. So a segment that is lost, read twice or given to
+the wrong query changes the rows. The tests try four faults at every step: a planner without memory, repeated
+micro-batches, segments that appear during reads, and a writer that deletes committed segments.
 """
 
 import json
@@ -46,7 +46,7 @@ from tests.references.graph_step_plans import PLANS as GRAPHS
 
 
 class Engine:
-    """What Spark does with the source, micro-batch by micro-batch; everything but the log may be forgotten."""
+    """The calls of Spark to the source, micro-batch by micro-batch. All state except the log may be lost."""
 
     def __init__(self, plans: list[Plan], inputs: list[Input], folder: Path, **options: int) -> None:
         parts = options.pop("parts", 2)
@@ -67,7 +67,7 @@ class Engine:
         self.reader = CaptureReader(self.spec)
 
     def step(self, times: int = 1) -> bool:
-        """One micro-batch, `times` times; False where there is nothing to read."""
+        """Run one micro-batch `times` times. Return False if there are no data to read."""
         start = self.offsets[-1]
         for spool in self.reader.spools.values():
             spool.forget()
@@ -95,7 +95,7 @@ class Engine:
         return True
 
     def finish(self, random: Random | None = None) -> None:
-        """Go on until there is nothing to read."""
+        """Continue until all data are read."""
         while self.step(1 if random is None else random.choice([1, 1, 2])):
             pass
 

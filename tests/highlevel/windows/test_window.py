@@ -1,8 +1,8 @@
 """Window ids against the boundary table of the thesis and against the definition of an extent.
 
 * The boundary table catches floor for ceiling, inclusive for half-open and ids by start instead of end.
-* Duality on random specifications catches what a table of round numbers hides: RANGE below SLIDE, RANGE that SLIDE
-  does not divide, origins before and after the times.
+* Duality on random specifications detects errors that a table of round numbers hides. Examples are RANGE below SLIDE,
+  RANGE that SLIDE does not divide, and origins before and after the times.
 * `closed_before` against extents catches a window closed too early (a row would be late) or too late.
 """
 

@@ -1,7 +1,7 @@
 """The definitions of every kind of window: which windows there are, what each holds, and that the two views agree.
 
-Duality: a row is in extent(w) exactly where w is one of its wids (Li 2008, §5.1). It catches a bound that is off by one
-in one view alone, ceilings where floors belong, and windows that hold nothing.
+Duality: a row is in extent(w) if and only if w is in its wids (Li 2008, §5.1). The tests detect a bound that is off by
+one in only one view, ceilings instead of floors, and empty windows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Functions of bytes against those of Python, over spans that lie anywhere in a buffer.
 
-Short alphabets and patterns that overlap themselves catch a shift that is too far; spans that touch each other catch a
-match that begins in one and ends in the next.
+Short alphabets and patterns that overlap themselves detect a shift that is too far. Adjacent spans detect a match that
+begins in one span and ends in the next.
 """
 
 from random import Random

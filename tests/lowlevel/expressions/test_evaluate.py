@@ -69,7 +69,7 @@ def random_rows(random: Random, rows: int = ROWS) -> list[dict[str, Any]]:
 
 
 def vectors(rows: list[dict[str, Any]]) -> dict[str, AnyVector]:
-    """Columns of rows. What stands under a NULL is arbitrary, as in a buffer that is used again."""
+    """Columns of rows. The value of a NULL position is arbitrary, as in a reused buffer."""
     made: dict[str, AnyVector] = {"link": TextVector.of("main1")}
     for column in COLUMNS[:-1]:
         values = [row[column.name] for row in rows]
@@ -137,7 +137,7 @@ def one(tree: Expression) -> Any:
 
 
 def logic(op: Op, left: bool | None, right: bool | None) -> Any:
-    """Of two constants, which must be what it is of two columns."""
+    """Return the result for two constants, which must equal the result for two columns."""
     columns = {
         name: Vector(np.array([bool(value)]), np.array([value is not None]))
         for name, value in [("l", left), ("r", right)]
@@ -245,7 +245,7 @@ def test_in_over_many_constants_is_what_it_is_row_by_row(type_: Type, nullable: 
 
 
 def random_neighbour(random: Random, type_: Type) -> Any:
-    """A constant beside those of `random_expressions`, of which halves and versions are shared."""
+    """Return a constant close to one of `random_expressions`: addresses share a half or the version."""
     known = random_expressions.literal(random, type_).value
     if isinstance(known, Address):
         flipped = known.value ^ 1 << random.choice([0, 1, 63, 64, 65, 127])
@@ -303,7 +303,10 @@ def test_a_long_list_holds_no_nan_and_tells_great_integers_apart() -> None:
 
 
 def test_a_search_looks_only_at_rows_that_the_rest_of_the_condition_lets_pass() -> None:
-    """Joined by AND in any order; the answer is that of the twin, and nothing is read of a row that is out."""
+    """Conditions are joined by AND in any order.
+
+    The answer is that of the reference, and excluded rows are not read.
+    """
     data = np.frombuffer(b"GET /GET /POST ", np.uint8)
     start, length = np.array([0, 5, 10, 2**40]), np.array([5, 5, 5, 2**40])  # the last would be far outside
     columns = {"data": BytesVector(data, start, length), "a": Vector(np.array([1, 2, 1, 9]))}
@@ -381,7 +384,7 @@ def test_the_columns_of_a_tree_are_found_depth_first() -> None:
 
 
 def text_column(texts: list[str | None]) -> TextVector:
-    """A column whose names are in an order of their own, with one that no row has."""
+    """A column whose names are in an unusual order, with a name that no row has."""
     names = ["nobody", *sorted({text for text in texts if text is not None}, reverse=True)]
     ids = np.array([0 if text is None else names.index(text) for text in texts], np.int64)
     return TextVector(ids, names, np.array([text is not None for text in texts]))
@@ -397,7 +400,7 @@ def test_texts_of_two_columns_are_compared_by_what_they_say_not_by_their_numbers
 
 
 def test_a_long_list_of_names_is_looked_at_where_rows_need_it() -> None:
-    """The names of a whole run are many more than those of a block; the test must never see one without a row."""
+    """A whole run has many more names than a block. The test must never see a name without a row."""
     names = [f"name{number}" for number in range(1000)]
     vector = TextVector(np.array([7, 999, 7, 0]), names, np.array([True, True, True, False]))
     seen: list[str] = []
@@ -429,7 +432,7 @@ def test_a_null_address_equals_no_address_not_even_the_one_of_zeros() -> None:
 
 
 def test_addresses_of_one_version_need_no_column_of_versions() -> None:
-    """What a block of nothing but IPv4 looks like, in every operation on addresses."""
+    """A block with only IPv4 rows, in every operation on addresses."""
     random = Random(8)
     low = np.array([random.choice([0, 0x0A000001, 2**32 - 1, random.getrandbits(32)]) for _ in range(ROWS)], np.uint64)
     short = AddressVector(np.array(4), np.zeros((), np.uint64), low)

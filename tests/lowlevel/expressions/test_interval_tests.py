@@ -1,7 +1,7 @@
 """Comparisons in one pass, against the same condition evaluated step by step.
 
-* All comparisons with numbers at the ends of int64 and around what is in the column catch a bound that is one off or
-  wraps, and a NULL that is taken for -1.
+* Comparisons with numbers at the ends of int64 and around the column's values detect a bound that is one off or wraps.
+  They detect a NULL that is read as -1.
 * The kernel as plain Python, with numpy's bound checks, catches a row too many.
 """
 

@@ -1,7 +1,7 @@
-"""One link of a node: what comes through its spool is what comes of its packets, however often it is stopped.
+"""One link of a node: the spool contains the partials of all its packets after any number of stops.
 
-It can catch partials that are lost or doubled where a node is stopped, killed and started again, a spool that ends
-before its input does, packets that vanish uncounted while the spool is full, and a file that is not waited for.
+The tests detect partials that are lost or doubled when a node is stopped, killed and restarted, and a spool that ends
+before its input. They detect packets that vanish uncounted while the spool is full, and a file that is not waited for.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def answer(capture: Path) -> list[list[tuple[object, ...]]]:
 def capturing(
     path: Path, spool: Path, limits: SpoolLimits = SMALL, slots: int = 1 << 12, promise: str = "exact", **more: bool
 ) -> Capturing:
-    """A node on `path`; its clock moves on by a nanosecond whenever it is asked."""
+    """A node on `path`. Its clock advances by a nanosecond per call."""
     opened = open_capture(path, **more)
     low = [(plan.name, plan.leaves[0].low) for plan in PLANS]
     node = Node("A", opened, [plan for _, plan in low], slots, promise=parse_rule(promise), flushing=Flushing("paced"))
@@ -97,7 +97,7 @@ def capturing(
 
 
 def after(polls: int) -> Callable[[], bool]:
-    """Whether it is to stop: yes, after so many questions."""
+    """Return True, meaning stop, after a number of calls."""
     left = iter(range(polls))
     return lambda: next(left, None) is None
 
@@ -150,7 +150,7 @@ class Killed(BaseException):
 
 
 def killed_after(capturing: Capturing, blocks: int) -> bool:
-    """Run, and die after so many blocks with nothing closed; False where it came to its end, or had before."""
+    """Run, and die after a number of blocks without closing anything. Return False if the input ended first."""
     if capturing.spool.ended:  # with the last cut
         return False
     dying = after(blocks)
@@ -373,7 +373,7 @@ def test_what_leaves_a_table_at_once_is_cut_so_that_its_spool_can_take_it(captur
 
 
 def test_a_stream_is_not_ended_by_a_record_that_cannot_be(capture: Path, tmp_path: Path) -> None:
-    """Its writer is there: what comes behind is lost, so that the link has failed, and can be begun again."""
+    """Its writer still runs, so later data are lost. The link has failed and can be restarted."""
     os.mkfifo(tmp_path / "wire")
     writing = os.open(tmp_path / "wire", os.O_RDWR)
     content = capture.read_bytes()
@@ -414,7 +414,7 @@ def wire(capture: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_wire_whose_spool_is_full_sheds_and_everything_is_counted(wire: Path, tmp_path: Path) -> None:
-    """Nobody reads the spool: first blocks are sampled, then none is taken; the end is written all the same."""
+    """The spool has no reader: first blocks are sampled, then all are skipped. The end is still written."""
     limits = SpoolLimits(segment_bytes=1 << 14, segment_time=1, spool_bytes=1 << 18)
     link = capturing(wire, tmp_path / "s", limits, promise="late 10s")
     link.run(lambda: link.node.records + sum(link.shedding.shed.values()) == PACKETS)
@@ -492,7 +492,7 @@ def test_while_blocks_are_refused_nothing_is_learnt_of_the_ring(wire: Path, tmp_
 
 
 def noting(of: object, name: str, calls: list[str]) -> None:
-    """Let a method say in `calls` that it was called."""
+    """Record in `calls` each call of a method."""
     method = getattr(of, name)
 
     def call(*arguments: object) -> object:
@@ -521,7 +521,7 @@ def test_a_wire_that_fails_leaves_what_was_read_before(wire: Path, tmp_path: Pat
 
 
 def test_partials_of_a_sampled_wire_say_what_they_stand_for(wire: Path, tmp_path: Path) -> None:
-    """Room is left, but little of it: what the spool holds is told to be nearly all."""
+    """Room is left, but the reported use of the spool is nearly its limit."""
     link = capturing(wire, tmp_path / "s", SpoolLimits(segment_bytes=1 << 14, segment_time=1), promise="late 10s")
     link.shedding.spool_k = 2
     link.shedding.next_spool_k = lambda used, bound: 2  # type: ignore[method-assign]
@@ -553,7 +553,7 @@ class FilledRing:
 
     @property
     def share(self) -> float:
-        """What it says when it is asked, which is noted with the rate at that time."""
+        """Return the occupancy of the ring, and record it with the sampling factor at that time."""
         seen = self.link.node.records + sum(self.link.shedding.shed.values())
         share = 0.0 if seen < PACKETS // 4 else 1.0
         self.rates.append((share, self.link.shedding.factor))
@@ -584,7 +584,7 @@ def test_a_wire_whose_ring_is_full_is_sampled_and_its_partials_say_so(
                 assert packets % factor == 0
                 looked_at += packets // factor
                 factors.add(factor)
-    assert looked_at == samples.total(RECORDS_READ)  # each packet stands for what was in force when it was reduced
+    assert looked_at == samples.total(RECORDS_READ)  # a packet represents the number that was valid when it was reduced
     assert 1 in factors
     assert len(factors) > 1
     assert samples.total(SAMPLING_ASKED, cause="ring") == samples.total(SAMPLING_RATE) >= 4

@@ -1,9 +1,9 @@
 """The filter join against a dictionary that never forgets, row by row.
 
-* Random streams in order, out of order and of few keys catch a row that sees itself or what comes after it, a time that
-  is made older by a late row, a bound that is one off, and versions of addresses that are taken for each other.
-* Memories of a few keys catch evictions that are not counted, that hit the newest key, or that make a row see what was
-  never there.
+* Random streams in order, out of order and with few keys detect a row that sees itself or later rows. They detect a
+  time that a late row makes older, a bound that is one off, and confused address versions.
+* Memories of a few keys detect evictions that are not counted or that remove the newest key. They detect a row that
+  sees a key that was never stored.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def random_rows(random: Random, count: int) -> list[dict[str, Any]]:
-    """Rows whose times go on, jump, stand still or go back."""
+    """Rows whose times advance, jump, stay equal or go back."""
     now, rows = random.choice([0, 1000, -50]), []
     back = random.choice([0, 0, 5, 30])
     for _ in range(count):
@@ -87,7 +87,7 @@ def pairs(matches: Expression) -> list[tuple[Expression, Expression]]:
 
 
 def told_by(kept: Memory, rows: Sequence[dict[str, Any]], random: Random) -> list[bool | None]:
-    """What a memory says of rows that come in blocks of any size."""
+    """Return the answers of a memory for rows in blocks of any size."""
     found: list[bool | None] = []
     at = 0
     while at < len(rows):
@@ -116,7 +116,7 @@ def test_a_row_has_seen_what_came_before_it_and_is_no_older_than_that(join: Seen
 
 @pytest.mark.usefixtures("kernels")
 def test_a_full_memory_forgets_and_counts_but_never_invents() -> None:
-    """In order, a row misses what it has seen only where a key was given up that was still wanted."""
+    """If rows are in order, a row misses an earlier row only if its key was evicted too early."""
     forgot = 0
     for seed in range(60):
         random = Random(seed)

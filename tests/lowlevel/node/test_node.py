@@ -1,7 +1,7 @@
 """The low-level node of a link: captures in, partials and punctuation out, against a dictionary over the twin's rows.
 
-* Random plans, captures and table sizes catch a partial that is lost or booked in another pane or group, NULLs that
-  count, and a promise that is broken or comes too early.
+* Random plans, captures and table sizes detect a partial that is lost or stored in another pane or group, and NULLs
+  that count. They detect a watermark that is broken or sent too early.
 * Items are kept until the end of the run, as a reader with a queue would: an item that shares memory with the table
   shows.
 * The balance of the counters catches a packet that is neither accepted, filtered nor skipped.

@@ -66,7 +66,7 @@ def test_whatever_the_policy_partials_are_exact_and_promises_are_kept(policy: Po
 
 
 def live(path: Path, node: Node) -> Iterator[tuple[int, Item]]:
-    """Give a node a file's blocks as if they came from a wire: nothing is known of what follows."""
+    """Give a node a file's blocks as live input, without knowledge of later blocks."""
     for each in scan(open_capture(path), 64).blocks:
         yield from node.process(replace(each, watermark=BEGINNING))
 

@@ -1,7 +1,7 @@
-"""A node that is asked nothing in blocks in which no pane ends, against one that is asked in each.
+"""A node that skips its checks in blocks without the end of a pane, against a node that checks every block.
 
-Rows come late by more than was promised, panes are of all lengths, and tables are fed from others: a partial that stays
-behind, a late row that waits for the end of another pane, and a promise that is forgotten or told twice all show.
+Rows are later than allowed, panes have all lengths, and tables are fed from others. The tests detect a partial that is
+not flushed, a late row that waits for the end of another pane, and a watermark that is lost or sent twice.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""A node with plans whose rows go up one by one, beside tables: what each is handed, in which order, and its counters.
+"""A node with plans of single rows in addition to tables: the output of each plan, its order, and its counters.
 
-It can catch a row that a table swallows, feeds or is fed by, rows out of their order, promises that are not passed on,
-memory that is planned for tables that are not there, and rows that leave without being counted as partials.
+The tests detect a row that a table swallows, feeds or receives, rows out of order, and watermarks that are not passed
+on. They detect memory that is planned for missing tables, and rows that are not counted as partials.
 """
 
 from dataclasses import replace
@@ -134,5 +134,5 @@ def test_a_spool_keeps_rows_in_their_order(tmp_path: Path) -> None:
     (spool,) = write_spools([Input("main1", path)], tmp_path / "spool", [plan], Random(2), 0.3)
     items = [item for segment in SpoolReader(spool.path) for _, _, item in segment.items]
     rows = [row for row in oracle_rows(path) if lowlevel_oracle.groups(low, [row])]
-    # Each new start reads the capture where the one before left off.
+    # Every new start reads the capture from the position of the last one.
     assert [pane for batch in partials(items) for pane in batch.column("pane").to_pylist()] == [r["ts"] for r in rows]

@@ -1,8 +1,8 @@
 """How the sampling rate follows a ring: by hand, and against a ring that fills and drains by the rate.
 
-By hand it can catch a burst that is taken for overload, a step down that comes too early, and a ring that is being
-emptied and asks for more. The closed loop can catch a rate that never settles, that flaps, that stays up when the
-overload is over, and one that does not relieve the ring.
+Tests by hand detect a burst that is treated as overload, a step down that is too early, and a ring that raises its
+request while it is emptied. The closed loop detects a rate that never settles, that flaps, that stays up after the
+overload, or that does not relieve the ring.
 """
 
 from itertools import pairwise
@@ -106,7 +106,7 @@ def test_patience_doubles_where_k_rises_soon_after_it_has_fallen() -> None:
 
 def test_a_time_that_is_passed_over_says_nothing() -> None:
     told = Told()
-    for _ in range(20):  # one look at a full ring behind each pause, and a short one at what comes then
+    for _ in range(20):  # a look at the full ring after each pause, and a short one at the next packets
         told.now += 30_000 * MS
         told.rule.pass_over()
         assert set(told.tell(1.0, 100)) == {0}
@@ -141,7 +141,7 @@ def test_a_ring_under_a_steady_load_is_relieved_and_the_rate_settles(load: float
     ks: list[int] = []
     lost = [0.0, 0.0]
     for number in range(2 * FIVE_MINUTES):
-        cost = 0.5**rule.k + 0.001  # of a second's worth of what comes
+        cost = 0.5**rule.k + 0.001  # one second of input
         filled += step * (load - 1 / cost)
         lost[number >= FIVE_MINUTES] += max(0.0, filled - size)
         filled = min(max(filled, 0.0), size)

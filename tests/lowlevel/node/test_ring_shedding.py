@@ -1,7 +1,7 @@
 """A node on a live interface that brings more than it can reduce: it samples, and the kernel drops less for it.
 
-It can catch a ring whose occupancy nobody looks at, sampling that does not relieve it, and packets that are neither
-counted nor told as shed or dropped. As `test_interface.py` it needs root, and is skipped elsewhere.
+The tests detect a ring whose occupancy is not checked, and sampling that does not relieve it. They detect packets that
+are neither counted nor reported as shed or dropped. As `test_interface.py` it needs root, and is skipped elsewhere.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SlowNode(Node):
 
 
 def flooded(pair: Pair, spool: Path) -> Samples:
-    """What a slow node with a small ring has counted when all has been sent."""
+    """Return the counters of a slow node with a small ring after all packets were sent."""
     with inside(pair.receiving):
         capture = open_capture(f"interface:{pair.receiver}?ring=16MiB")
     node = SlowNode(

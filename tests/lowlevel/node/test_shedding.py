@@ -1,7 +1,7 @@
-"""What a node sheds when its spool fills: which blocks, how many, and what the partials of the others stand for.
+"""Load shedding of a node with a full spool: which blocks, how many, and the correction of the other partials.
 
-It can catch a k that is off by a step or flutters, a run of blocks of which none or two are taken, records that are not
-counted, and a correction that touches what must not be multiplied.
+The tests detect a k that is off by a step or flutters, and a run of blocks of which none or two are read. They detect
+records that are not counted, and a correction of values that must not be multiplied.
 """
 
 from random import Random
@@ -74,7 +74,7 @@ def test_the_larger_of_what_spool_and_ring_ask_for_is_in_force_and_is_the_cause(
     taken = sum(shedding.takes(3) for _ in range(shedding.factor))
     assert taken == 1
     assert shedding.shed == {SPOOL_FILLING: 0, RING_FILLING: 0, FULL: 0} | {cause: 3 * (shedding.factor - 1)}
-    assert shedding.next_spool_k(0, BOUND) == 0  # whatever the ring asks for
+    assert shedding.next_spool_k(0, BOUND) == 0  # independent of the ring's request
 
 
 def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:

@@ -1,7 +1,7 @@
-"""Slots from a budget of memory: what tables really take stays within it, whatever packets come.
+"""Slots from a memory budget: the memory of the tables stays within it for all packets.
 
-It can catch a table that was forgotten (a further IP version, a second query), a budget that is not used, and a bound
-that is printed but not kept.
+The tests detect a table that was omitted (another IP version, a second query), and a budget that is not used. They
+detect a bound that is printed but not kept.
 """
 
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_what_tables_really_take_is_no_more_than_was_said(policy: str, tmp_path:
             pass
     sources = node.queries[4]
     assert sources.is_fed == (policy == "at_once")
-    if sources.is_fed:  # what comes from the table of pairs is laid out before it is booked
+    if sources.is_fed:  # rows from the table of pairs are laid out before they are stored
         assert sources.bytes == sum(table.bytes for _, table in sources.tables.values()) + 8 * BLOCK_RECORDS
     taken = node.samples(["a", "b", "c", "d", "e"]).total(TABLE_BYTES)
     assert 0 < taken <= bytes_at_most(slots, served, Flushing(policy)) <= 64 * MEBIBYTE

@@ -1,4 +1,4 @@
-"""Where flow records come from: captures that carry exports, files of bare datagrams; and what a query makes of them.
+"""Sources of flow records (captures with exports, files of bare datagrams), and the results of queries over them.
 
 * Packets by hand catch DNS taken for an export, an export at an odd port that is missed, one that is cut.
 * Files of messages back to back catch a message of NetFlow v9 taken for two, or two for one.
@@ -109,7 +109,7 @@ def test_dns_is_no_export_whatever_its_number(tmp_path: Path, number: int) -> No
     query = DNS(id=number, qd=DNSQR(qname="example.org"))
     long = DNS(id=number, qd=[DNSQR(qname=f"{'x' * 50}{each}.example.org") for each in range(3)])
     answers = [bytes(each) for each in (query, long, DNS(id=number, qr=1, ra=1, qd=DNSQR(qname="example.org")))]
-    # Of a length that the flags, read as a length or a number of records, would say: IPFIX 256 bytes, v5 12312.
+    # Datagrams whose flags equal a length or a count of records: IPFIX 256 bytes, v5 12312.
     answers += [bytes(query).ljust(256, b"\0"), bytes(query).ljust(24 + 48 * 256, b"\0")]
     path = capture_of(tmp_path / "a.pcap", [udp_packet(each, 53) for each in answers])
     rows, samples = read(path, ["srcIP"])

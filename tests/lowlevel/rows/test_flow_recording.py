@@ -1,7 +1,7 @@
-"""Templates of flows in other files of the same link: a link is one recording, whatever its files are called.
+"""Flow templates in other files of the same link: a link is one recording with any file names.
 
-They catch records lost because a file sorts before that of its templates, templates taken from the wrong side of a
-file, records that are counted twice or become late, and answers that differ between engines.
+The tests detect records that are lost because a file sorts before the file with its templates. They detect templates
+from the wrong side of a file, records that are counted twice or become late, and answers that differ between engines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Captures with sFlow datagrams to rows of the kind `samples`.
 
-* The same frames in a capture of their own and inside datagrams catch a column of the sampled packet that differs from
-  that of the packet itself, a payload read from a wrong place, an IPv6 row that leaks into an IPv4 one.
+* The same frames are read from a capture and from inside datagrams. This detects a column of the sampled packet that
+  differs from the packet, a payload at a wrong offset, and IPv6 values in an IPv4 row.
 * Samples by hand fix what an IP record becomes, and who is agent, exporter, interface.
 * Packets that carry something else catch a datagram that is missed or made up.
 * Harm, with the kernels as plain Python on guarded arrays, catches reads outside the datagram that machine code hides.

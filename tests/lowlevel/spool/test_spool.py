@@ -1,7 +1,7 @@
-"""What is written into a spool is what is read: random items against a list, over rotations, restarts and commits.
+"""A spool returns the items that were written: random items against a list, over rotations, restarts and commits.
 
-The twin is a list of the items that were appended. It catches lost, doubled and reordered items, wrong types behind
-narrowed columns, and numbers or promises that do not go on after a restart.
+The twin is a list of the items that were appended. The tests detect lost, doubled and reordered items, wrong types of
+narrowed columns, and numbers or watermarks that do not continue after a restart.
 """
 
 import os
@@ -109,7 +109,7 @@ def test_segments_are_cut_by_size_and_by_time(tmp_path: Path) -> None:
     writer.tick(101 * SECOND - 1)
     assert SpoolReader(tmp_path).segments() == []
     writer.tick(101 * SECOND)  # a second after the first item
-    writer.append(0, batch.slice(0, 0))  # says nothing
+    writer.append(0, batch.slice(0, 0))  # an empty batch adds no item
     writer.tick(109 * SECOND)  # nothing waits: no empty segment
     writer.append(0, batch)
     writer.tick(109 * SECOND + 5)
@@ -119,7 +119,7 @@ def test_segments_are_cut_by_size_and_by_time(tmp_path: Path) -> None:
     writer.close()
     reader = SpoolReader(tmp_path)
     assert [reader.read(number).rows for number in reader.segments()] == [10, 20, 20_000]
-    SpoolWriter(tmp_path, LINK, named([plan])).close()  # says nothing: no segment
+    SpoolWriter(tmp_path, LINK, named([plan])).close()  # no item: no segment
     trailers = [reader.read(number).trailer for number in (0, 1)]
     assert [(each.first, each.last) for each in trailers] == [(100 * SECOND,) * 2, (109 * SECOND, 109 * SECOND + 5)]
 
@@ -203,7 +203,7 @@ def test_cuts_are_the_only_ends_of_segments_where_they_are_asked_for(tmp_path: P
             writer.cut(f"block {number}")
     writer.cut("nothing came since")
     writer.append(0, random_batch(Random(7), plan, 5))
-    writer.close()  # or is killed: what came since the last cut is read again
+    writer.close()  # or is killed: rows after the last cut are read again
     reader = SpoolReader(tmp_path)
     assert [reader.read(number).rows for number in reader.segments()] == [15, 15]
     assert reader.read(1).header.position == "block 5"

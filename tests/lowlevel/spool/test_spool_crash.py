@@ -1,9 +1,9 @@
 """A spool after a crash at any byte, and after damage at any byte: whole segments only, each of them right.
 
-What a crash leaves of a segment being written is a prefix of its `.part`, whatever bytes the disk had of it; it never
-has the segment's name. What has the name was on the disk before: there the test is damage, cut off anywhere or a byte
-changed anywhere. It catches a length believed without a checksum, a checksum that leaves bytes out, a left-over that is
-read, a number that is used twice.
+After a crash, a segment that was being written is a prefix of its `.part`, with any part of the bytes on disk. It never
+has the segment's name. A file with the segment's name was complete on disk. For it the tests apply damage: cut off at
+any byte, or any byte changed. It catches a length believed without a checksum, a checksum that leaves bytes out, a
+left-over that is read, a number that is used twice.
 """
 
 import fcntl
@@ -50,7 +50,7 @@ def three_segments(folder: Path, count: int = 3) -> list[bytes]:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Give a file another content; as another file, so that nobody can take it for unchanged."""
+    """Replace the content of a file by another file, so that a reader cannot regard it as unchanged."""
     path.unlink(missing_ok=True)
     path.write_bytes(content)
 
@@ -191,7 +191,7 @@ def test_an_input_is_not_read_again_where_that_would_count_twice(
     for _ in range(2):  # the folder is let go of each time
         with pytest.raises(SpoolError, match=message):
             SpoolWriter(tmp_path, LINK, PLANS, cuts=True)
-    SpoolWriter(tmp_path, LINK, PLANS).close()  # what comes from a wire goes on
+    SpoolWriter(tmp_path, LINK, PLANS).close()  # a live input continues
 
 
 def test_a_segment_of_another_version_is_not_taken_for_a_damaged_one(
@@ -321,7 +321,7 @@ def test_gaps_are_told_behind_what_was_committed_or_is_named(tmp_path: Path) -> 
     segment_path(tmp_path, 1).unlink()
     assert reader.gaps(0) == [Gap(1, 1, 3)]
     reader.commit(0)
-    segment_path(tmp_path, 0).unlink()  # what was committed still says its rows
+    segment_path(tmp_path, 0).unlink()  # committed segments keep their row counts
     assert reader.gaps() == [Gap(1, 1, 3)]
 
 

@@ -1,7 +1,7 @@
 """Fingerprints of low-level plans: equal for plans that are equal, in every process, and for no others.
 
-Every field of every part of a plan is changed in its turn. It catches a field that is left out, values of different
-types that are written alike, and what depends on the process (hashes of texts, addresses in memory).
+Every field of every part of a plan is changed in its turn. The tests detect a field that is left out, and values of
+different types with the same text. They detect texts that depend on the process (hashes, addresses in memory).
 """
 
 import subprocess

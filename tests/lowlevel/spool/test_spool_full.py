@@ -151,7 +151,7 @@ def test_progress_survives_a_full_spool_and_comes_when_there_is_room(tmp_path: P
     with pytest.raises(SpoolFullError, match=r"full: \d+ of 163840 bytes"):
         writer.append(0, batch)
     low = 0
-    while not writer._unsaid:  # until a segment of nothing but punctuation has no room either
+    while not writer._unsaid:  # until a segment with only punctuation has no room
         low += 1
         writer.append(1, Punctuation(LINK, low))
         writer.flush() if low < 3 else writer.tick(low * SECOND)
@@ -161,7 +161,7 @@ def test_progress_survives_a_full_spool_and_comes_when_there_is_room(tmp_path: P
     writer.tick(10**6 * SECOND)
     for segment in reader:
         reader.commit(segment.number)
-    writer.tick(2 * 10**6 * SECOND)  # room: what was left unsaid is said, and written when its time has come
+    writer.tick(2 * 10**6 * SECOND)  # room: the missing watermark is sent, and written at the next due time
     writer.tick(3 * 10**6 * SECOND)
     writer.flush()
     assert dict(zip(("pairs", "others"), reader.read(reader.segments()[-1]).lows, strict=True))["others"] == 5000
@@ -230,7 +230,7 @@ def test_what_is_committed_goes_before_anything_is_dropped(tmp_path: Path) -> No
 
 
 def appended_while(writer: SpoolWriter, used: int) -> int:
-    """Append partials until so much is used or the spool is full; return their rows."""
+    """Append partials until `used` bytes are used or the spool is full. Return their rows."""
     batch = random_batch(Random(1), pairs_plan(), 100)
     rows = 0
     with contextlib.suppress(SpoolFullError):
@@ -241,7 +241,7 @@ def appended_while(writer: SpoolWriter, used: int) -> int:
 
 
 def test_the_newest_segment_is_never_dropped(tmp_path: Path) -> None:
-    """Nobody has read it, and what comes next has no room beside it."""
+    """It has not been read, and the next segment has no room in addition to it."""
     writer = SpoolWriter(tmp_path, LINK, PLANS, limits(WhenFull.OLDEST), cuts=True)
     appended = appended_while(writer, 20 * BLOCK)
     writer.cut("half")

@@ -1,4 +1,4 @@
-"""What a spool's inspection says, line by line, of a spool whose content is known."""
+"""Output of a spool's inspection, line by line, for a spool with known content."""
 
 from pathlib import Path
 from random import Random

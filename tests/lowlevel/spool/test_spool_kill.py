@@ -1,7 +1,7 @@
 """A writer that is killed (kill -9) at twenty random moments, while this process reads its spool and commits.
 
-It catches a segment that is seen before it is whole, a number that is used for two segments, rows that were on the disk
-and are not read, rows that are read twice, and segments deleted before they were committed.
+The tests detect a segment that is visible before it is complete, and a number that is used for two segments. They
+detect rows on disk that are not read, rows that are read twice, and segments deleted before they were committed.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Reading:
 
 
 def kill_one(parent: subprocess.Popen[str], reading: Reading, seconds: float, after: int) -> None:
-    """Let a child write for some time, and until so many segments were read in all; then kill it."""
+    """Let a child write for some time, and until a number of segments were read in all. Then kill it."""
     assert parent.stdin
     assert parent.stdout
     parent.stdin.write("start\n")
@@ -52,7 +52,7 @@ def kill_one(parent: subprocess.Popen[str], reading: Reading, seconds: float, af
     try:
         while time.monotonic() < end or len(reading.segments) < after:
             reading.poll()
-            signal.pidfd_send_signal(child, 0)  # raises where it has ended by itself
+            signal.pidfd_send_signal(child, 0)  # raises if it has ended without the kill
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child, signal.SIGKILL)
@@ -96,5 +96,5 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_was_on_the_disk(tmp_pa
         assert found == list(range(len(found)))
         assert len(found) >= on_disk.get(child, 0)
     assert set(on_disk) <= set(rows)
-    # What lies there still is at most what the last child did not live to delete.
+    # The remaining files are at most those that the last child had no time to delete.
     assert numbers(folder)[-1] == segments[-1].number == reading.reader.committed

@@ -1,7 +1,7 @@
-"""Partials in segments: every value comes back in its own type, however narrow it travelled, and batches merge rightly.
+"""Partials in segments: every value keeps its type although it is stored in a narrower type. Merges are correct.
 
-It catches a narrower type that does not hold a value, NULL taken for a value, a link that not all rows have, and rows
-that a merge moves across a promise or into a batch that notes something else.
+The tests detect a narrower type that cannot hold a value, NULL read as a value, and a link column that only some rows
+have. They detect rows that a merge moves across a watermark or into a batch with other metadata.
 """
 
 from dataclasses import replace

@@ -204,7 +204,7 @@ class Model:
         self.next += rows
 
     def restart(self) -> None:
-        """End the node in order or not, and start another one; it goes on where its input was left."""
+        """Stop the node normally or kill it, and start another one, which continues at the position of its input."""
         if self.random.random() < 0.5:
             self.writer.close()
         else:
@@ -259,7 +259,7 @@ class Model:
             self.damaged = True
 
     def check(self) -> None:
-        """Read all that is there, after one more segment, and give account of each row of the input."""
+        """Read all segments after one more, and account for all rows of the input."""
         self.restart()
         self.write()
         while self.batch is not None or self.place <= numbers(self.folder)[-1]:
