@@ -115,7 +115,7 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     from capture.files.scan import scan
     from capture.packets.decoder import Decoder
     from lowlevel.node.node import Node
-    from lowlevel.rows.flows import CARRIER, FlowReader
+    from lowlevel.rows.flows import CARRIER_COLUMNS, FlowReader
     from queries.gsql import compile_query
 
     plan = compile_query(QUERY)
@@ -129,7 +129,7 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
             target[: len(piece)] = piece
 
     def packets() -> None:
-        decoder = Decoder(file, CARRIER, BLOCK_RECORDS)
+        decoder = Decoder(file, CARRIER_COLUMNS, BLOCK_RECORDS)
         for block in index.blocks:
             decoder.decode(block)
 

@@ -52,8 +52,8 @@ class IdleKernels:
             self.unused.add("lowlevel.expressions.byte_functions")
         texts = (key for leaf in leaves for key in leaf.low.keys if key.expression.type is Type.TEXT)
         scans = [plan.scan for plan in run.plans]
-        linked = any(scan is None or LINK in scan.aggregation.group_by for scan in scans)
-        if not any(texts) and not linked:
+        groups_by_link = any(scan is None or LINK in scan.aggregation.group_by for scan in scans)
+        if not any(texts) and not groups_by_link:
             self.unused.add("highlevel.groups.long_strings")
         self.joins = any(isinstance(node, Join) for node in nodes)
         captures = [lane.capture for lane in run.lanes]

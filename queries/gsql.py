@@ -46,6 +46,6 @@ def compile_query(
     named = {key.lower(): query for key, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, {}, links, path)
-    plan = Compiler(sql, name, layer, sampling, known).block(parse_query(sql)).plan
+    plan = Compiler(sql, name, layer, sampling, known).compile_query(parse_query(sql)).plan
     refuse_above(sql, plan)
     return plan

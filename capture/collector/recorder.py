@@ -45,7 +45,7 @@ from capture.native import pointer
 OTHER = "other"
 """Label of all exporters without a number."""
 
-HALF = 2**64
+TWO_64 = 2**64
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class Exporters:
         """Return counters by exporter address in the form of RFC 5952, and `other` if it has datagrams."""
         counters = {}
         for version, high, low, number in self.keys[self.keys[:, 0] != 0].tolist():
-            counters[_text(version, high % HALF, low % HALF)] = _counts(self.counts[number])
+            counters[_text(version, high % TWO_64, low % TWO_64)] = _counts(self.counts[number])
         if self.counts[self.limit, DATAGRAMS]:
             counters[OTHER] = _counts(self.counts[self.limit])
         return counters
 
 
 def _text(version: int, high: int, low: int) -> str:
-    return str(IPv4Address(low) if version == 4 else IPv6Address(high * HALF + low))
+    return str(IPv4Address(low) if version == 4 else IPv6Address(high * TWO_64 + low))
 
 
 def _counts(row: npt.NDArray[np.int64]) -> ExporterCounts:
@@ -97,9 +97,11 @@ def allowed_prefixes(networks: Sequence[IPv4Network | IPv6Network]) -> npt.NDArr
     rows = np.zeros((len(networks), PREFIX_WORDS), np.uint64)
     for row, network in zip(rows, networks, strict=True):
         mask = (
-            int(network.netmask) if network.version == 6 else int(network.netmask) | (HALF - 1) << 64 | 0xFFFFFFFF << 32
+            int(network.netmask)
+            if network.version == 6
+            else int(network.netmask) | (TWO_64 - 1) << 64 | 0xFFFFFFFF << 32
         )
-        row[:] = [network.version, *divmod(int(network.network_address), HALF), *divmod(mask, HALF)]
+        row[:] = [network.version, *divmod(int(network.network_address), TWO_64), *divmod(mask, TWO_64)]
     return rows.view(np.int64).reshape(-1)
 
 

@@ -22,7 +22,7 @@ from capture.flows.kernels.values import MISSING
 from capture.flows.sampling import ALL_KEYS, Address, Sampling
 from capture.flows.templates import Bounds, Definition
 
-HALF = 1 << 64
+TWO_64 = 1 << 64
 
 
 class SessionKey(NamedTuple):
@@ -38,18 +38,25 @@ class SessionKey(NamedTuple):
         """First words of the session's row."""
         number = int(self.address) if self.address is not None else 0
         version = self.address.version if self.address is not None else 0
-        return self.version, version, _signed(number // HALF), _signed(number % HALF), self.port, self.domain
+        return (
+            self.version,
+            version,
+            _signed(number // TWO_64),
+            _signed(number % TWO_64),
+            self.port,
+            self.domain,
+        )
 
 
 def _signed(number: int) -> int:
-    return number - HALF if number >= HALF // 2 else number
+    return number - TWO_64 if number >= TWO_64 // 2 else number
 
 
 def address_of(version: int, high: int, low: int) -> Address | None:
     """Make an address from its three words; None for version 0."""
     if version == 4:
         return IPv4Address(low)
-    return IPv6Address((high % HALF) * HALF + low % HALF) if version == 6 else None
+    return IPv6Address((high % TWO_64) * TWO_64 + low % TWO_64) if version == 6 else None
 
 
 @dataclass(slots=True)

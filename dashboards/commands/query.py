@@ -147,8 +147,8 @@ def query(
       "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.output.console import BelowBar, compile_kernels, progress_bar, report, say_live, warn
-    from dashboards.output.files import open_output, write_results
     from dashboards.output.run_warnings import plan_warnings
+    from dashboards.output.writers import open_output, write_results
 
     if on == INLINE:
         sys.meta_path.insert(0, WithoutPandas())

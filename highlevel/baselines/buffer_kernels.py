@@ -43,7 +43,7 @@ def fold(values, values_float, begin, end, kind, out, out_float, at):  # type: i
 
 @helper
 def fold_groups(  # type: ignore[no-untyped-def]
-    named, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float, rows
+    group_ids, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float, rows
 ):  # fmt: skip
     """Aggregate the tuples `[begin, end)` by group into `out`, from row `rows`. Return the number of rows in `out`.
 
@@ -52,7 +52,7 @@ def fold_groups(  # type: ignore[no-untyped-def]
     width = 2 + op_count
     first = rows
     for tuple_ in range(begin, end):
-        group = named[tuple_]
+        group = group_ids[tuple_]
         row = places[group] - base
         if row < first:
             row = rows
@@ -87,8 +87,8 @@ def fold_groups(  # type: ignore[no-untyped-def]
     "i64(i64*, i64*, i64*, f64*, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64, i64*, i64, i64*, f64*, i64, i64*)"
 )
 def scan_windows(  # type: ignore[no-untyped-def]
-    times, named, values, values_float, capacity, tail, origin, length, slide, low, grouped, ops, op_count, group_count,
-    places, base, out, out_float, out_capacity, state,
+    times, group_ids, values, values_float, capacity, tail, origin, length, slide, low, grouped, ops, op_count,
+    group_count, places, base, out, out_float, out_capacity, state,
 ):  # fmt: skip
     """Write rows (wid, group, values…) of the windows `[state[0], low)`. Return their number.
 
@@ -117,7 +117,7 @@ def scan_windows(  # type: ignore[no-untyped-def]
         state[2] += end - begin
         if grouped:
             rows = fold_groups(
-                named, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float,
+                group_ids, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float,
                 rows,
             )  # fmt: skip
         else:

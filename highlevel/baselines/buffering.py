@@ -21,7 +21,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import MERGE, SubAggregate
 
-LEAST = 1024
+MIN_ROWS = 1024
 """Initial room, in tuples."""
 
 OUT_ROWS = 16_384
@@ -41,9 +41,9 @@ class BufferingAggregate:
         self.groups, self.subaggregates, self.window, self.time = list(groups), list(subaggregates), window, time
         self.operations = np.array([OPERATIONS[MERGE[sub.kind], sub.type] for sub in subaggregates], np.int64)
         self.keys: Keys | None = None  # created with the first batch, which determines the types
-        self.times: Words = np.empty(LEAST, np.int64)
-        self.named: Words = np.empty(LEAST, np.int64)
-        self.values: Words = np.empty((len(subaggregates), LEAST), np.int64)
+        self.times: Words = np.empty(MIN_ROWS, np.int64)
+        self.group_ids: Words = np.empty(MIN_ROWS, np.int64)
+        self.values: Words = np.empty((len(subaggregates), MIN_ROWS), np.int64)
         self.head = self.tail = 0
         self.newest = BEGINNING
         self.closed = 0
@@ -92,7 +92,7 @@ class BufferingAggregate:
         if self.keys is None:
             self.keys = Keys([column.type for column in columns])
         if self.groups:
-            self.named[new] = self.keys.of(columns, rows)
+            self.group_ids[new] = self.keys.of(columns, rows)
         for values, sub in zip(self.values, self.subaggregates, strict=True):
             values[new] = batch.column(sub.name).to_numpy().view(np.int64)
         self.tail += rows
@@ -103,20 +103,24 @@ class BufferingAggregate:
         capacity = len(self.times)
         while 2 * (self.tuples + rows) > capacity:
             capacity *= 2
-        named = self.named[held]
+        group_ids = self.group_ids[held]
         if self.groups and self.keys is not None:
-            used, named = np.unique(named, return_inverse=True)
+            used, group_ids = np.unique(group_ids, return_inverse=True)
             columns = self.keys.columns(used)
             self.keys = Keys(self.keys.kinds)
             self.keys.of(columns, len(used))
             self._places = np.empty(0, np.int64)
-        parts = [(self.times, self.times[held]), (self.named, named), (self.values, self.values[:, held])]
+        parts = [
+            (self.times, self.times[held]),
+            (self.group_ids, group_ids),
+            (self.values, self.values[:, held]),
+        ]
         moved = []
         for whole, part in parts:
             room = np.empty((*whole.shape[:-1], capacity), np.int64)
             room[..., : self.tuples] = part
             moved.append(room)
-        self.times, self.named, self.values = moved
+        self.times, self.group_ids, self.values = moved
         self.head, self.tail = 0, self.tuples
 
     def _close(self, low: int) -> Iterator[Item]:
@@ -131,9 +135,10 @@ class BufferingAggregate:
             out = np.empty((max(OUT_ROWS, count), 2 + len(self.operations)), np.int64)
             flat, values = out.reshape(-1), self.values.reshape(-1)
             rows = scan_windows(
-                self.times, self.named, values, values.view(np.float64), self.values.shape[1], self.tail, window.origin,
-                window.range, window.slide, low, bool(self.groups), self.operations, len(self.operations), count,
-                self._places, self._written, flat, flat.view(np.float64), len(out), state,
+                self.times, self.group_ids, values, values.view(np.float64), self.values.shape[1], self.tail,
+                window.origin, window.range, window.slide, low, bool(self.groups), self.operations,
+                len(self.operations), count, self._places, self._written, flat, flat.view(np.float64), len(out),
+                state,
             )  # fmt: skip
             self._written += rows
             if rows:
@@ -161,7 +166,7 @@ class BufferingAggregate:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the tuples in the buffer, and the progress of the operator."""
         held = slice(self.head, self.tail)
-        keys = self.keys.columns(self.named[held]) if self.keys is not None and self.groups else []
+        keys = self.keys.columns(self.group_ids[held]) if self.keys is not None and self.groups else []
         values = [pa.array(each[held]) for each in self.values]
         names = [".time", *(sub.name for sub in self.subaggregates), *(self.groups if keys else [])]
         return {

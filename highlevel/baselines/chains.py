@@ -14,7 +14,7 @@ from highlevel.baselines.sort_buffer import SortBuffer
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Words
 
-LEAST = 1024
+MIN_ROWS = 1024
 """Initial room, in rows."""
 
 PAIRS = 65_536
@@ -25,24 +25,24 @@ BEGIN = -2
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*)")
-def chain(named, begin, end, base, first, tails, after):  # type: ignore[no-untyped-def]
+def chain(key_ids, begin, end, base, first, tails, after):  # type: ignore[no-untyped-def]
     """Append the rows `[begin, end)` to their chains. Row i has the position base + i. Returns their number.
 
     A chain is a ring: its last row links to its first. A chain that ends before the position `first` is empty.
     """
     for place in range(begin, end):
-        tail = tails[named[place]]
+        tail = tails[key_ids[place]]
         after[place] = base + place
         if tail >= first:
             after[place] = after[tail - base]
             after[tail - base] = base + place
-        tails[named[place]] = base + place
+        tails[key_ids[place]] = base + place
     return end - begin
 
 
 @kernel("i64(i64*, i64*, i64*, i64, i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*)")
 def walk(  # type: ignore[no-untyped-def]
-    named, lows, highs, rows, tails, after, clocks, base, first, room, out_rows, out_positions, state
+    key_ids, lows, highs, rows, tails, after, clocks, base, first, room, out_rows, out_positions, state
 ):  # fmt: skip
     """Write pairs (row, position) of clocks in `[lows[row], highs[row]]`, from position `first`. Return their number.
 
@@ -51,7 +51,7 @@ def walk(  # type: ignore[no-untyped-def]
     found = 0
     at = state[1]
     for row in range(state[0], rows):
-        tail = tails[named[row]]
+        tail = tails[key_ids[row]]
         if tail < first:
             continue
         if at == BEGIN:
@@ -83,9 +83,9 @@ class Chains:
     def __init__(self, clock: str) -> None:
         """Create an empty side."""
         self.buffer = SortBuffer(clock)
-        self.clocks: Words = np.empty(LEAST, np.int64)
-        self.named: Words = np.empty(LEAST, np.int64)
-        self.after: Words = np.empty(LEAST, np.int64)
+        self.clocks: Words = np.empty(MIN_ROWS, np.int64)
+        self.key_ids: Words = np.empty(MIN_ROWS, np.int64)
+        self.after: Words = np.empty(MIN_ROWS, np.int64)
         self.tails: Words = np.empty(0, np.int64)
         self.base = 0  # the position of index 0 of the arrays
         self.first = self.end = 0  # range of the stored positions
@@ -100,36 +100,36 @@ class Chains:
         """Bytes of the stored rows and of their index: clock, key and link per row, and the end of each chain."""
         return self.buffer.bytes + 8 * (3 * self.rows + len(self.tails))
 
-    def add(self, batch: pa.RecordBatch, clocks: Words, named: Words, keys: int) -> None:
-        """Store rows that are not older than the stored rows. `named` are their key numbers, all below `keys`."""
+    def add(self, batch: pa.RecordBatch, clocks: Words, key_ids: Words, keys: int) -> None:
+        """Store rows that are not older than the stored rows. `key_ids` are their key numbers, all below `keys`."""
         count = len(clocks)
         if count == 0:
             return
         if self.end - self.base + count > len(self.clocks):
             self._make_room(count)
         new = slice(self.end - self.base, self.end - self.base + count)
-        self.clocks[new], self.named[new] = clocks, named
+        self.clocks[new], self.key_ids[new] = clocks, key_ids
         self.buffer.add(batch)
-        self.know(keys)
+        self.reserve_keys(keys)
         self._chain(new)
         self.end += count
 
-    def know(self, keys: int) -> None:
+    def reserve_keys(self, keys: int) -> None:
         """Make room for the ends of `keys` chains."""
         if keys > len(self.tails):
             self.tails = np.append(self.tails, np.full(max(keys, len(self.tails) * 5 // 4) - len(self.tails), NOBODY))
 
-    def probe(self, named: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
-        """Return the matching pairs as two arrays: indexes of rows in `named`, and indexes of stored rows.
+    def probe(self, key_ids: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
+        """Return the matching pairs as two arrays: indexes of rows in `key_ids`, and indexes of stored rows.
 
         The times of the stored rows are within `[lows, highs]`.
         """
         pairs = []
         state = np.array([0, BEGIN], np.int64)
-        while state[0] < len(named):
+        while state[0] < len(key_ids):
             rows, positions = np.empty((2, PAIRS), np.int64)
             found = walk(
-                named, lows, highs, len(named), self.tails, self.after, self.clocks, self.base, self.first, PAIRS,
+                key_ids, lows, highs, len(key_ids), self.tails, self.after, self.clocks, self.base, self.first, PAIRS,
                 rows, positions, state,
             )  # fmt: skip
             pairs.append((rows[:found], positions[:found] - self.first))
@@ -150,16 +150,16 @@ class Chains:
 
     def keys_held(self) -> Words:
         """Return the key numbers of the stored rows, in the order of the rows."""
-        return self.named[self.first - self.base : self.end - self.base]
+        return self.key_ids[self.first - self.base : self.end - self.base]
 
     def rename(self, became: Words, keys: int) -> None:
         """Replace the key numbers by `became[number]`, all below `keys`."""
         held = slice(self.first - self.base, self.end - self.base)
-        self.named[held] = became[self.named[held]]
+        self.key_ids[held] = became[self.key_ids[held]]
         self._chain_anew(keys)
 
     def _chain(self, places: slice) -> None:
-        chain(self.named, places.start, places.stop, self.base, self.first, self.tails, self.after)
+        chain(self.key_ids, places.start, places.stop, self.base, self.first, self.tails, self.after)
 
     def _chain_anew(self, keys: int) -> None:
         self.tails = np.full(keys, NOBODY)
@@ -171,7 +171,7 @@ class Chains:
         capacity = len(self.clocks)
         while 2 * (self.rows + rows) > capacity:
             capacity *= 2
-        for name in ("clocks", "named"):
+        for name in ("clocks", "key_ids"):
             room = np.empty(capacity, np.int64)
             room[: self.rows] = getattr(self, name)[held]
             setattr(self, name, room)

@@ -83,11 +83,11 @@ class IopJoin:
         known = int(clocks[-1])
         arrived, _ = self.inputs[port].read(batch)  # rows with a NULL among their keys are left out
         batch, clocks = arrived.batch.select(self.stored[port]), arrived.batch.column(self.clocks[port]).to_numpy()
-        named = self._named(arrived.keys, batch.num_rows)
-        yield from self._pairs(Port(port), batch, named, *self.spec.window.meets(Port(port), clocks))
+        key_ids = self._number_keys(arrived.keys, batch.num_rows)
+        yield from self._pairs(Port(port), batch, key_ids, *self.spec.window.meets(Port(port), clocks))
         wanted = int(np.searchsorted(clocks, self.spec.window.expired(Port(port), self.known[1 - port])))
         count = max(1, self.keys.count)
-        self.sides[port].add(batch.slice(wanted), clocks[wanted:], named[wanted:], count)
+        self.sides[port].add(batch.slice(wanted), clocks[wanted:], key_ids[wanted:], count)
         yield from self._reach(Port(port), known)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
@@ -103,7 +103,7 @@ class IopJoin:
             self.promised = low
             yield Punctuation(UNION, low)
 
-    def _named(self, keys: Sequence[pa.Array], rows: int) -> Words:
+    def _number_keys(self, keys: Sequence[pa.Array], rows: int) -> Words:
         """Return the numbers of keys. First remove unused keys if they are many."""
         if not keys:
             return np.zeros(rows, np.int64)
@@ -118,12 +118,12 @@ class IopJoin:
                 side.rename(became, len(used))
         return self.keys.of(keys, rows)
 
-    def _pairs(self, port: Port, batch: pa.RecordBatch, named: Words, lows: Words, highs: Words) -> Iterator[Item]:
+    def _pairs(self, port: Port, batch: pa.RecordBatch, key_ids: Words, lows: Words, highs: Words) -> Iterator[Item]:
         other = Port(1 - port)
         if self.sides[other].rows == 0:
             return
-        self.sides[other].know(max(1, self.keys.count))
-        rows, places = self.sides[other].probe(named, lows, highs)
+        self.sides[other].reserve_keys(max(1, self.keys.count))
+        rows, places = self.sides[other].probe(key_ids, lows, highs)
         if len(rows) == 0:
             return
         own = batch.select(self.columns[port]).take(pa.array(rows)).columns
@@ -157,6 +157,6 @@ class IopJoin:
         for port, name in enumerate(("left", "right")):
             for batch in tables[name].to_batches() if name in tables else []:
                 keys = [batch.column(f".key{place}") for place in range(len(self.spec.keys))]
-                named = self._named(keys, batch.num_rows)
+                key_ids = self._number_keys(keys, batch.num_rows)
                 clocks = batch.column(self.clocks[port]).to_numpy()
-                self.sides[port].add(batch.select(self.stored[port]), clocks, named, max(1, self.keys.count))
+                self.sides[port].add(batch.select(self.stored[port]), clocks, key_ids, max(1, self.keys.count))

@@ -145,14 +145,14 @@ class InOrderJoin(CompositeOperator):
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows of a side."""
-        yield from map(self._as_said, self.join.rows(port, batch))
+        yield from map(self._convert, self.join.rows(port, batch))
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
         """Process a watermark of a side."""
         assert isinstance(mark, Punctuation)
-        yield from map(self._as_said, self.join.punctuate(port, mark))
+        yield from map(self._convert, self.join.punctuate(port, mark))
 
-    def _as_said(self, item: GraphItem) -> GraphItem:
+    def _convert(self, item: GraphItem) -> GraphItem:
         form = self.node.form
         if not isinstance(item, pa.RecordBatch):
             assert isinstance(item, Punctuation)

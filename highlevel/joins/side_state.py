@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
-from highlevel.joins.kernels import (
+from highlevel.joins.hash_table import (
     AHEAD,
     FREE,
     LINK,

@@ -1,6 +1,6 @@
 """Rows of one side of a join by time, so that a watermark removes rows without a walk over all rows.
 
-Time is divided into intervals. The rows of an interval form a list through their links (`highlevel.joins.kernels`). The
+Time is divided into intervals. The rows of an interval form a list through their links (`hash_table`). The
 lists are in a map, so gaps of years cost no memory. A watermark removes whole lists and walks only the list in which it
 ends. The number of rows determines the length of the intervals.
 """
@@ -14,10 +14,10 @@ import numpy as np
 from capture.native import kernel
 from capture.prefetch import prefetch
 from highlevel.groups.key_words import Words
-from highlevel.joins.kernels import LIST, TIME
+from highlevel.joins.hash_table import LIST, TIME
 from lowlevel.punctuation import END
 
-FEWEST, MOST = 64, 4096
+MIN_LIST_ROWS, MAX_LIST_ROWS = 64, 4096
 """Smallest and largest average number of rows per list. Outside these limits the length of the intervals changes."""
 
 FEW_LISTS = 16
@@ -102,9 +102,9 @@ class TimeLists:
     def length_for(self, held: int) -> int:
         """Return the best interval length for `held` rows. The caller rebuilds the lists if it changes."""
         lists, length = len(self.lists), self.length
-        while lists > FEW_LISTS and held < FEWEST * lists:
+        while lists > FEW_LISTS and held < MIN_LIST_ROWS * lists:
             lists, length = lists // STEP, length * STEP
-        if held > MOST * lists:
+        if held > MAX_LIST_ROWS * lists:
             length = max(self.shortest, length // STEP)
         return length
 

@@ -35,7 +35,7 @@ class Numbering(Protocol):
         """Load the `marks` of a snapshot."""
         ...
 
-    def arrive(self, times: Values, reached: int) -> None:
+    def count_arrivals(self, times: Values, reached: int) -> None:
         """Count rows in arrival order. Rows up to the time `reached` are too late for any open window."""
         ...
 
@@ -79,7 +79,7 @@ class ByArrival:
         """Load the times of rows that have a window."""
         self._marks.add(times.reshape(1, -1).copy())
 
-    def arrive(self, times: Values, reached: int) -> None:
+    def count_arrivals(self, times: Values, reached: int) -> None:
         """Number rows, and store the times of the rows that have a window."""
         if self.every > 1:
             wids = times[(-self.number - 1) % self.every :: self.every]
@@ -122,7 +122,7 @@ class ByRank:
     def mark(self, times: Values) -> None:
         """Do nothing, because no times are stored."""
 
-    def arrive(self, times: Values, reached: int) -> None:
+    def count_arrivals(self, times: Values, reached: int) -> None:
         """Count the rows that are before all stored rows.
 
         The ranks of other rows are known when these rows are final.

@@ -78,7 +78,7 @@ class SlideByTupleAggregate:
         self.received += batch.num_rows
         times = batch.column(PANE).to_numpy()
         reached = self._reached(self.low)
-        self.numbering.arrive(times, reached)
+        self.numbering.count_arrivals(times, reached)
         lost = times <= reached
         if lost.any():
             self._count_late(batch.filter(pa.array(lost)))

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from lowlevel.expressions.arrow import from_arrow
 
-ODD = np.uint64(0x9E3779B97F4A7C15)
-MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
-HALF = np.uint64(32)
-ABSENT = np.uint64(0x5851F42D4C957F2D)
+WORD_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+MIX_MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
+HALF_WORD_BITS = np.uint64(32)
+NULL_WORD = np.uint64(0x5851F42D4C957F2D)
 """Word of NULL."""
 
 Words = npt.NDArray[np.uint64]
@@ -32,8 +32,8 @@ def part_of(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> npt.ND
         return mixed.astype(np.int64)
     for name in columns:
         for word in _words(batch.column(name)):
-            mixed = (mixed * ODD ^ word) * MULTIPLIER
-            mixed ^= mixed >> HALF
+            mixed = (mixed * WORD_MULTIPLIER ^ word) * MIX_MULTIPLIER
+            mixed ^= mixed >> HALF_WORD_BITS
     return (mixed % np.uint64(parts)).astype(np.int64)
 
 
@@ -57,5 +57,5 @@ def _words(column: pa.Array) -> list[Words]:
         words = [data.astype(np.int64).view(np.uint64)]
     if column.null_count:
         absent = np.asarray(column.is_null())
-        words = [np.where(absent, ABSENT, word) for word in words]
+        words = [np.where(absent, NULL_WORD, word) for word in words]
     return words

@@ -15,7 +15,7 @@ from capture.metrics import Samples
 from highlevel.metrics import SPARK_RESTARTS
 from highlevel.spark.errors import RunError, names_user_error, root_cause
 
-MOST = 5
+MAX_RESTARTS = 5
 """Maximum number of successive restarts without a finished micro-batch."""
 
 FIRST_DELAY = 1.0
@@ -69,7 +69,7 @@ class Restarts:
     def delay(self, report: str) -> float | None:
         """Return the seconds to wait before a restart, and count it. Return None if the failure must end the run."""
         reason = restart_reason(report)
-        if reason is None or self._row == MOST:
+        if reason is None or self._row == MAX_RESTARTS:
             return None
         seconds = FIRST_DELAY * 2**self._row
         self._row += 1
@@ -79,7 +79,7 @@ class Restarts:
             WORKER_END: "a Python worker ended",
             EXECUTOR_LOST: "an executor was lost",
         }[reason]
-        self.say(f"warning: {text}; Spark repeats the work in {seconds:.0f} s (restart {self._row} of {MOST})")
+        self.say(f"warning: {text}; Spark repeats the work in {seconds:.0f} s (restart {self._row} of {MAX_RESTARTS})")
         return seconds
 
     def failure(self, report: str) -> Exception:

@@ -291,19 +291,19 @@ class StreamRun:
             rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)
         answers = rows.toArrow()
         tables: dict[int, list[pa.Table]] = {}
-        told_by_tasks: list[bytes] = []
-        told_by_hosts: list[bytes] = []
+        task_counters: list[bytes] = []
+        host_counters: list[bytes] = []
         for part, query, payload in zip(*(answers.column(name) for name in answers.column_names), strict=True):
             if query.as_py() != COUNTERS:
                 tables.setdefault(query.as_py(), []).append(unpack(payload.as_buffer()))
             else:
-                (told_by_tasks if part.as_py() == COUNTERS else told_by_hosts).append(payload.as_py())
+                (task_counters if part.as_py() == COUNTERS else host_counters).append(payload.as_py())
         results = {
             plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
             for query, plan in enumerate(self.feeds.plans)
         }
         totals = self._totals_files.load(batch_id - 1)
-        totals.add(self.feeds, told_by_tasks, told_by_hosts)
+        totals.add(self.feeds, task_counters, host_counters)
         files = {
             plan.name: self._as_file(query, results[plan.name], totals.sampled)
             for query, plan in enumerate(self.feeds.plans)

@@ -52,12 +52,12 @@ class Totals:
         """Return True if each of `inputs` inputs has been read to its end."""
         return len(self.progress) == inputs and all(done == total for done, total in self.progress.values())
 
-    def add(self, feeds: Feeds, told_by_tasks: Sequence[bytes], told_by_hosts: Sequence[bytes]) -> None:
+    def add(self, feeds: Feeds, task_counters: Sequence[bytes], host_counters: Sequence[bytes]) -> None:
         """Add the counters of one micro-batch, from the tasks of the source and of the operators."""
         tables = Samples()  # of this micro-batch, because each task has separate tables
         self.warnings = []
         # Sorted, because the last task of an input determines its gauges.
-        for counts in sorted(map(json.loads, told_by_tasks), key=lambda counts: (counts["input"], counts["done"])):
+        for counts in sorted(map(json.loads, task_counters), key=lambda counts: (counts["input"], counts["done"])):
             self.warnings += [line for line in counts["warnings"] if line not in self.warnings]
             counted = Samples({(name, tuple(labels)): value for name, labels, value in counts["samples"]})
             for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
@@ -71,7 +71,7 @@ class Totals:
                 self.sampled[name] = with_ranges(self.sampled.get(name, []), [(start, end) for start, end in ranges])
         self.samples.merge(tables, ALL_METRICS)
         by_query: dict[int, list[Counts]] = {}
-        for part in map(json.loads, told_by_hosts):
+        for part in map(json.loads, host_counters):
             for counts in part:
                 by_query.setdefault(counts["query"], []).append(counts)
         for query, parts in by_query.items():

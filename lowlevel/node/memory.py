@@ -23,38 +23,38 @@ from lowlevel.table.keys import KeyLayout
 from lowlevel.table.sharing import SharedPlan, share
 from lowlevel.table.spread import PIECE_WORDS
 
-FEWEST = 1 << 10
+MIN_SLOTS = 1 << 10
 """Smallest useful number of slots; a smaller budget is an error."""
 
-MOST = 1 << 26
+MAX_SLOTS = 1 << 26
 """Largest number of slots, for any budget."""
 
 
 def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the slots of each table: the largest power of two with which all tables of `plans` fit `memory` bytes.
 
-    Raises ValueError, with the memory that is needed, if FEWEST slots do not fit.
+    Raises ValueError, with the memory that is needed, if MIN_SLOTS slots do not fit.
     """
-    tables, fixed, per_slot = _taken(plans, flushing)
-    if fixed + per_slot * FEWEST > memory:
-        needed = fixed + per_slot * FEWEST
+    tables, fixed, per_slot = _memory_needs(plans, flushing)
+    if fixed + per_slot * MIN_SLOTS > memory:
+        needed = fixed + per_slot * MIN_SLOTS
         raise ValueError(
             f"got {memory:,} bytes for {tables} tables, expected at least {needed:,}: each has buffers for the "
-            f"packets of a block, and {FEWEST:,} slots"
+            f"packets of a block, and {MIN_SLOTS:,} slots"
         )
-    slots = FEWEST
-    while per_slot and slots < MOST and fixed + per_slot * 2 * slots <= memory:
+    slots = MIN_SLOTS
+    while per_slot and slots < MAX_SLOTS and fixed + per_slot * 2 * slots <= memory:
         slots *= 2
     return slots
 
 
 def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the memory in bytes of all tables that `plans` can have."""
-    _, fixed, per_slot = _taken(plans, flushing)
+    _, fixed, per_slot = _memory_needs(plans, flushing)
     return fixed + per_slot * slots
 
 
-def _taken(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int, int]:
+def _memory_needs(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int, int]:
     """Return the number of possible tables, their fixed bytes, and their bytes per slot, all together.
 
     A shared table counts once. Plans without tables do not count.
@@ -65,11 +65,11 @@ def _taken(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int,
         for each in shared
         for versions in possible_versions(each.plan)
     ]
-    beside = memory_of(plans) + sum(_laid_out(each) for each in shared)
-    return len(costs), beside + sum(fixed for fixed, _ in costs), sum(per_slot for _, per_slot in costs)
+    shared_bytes = memory_of(plans) + sum(_input_buffer_bytes(each) for each in shared)
+    return len(costs), shared_bytes + sum(fixed for fixed, _ in costs), sum(per_slot for _, per_slot in costs)
 
 
-def _laid_out(shared: SharedPlan) -> int:
+def _input_buffer_bytes(shared: SharedPlan) -> int:
     """Return the bytes of a table's input buffer: panes of entries, if another table feeds it, or pieces of rows."""
     if shared.feeder is not None:
         return 8 * BLOCK_RECORDS

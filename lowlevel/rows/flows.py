@@ -112,7 +112,7 @@ def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
     return raw // den * rate + (raw % den * rate + den // 2) // den
 
 
-CARRIER = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
+CARRIER_COLUMNS = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
 """Columns that are decoded of packets that may contain exports."""
 
 ARRIVAL = "arrival_ts"
@@ -154,9 +154,9 @@ class FlowReader:
         """
         self.link = link
         self.capture = capture
-        self.carrier = Decoder(capture, CARRIER, capacity)
-        self.arrive = not isinstance(capture.format, ExportFormat)
-        wanted = [*columns, ARRIVAL] if self.arrive else columns
+        self.carrier = Decoder(capture, CARRIER_COLUMNS, capacity)
+        self.has_arrivals = not isinstance(capture.format, ExportFormat)
+        wanted = [*columns, ARRIVAL] if self.has_arrivals else columns
         self.decoder = FlowDecoder(wanted, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling)
         self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
         self.refused = np.zeros(1, np.int64)
@@ -187,7 +187,7 @@ class FlowReader:
                 return
 
     def _rows(self, flows: Flows) -> FlowRows:
-        arrivals = flows.row(flows.column_rows.rows[ARRIVAL]) if self.arrive else None
+        arrivals = flows.row(flows.column_rows.rows[ARRIVAL]) if self.has_arrivals else None
         return FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
 
     def _waiting_sessions(self) -> list[Session]:

@@ -21,7 +21,7 @@ from lowlevel.rows.packet_columns import Interfaces, PacketColumns
 
 Numbers = npt.NDArray[np.int64]
 
-CARRIER = ("ts", "srcIP", "destPort", "protocol", "payload", "interface")
+CARRIER_COLUMNS = ("ts", "srcIP", "destPort", "protocol", "payload", "interface")
 """Columns that are decoded of packets that may contain sFlow datagrams."""
 
 
@@ -96,7 +96,7 @@ class SampleReader:
         """Read `columns` of blocks of up to `capacity` records."""
         self.link = link
         self.capture = capture
-        self.carrier = Decoder(capture, CARRIER, capacity)
+        self.carrier = Decoder(capture, CARRIER_COLUMNS, capacity)
         self.lister = SampleLister(capacity)
         self.decoder = SampleDecoder(capture, columns, capacity)
         self.interfaces = Interfaces(capture)

@@ -66,8 +66,8 @@ class SpoolCounts:
         return samples
 
 
-LARGEST_SEGMENT = 1 << 30
-LEAST = 1 << 16
+MAX_SEGMENT_BYTES = 1 << 30
+OVERHEAD_BYTES = 1 << 16
 """Bytes of a spool that are not items: headers, the file of commits, unfinished blocks."""
 
 
@@ -93,11 +93,11 @@ class SpoolLimits:
     when_full: WhenFull = WhenFull.STOP
 
     def __post_init__(self) -> None:
-        if not 1 <= self.segment_bytes <= LARGEST_SEGMENT:
-            raise ValueError(f"got segments of {self.segment_bytes} bytes, expected 1 to {LARGEST_SEGMENT}")
+        if not 1 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
+            raise ValueError(f"got segments of {self.segment_bytes} bytes, expected 1 to {MAX_SEGMENT_BYTES}")
         if self.segment_time < 1:
             raise ValueError(f"got a segment time of {self.segment_time} ns, expected at least 1")
-        least = 4 * self.segment_bytes + LEAST
+        least = 4 * self.segment_bytes + OVERHEAD_BYTES
         if self.spool_bytes < least:
             raise ValueError(
                 f"got a spool of {self.spool_bytes} bytes, expected at least {least}: four segments, so that one can be"

@@ -30,10 +30,10 @@ FRAME = 2048 + RANGES_BYTES
 OTHER_FILES = 7 * BLOCK
 """Disk space of other files: locks, two files with their successors, and the reserve."""
 
-LEAST_WAITING = 1 << 23
+MIN_WAITING_BYTES = 1 << 23
 """Bytes that may wait for the disk, if two segments are smaller."""
 
-LOOK = 10**8
+CHECK_INTERVAL = 10**8
 """Time (ns) between two reads of the commits, and between two retries on a full disk."""
 
 SHORTAGE_PATIENCE = 10.0
@@ -74,7 +74,7 @@ class SpoolWriter:
         self.position: str | None = None
         self._cuts = cuts
         self._sizes = ItemSizes([name for name, _ in self.plans])
-        self._most_waiting = max(2 * self.limits.segment_bytes, LEAST_WAITING)
+        self._most_waiting = max(2 * self.limits.segment_bytes, MIN_WAITING_BYTES)
         self._committed = -1
         self._now: int | None = None
         self._looked: int | None = None
@@ -166,7 +166,7 @@ class SpoolWriter:
         self._check_open()
         self._now = now
         self._settle()
-        if self._looked is None or not 0 <= now - self._looked < LOOK:
+        if self._looked is None or not 0 <= now - self._looked < CHECK_INTERVAL:
             self._looked = now
             self._held.delete_committed(self._committed_number())
             keep_reserve(self.folder)

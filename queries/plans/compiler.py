@@ -32,7 +32,7 @@ from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import Selected, select_all, select_rows
-from queries.plans.subqueries import Block, block_of_pairs, block_of_windows
+from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
 from queries.plans.table_lookup import TableLookup
 from queries.text.errors import QueryError
 from queries.text.parser import parse_query
@@ -53,10 +53,10 @@ class Compiler:
     sampling: FixedRates | None
     known: KnownQueries
 
-    def block(self, query: Query) -> Block:
+    def compile_query(self, query: Query) -> ReadableQuery:
         """Compile a query and its WITH."""
         if query.queries:
-            return self._with(query.queries).block(replace(query, queries=()))
+            return self._with(query.queries).compile_query(replace(query, queries=()))
         if query.distinct is not None and has_groups(query):
             expected = "no DISTINCT: rows of groups are always different"
             raise QueryError("DISTINCT together with groups", self.sql, query.distinct.start, expected)
@@ -79,22 +79,24 @@ class Compiler:
 
     @property
     def _tables(self) -> TableLookup:
-        return TableLookup(self.sql, self.name, self.layer, self.sampling, self.known, self.block, self._named_block)
+        return TableLookup(
+            self.sql, self.name, self.layer, self.sampling, self.known, self.compile_query, self._compile_named
+        )
 
-    def _named_block(self, word: Word) -> Block:
+    def _compile_named(self, word: Word) -> ReadableQuery:
         """Compile the query with a name. Raises QueryError with the whole path if it reads itself."""
         name, known = word.text.lower(), self.known
-        if name in known.blocks:
-            return known.blocks[name]
+        if name in known.with_queries:
+            return known.with_queries[name]
         if name in known.path:
             cycle = [*known.path[known.path.index(name) :], name]
             reads = f"{cycle[0]} reads " + ", which reads ".join(cycle[1:])
             expected = "queries that read each other in one direction"
             raise QueryError(f"a query that reads itself: {reads}", self.sql, word.start, expected)
         query = known.named[name]
-        inner = replace(known, blocks={}, path=(*known.path, name), later=frozenset())
+        inner = replace(known, with_queries={}, path=(*known.path, name), later=frozenset())
         try:
-            return replace(self, sql=query.sql, layer=query.layer, known=inner).block(parse_query(query.sql))
+            return replace(self, sql=query.sql, layer=query.layer, known=inner).compile_query(parse_query(query.sql))
         except QueryError as error:
             if error.message.startswith("in the query "):
                 raise
@@ -112,13 +114,13 @@ class Compiler:
                 raise QueryError(problem, self.sql, word.start, "a name of its own")
             names.add(name)
             later = self.known.later.union(other.text.lower() for other, _ in queries[number:])
-            block = replace(self, known=replace(known, later=later)).block(query)
-            known = replace(known, blocks={**known.blocks, name: block})
+            compiled = replace(self, known=replace(known, later=later)).compile_query(query)
+            known = replace(known, with_queries={**known.with_queries, name: compiled})
         return replace(self, known=known)
 
     # --- one item ---
 
-    def _of_rows_of_links(self, query: Query, relation: LinkRelation, names: Names) -> Block:
+    def _of_rows_of_links(self, query: Query, relation: LinkRelation, names: Names) -> ReadableQuery:
         assert names.time is not None
         if query.selects_all:
             columns = [(name, column) for name in relation.shown if (column := relation.column(name)) is not None]
@@ -135,7 +137,7 @@ class Compiler:
 
         return self._rows(query, selected, placed)
 
-    def _of_one(self, query: Query, table: NamedTable) -> Block:
+    def _of_one(self, query: Query, table: NamedTable) -> ReadableQuery:
         """Compile a query of one query or union."""
         names = TableNames(self.sql, [table], qualify=False)
         where = [] if query.where is None else [self._condition(query.where, names)]
@@ -153,7 +155,7 @@ class Compiler:
 
     # --- joins ---
 
-    def _of_join(self, query: Query) -> Block:
+    def _of_join(self, query: Query) -> ReadableQuery:
         steps = join_steps(self.sql, query.tables, self._tables.relation)
         tree = JoinTree(self.sql, steps)
         by_where: list[tuple[int, Step]] = []
@@ -204,7 +206,7 @@ class Compiler:
 
     # --- the select list over tables ---
 
-    def _over(self, query: Query, names: TableNames, placed: MakeSource) -> Block:
+    def _over(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:
         """Compile SELECT over tables; `placed` includes WHERE."""
         if has_groups(query):
             return self._groups(replace(query, where=None), names, placed)
@@ -212,7 +214,7 @@ class Compiler:
         selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
         return self._rows(query, selected, placed)
 
-    def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> Block:
+    def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
         aggregation = grouping.compile()
         needed = names_in(aggregation.low.trees)
@@ -223,14 +225,14 @@ class Compiler:
         pairs = tuple(each for each in grouping.pairs if each[0] in node.progress)
         if pairs and not aggregation.windowed:
             grouped = PairGroups(node, aggregation, pairs)
-            return block_of_pairs(grouped, Plan(self.name, self.sql, grouped, self.layer))
+            return make_pair_query(grouped, Plan(self.name, self.sql, grouped, self.layer))
         time = grouping.time.name if aggregation.windowed else next(iter(node.progress), "")
         if not time:
             self._check_order(query, aggregation)
         return self._of_windows(Windowed(node, aggregation, time))
 
-    def _of_windows(self, node: Windowed) -> Block:
-        return block_of_windows(node, Plan(self.name, self.sql, node, self.layer))
+    def _of_windows(self, node: Windowed) -> ReadableQuery:
+        return make_window_query(node, Plan(self.name, self.sql, node, self.layer))
 
     def _check_order(self, query: Query, aggregation: Aggregation) -> None:
         """Raise QueryError for aggregates that need the time of rows without a time."""
@@ -242,7 +244,7 @@ class Compiler:
             expected = "min or max, or rows with a time: the inner query must select ts"
             raise QueryError(f"{word.text} of rows without a time", self.sql, word.start, expected)
 
-    def _rows(self, query: Query, selected: Selected, placed: MakeSource) -> Block:
+    def _rows(self, query: Query, selected: Selected, placed: MakeSource) -> ReadableQuery:
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct
@@ -262,7 +264,7 @@ class Compiler:
             expected = "ts among the columns, or time, ts/60, …: otherwise every row would be stored until the end"
             raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
         root = node(None)
-        return Block(root.columns, tuple(times), node, Plan(self.name, self.sql, root, self.layer))
+        return ReadableQuery(root.columns, tuple(times), node, Plan(self.name, self.sql, root, self.layer))
 
     def _condition(self, condition: Condition, names: Names) -> Expression:
         clause = condition.keyword.text.upper()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lowlevel.kinds import KINDS
 from lowlevel.layers import Layer
-from queries.plans.subqueries import Block
+from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
 from queries.text.tree import Stream
 
@@ -28,13 +28,13 @@ class NamedQuery:
 class KnownQueries:
     """The queries and links that a query can read.
 
-    * `named`: queries of the pipeline by name in lower case. `blocks`: queries of WITH.
+    * `named`: queries of the pipeline by name in lower case. `with_queries`: queries of WITH.
     * `links`: names of links; None if unknown.
     * `path`: queries that are being compiled, the outermost first. `later`: queries of WITH after the current one.
     """
 
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
-    blocks: Mapping[str, Block] = field(default_factory=dict)
+    with_queries: Mapping[str, ReadableQuery] = field(default_factory=dict)
     links: Collection[str] | None = None
     path: tuple[str, ...] = ()
     later: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class KnownQueries:
     def has(self, stream: Stream) -> bool:
         """Return whether a name is the name of a query."""
         name = stream.word.text.lower()
-        return stream.kind is None and (name in self.blocks or name in self.named)
+        return stream.kind is None and (name in self.with_queries or name in self.named)
 
     def check(self, sql: str, streams: Sequence[Stream]) -> None:
         """Raise QueryError for a name that is neither a link nor a query, if the links are known.
@@ -60,6 +60,6 @@ class KnownQueries:
         for stream in streams:
             word = stream.word
             if word.text.lower() not in known and word.text.lower() not in KINDS:
-                choices = (*self.links, *self.named, *self.blocks)
+                choices = (*self.links, *self.named, *self.with_queries)
                 problem = f"{word.shown} is neither a link nor a query"
                 raise QueryError(problem, sql, word.start, "one of these, or a kind of rows", choices, word.text)

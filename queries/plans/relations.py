@@ -17,7 +17,7 @@ from lowlevel.kinds import columns_of_kind
 from lowlevel.plan import Key, LowLevelPlan
 from queries.binding.links import Links
 from queries.binding.names import LinkNames
-from queries.plans.subqueries import TS, Block
+from queries.plans.subqueries import TS, ReadableQuery
 from queries.text.errors import QueryError
 from queries.text.printer import expression_text
 from queries.text.tree import Word
@@ -118,30 +118,30 @@ class LinkRelation:
 
 
 @dataclass(frozen=True)
-class BlockRelation:
+class QueryRelation:
     """Rows of another query."""
 
-    block: Block
+    query: ReadableQuery
 
     @property
     def times(self) -> tuple[str, ...]:
         """The time columns of the query."""
-        return self.block.times
+        return self.query.times
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The columns of the query."""
-        return tuple(column.name for column in self.block.columns)
+        return tuple(column.name for column in self.query.columns)
 
     def column(self, name: str) -> Column | None:
         """Return a column of the results."""
-        return self.block.by_name.get(name.lower())
+        return self.query.by_name.get(name.lower())
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
         """Return all columns, so that all readers that use this time column share one node."""
-        node, condition = self.block.node(time), conjunction(where)
+        node, condition = self.query.node(time), conjunction(where)
         node = node if condition is None else Select(node, condition)
-        return Placed(node, {column.name: column.name for column in self.block.columns})
+        return Placed(node, {column.name: column.name for column in self.query.columns})
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ MakeNode = Callable[[str | None], Node]
 
 
 @dataclass(frozen=True)
-class Block:
+class ReadableQuery:
     """A compiled query, for the queries that read it.
 
     `columns`: its result. `times`: columns that windows may use, the default first. `plan`: the plan if
@@ -49,11 +49,11 @@ class Block:
         return {column.name.lower(): column for column in self.columns}
 
 
-def block_of_windows(node: Windowed, whole: Plan) -> Block:
+def make_window_query(node: Windowed, whole: Plan) -> ReadableQuery:
     """Return the result of windows; sliding windows get a column `ts`, their start, if no column has this name."""
     window, columns = node.aggregation.window, node.columns
     if not node.aggregation.windowed:
-        return Block(columns, (), lambda _time: node, whole)
+        return ReadableQuery(columns, (), lambda _time: node, whole)
     begins = isinstance(window, SlidingWindow)
     named = begins and not any(column.name.lower() == TS for column in columns)
     start, end = (Column(name, node.aggregation.bound_type) for name in (WINDOW_START, WINDOW_END))
@@ -66,11 +66,11 @@ def block_of_windows(node: Windowed, whole: Plan) -> Block:
         return Apply(node, outputs, (Progressing(time or WINDOW_END, end.name, shift),))
 
     read = (*((Column(TS, Type.TIME),) if named else ()), *columns)
-    return Block(read, times, node_of, whole)
+    return ReadableQuery(read, times, node_of, whole)
 
 
-def block_of_pairs(node: PairGroups, whole: Plan) -> Block:
+def make_pair_query(node: PairGroups, whole: Plan) -> ReadableQuery:
     """Return groups of times. They can have windows only if they are grouped by exactly one unchanged time."""
     plain = [column for column, interval, _ in node.times if interval == 1]
     times = node.progress if len(node.times) == len(plain) == 1 else ()
-    return Block(node.columns, times, lambda _time: node, whole)
+    return ReadableQuery(node.columns, times, lambda _time: node, whole)

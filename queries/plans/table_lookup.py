@@ -9,8 +9,8 @@ from capture.flows.sampling import FixedRates
 from highlevel.plan.nodes import Windowed
 from queries.binding.links import Links, links_of
 from queries.plans.known_queries import KnownQueries
-from queries.plans.relations import BlockRelation, LinkRelation, Relation, union_of
-from queries.plans.subqueries import Block
+from queries.plans.relations import LinkRelation, QueryRelation, Relation, union_of
+from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
 from queries.text.tree import Merge, Query, Stream, Subquery, Table, Union, Word, first_word, streams_of
 
@@ -24,8 +24,8 @@ class TableLookup:
     layer: str
     sampling: FixedRates | None
     known: KnownQueries
-    compile_query: Callable[[Query], Block]
-    compile_named: Callable[[Word], Block]
+    compile_query: Callable[[Query], ReadableQuery]
+    compile_named: Callable[[Word], ReadableQuery]
 
     def relation(self, table: Table) -> Relation:
         """Look up the names of a table."""
@@ -64,11 +64,11 @@ class TableLookup:
         streams = streams_of(table)
         return [] if streams is None or any(self.known.has(stream) for stream in streams) else streams
 
-    def _read(self, block: Block, place: Word) -> BlockRelation:
-        if any(isinstance(node, Windowed) and node.aggregation.emit_late for node in block.nodes):
+    def _read(self, query: ReadableQuery, place: Word) -> QueryRelation:
+        if any(isinstance(node, Windowed) and node.aggregation.emit_late for node in query.nodes):
             expected = "LATE DROP in that query: a late row would be an additional result of a final window"
             raise QueryError("a query with LATE EMIT that is read", self.sql, place.start, expected)
-        return BlockRelation(block)
+        return QueryRelation(query)
 
     def _check_merges(self, table: Table) -> None:
         """Raise QueryError for a MERGE by a column that is not a time column of its stream."""

@@ -22,7 +22,7 @@ from capture.private_files import (
     replace_file,
     replacing,
 )
-from dashboards.output.files import open_output
+from dashboards.output.writers import open_output
 
 
 def mode(path: Path) -> int:

@@ -20,9 +20,9 @@ import pyarrow.parquet
 import pytest
 
 from capture.errors import InputError
-from dashboards.output.files import open_output, write_results
 from dashboards.output.formats import Format, Times
 from dashboards.output.table import HEADER_EVERY, MEASURED_ROWS
+from dashboards.output.writers import open_output, write_results
 from highlevel.aggregation import BOUNDS
 from highlevel.results.user_types import readable, readable_schema
 
@@ -299,7 +299,7 @@ def test_a_place_that_cannot_be_written_is_an_input_error(place: str, reason: st
 def test_output_to_a_reader_that_has_gone_is_an_error_however_python_buffers(unbuffered: str) -> None:
     # A raw standard output takes a part of a large write without a word, so the rest would be missing in silence.
     program = (
-        "from dashboards.output.files import open_output\n"
+        "from dashboards.output.writers import open_output\n"
         "with open_output(None) as sink:\n"
         "    sink.write(b'x' * 10_000_000)\n"
     )

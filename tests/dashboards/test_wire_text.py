@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dashboards.monitors.window_lines import window_lines
-from dashboards.output.files import write_results
 from dashboards.output.formats import Format
 from dashboards.output.table import aligned
+from dashboards.output.writers import write_results
 from dashboards.wire_text import (
     ESCAPED,
     escaped,

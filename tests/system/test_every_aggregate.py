@@ -28,8 +28,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import wiretide
 from dashboards.monitors.pipeline import Monitor
 from dashboards.monitors.window_lines import window_lines
-from dashboards.output.files import write_results
 from dashboards.output.formats import Format
+from dashboards.output.writers import write_results
 from dashboards.prometheus.exporter import Exporter
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan

@@ -20,8 +20,8 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
 from capture.metrics import SFLOW_SAMPLES, SFLOW_SEQUENCES
-from dashboards.output.files import write_results
 from dashboards.output.formats import Format
+from dashboards.output.writers import write_results
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from highlevel.spark.result_files import read_results

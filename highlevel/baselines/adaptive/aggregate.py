@@ -123,8 +123,8 @@ class AdaptiveAggregate:
         values = np.empty((batch.num_rows, len(self.subaggregates)), np.int64)
         for number, sub in enumerate(self.subaggregates):
             values[:, number] = batch.column(sub.name).to_numpy().view(np.int64)
-        named = self.store.name(columns, batch.num_rows)
-        self.store.take(named, first, end, values, self.closed, self.up)
+        group_ids = self.store.name(columns, batch.num_rows)
+        self.store.take(group_ids, first, end, values, self.closed, self.up)
         self._measure()
 
     def _know(self, kinds: list[pa.DataType]) -> None:

@@ -6,13 +6,13 @@ import numpy as np
 
 from highlevel.groups.key_words import Words
 
-LEAST = 16
+MIN_ROWS = 16
 """Minimum rows of an array."""
 
 
 def room(rows: int) -> int:
     """Return the size of an array for `rows` rows: a power of two."""
-    return max(LEAST, 1 << (rows - 1).bit_length())
+    return max(MIN_ROWS, 1 << (rows - 1).bit_length())
 
 
 def resized(array: Words, used: int, rows: int) -> Words:

@@ -48,7 +48,7 @@ def chain_tuples(tuples, width, rows, groups):  # type: ignore[no-untyped-def]
     "i64*, i64)"
 )
 def take_tuples(  # type: ignore[no-untyped-def]
-    named, firsts, ends, values, values_float, begin, rows, groups, tuples, tuples_float, tuple_capacity, closed,
+    group_ids, firsts, ends, values, values_float, begin, rows, groups, tuples, tuples_float, tuple_capacity, closed,
     partials, partials_float, partial_capacity, slots, slot_count, ops, op_count, state, up,
 ):  # fmt: skip
     """Store each row or add it to its windows. Return the first row without room.
@@ -60,7 +60,7 @@ def take_tuples(  # type: ignore[no-untyped-def]
     width = ACCUMULATORS + op_count
     tuple_width = VALUES + op_count
     for row in range(begin, rows):
-        group = named[row]
+        group = group_ids[row]
         about = group * GROUP_WORDS
         eager = groups[about + HEAD] == EAGER
         if not eager and groups[about + VOLUME] + 1 <= up:

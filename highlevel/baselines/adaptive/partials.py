@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from highlevel.baselines.adaptive.arrays import LEAST, replaced, resized, room
+from highlevel.baselines.adaptive.arrays import MIN_ROWS, replaced, resized, room
 from highlevel.baselines.adaptive.layout import ACCUMULATORS, NONE, PARTIALS
 from highlevel.baselines.adaptive.partial_kernels import index_partials
 from highlevel.groups.key_words import Words
@@ -19,8 +19,8 @@ class Partials:
     def __init__(self, values: int, state: Words) -> None:
         """Create an empty table for partials of `values` values. The kernels' `state` contains their number."""
         self.state = state
-        self.rows = np.empty((LEAST, ACCUMULATORS + values), np.int64)
-        self.index = _empty_index(LEAST)
+        self.rows = np.empty((MIN_ROWS, ACCUMULATORS + values), np.int64)
+        self.index = _empty_index(MIN_ROWS)
 
     @property
     def count(self) -> int:

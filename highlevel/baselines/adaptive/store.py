@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.baselines.adaptive.arrays import LEAST, replaced, resized, room
+from highlevel.baselines.adaptive.arrays import MIN_ROWS, replaced, resized, room
 from highlevel.baselines.adaptive.kernels import add_due, chain_tuples, take_tuples
 from highlevel.baselines.adaptive.layout import (
     EAGER,
@@ -48,8 +48,8 @@ class Store:
         self.keys = Keys(kinds)
         self.state = np.zeros(STATE_WORDS, np.int64)
         self.state[FREE] = NONE
-        self.groups = np.empty((LEAST, GROUP_WORDS), np.int64)
-        self.tuples = np.empty((LEAST, VALUES + len(ops)), np.int64)
+        self.groups = np.empty((MIN_ROWS, GROUP_WORDS), np.int64)
+        self.tuples = np.empty((MIN_ROWS, VALUES + len(ops)), np.int64)
         self.partials = Partials(len(ops), self.state)
 
     @property
@@ -88,25 +88,25 @@ class Store:
     def name(self, columns: Sequence[pa.Array], rows: int) -> Words:
         """Return the number of each row's group. New groups get the next numbers."""
         known = self.group_count
-        named = self.keys.of(columns, rows)
+        group_ids = self.keys.of(columns, rows)
         if self.group_count > len(self.groups):
             self.groups = resized(self.groups, known, room(self.group_count))
         self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
-        return named
+        return group_ids
 
-    def take(self, named: Words, firsts: Words, ends: Words, values: Words, closed: int, up: int) -> None:
+    def take(self, group_ids: Words, firsts: Words, ends: Words, values: Words, closed: int, up: int) -> None:
         """Store rows or add them to their windows `[firsts, ends)`. Groups of more than `up` tuples become eager."""
         done = 0
         flat = values.reshape(-1)
         while True:
             tuples, partials = self.tuples.reshape(-1), self.partials.rows.reshape(-1)
             done = take_tuples(
-                named, firsts, ends, flat, flat.view(np.float64), done, len(named), self.groups.reshape(-1), tuples,
-                tuples.view(np.float64), len(self.tuples), closed, partials, partials.view(np.float64),
+                group_ids, firsts, ends, flat, flat.view(np.float64), done, len(group_ids), self.groups.reshape(-1),
+                tuples, tuples.view(np.float64), len(self.tuples), closed, partials, partials.view(np.float64),
                 len(self.partials.rows), self.partials.index, len(self.partials.index), self.ops, len(self.ops),
                 self.state, up,
             )  # fmt: skip
-            if done == len(named):
+            if done == len(group_ids):
                 return
             self._makeroom()
 

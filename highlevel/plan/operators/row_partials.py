@@ -45,8 +45,8 @@ class RowPartials:
         self.where = None if low.where is None else Condition(low.where)
         self.macs = macs_of(node)
         names = {column.name for column in node.columns}
-        self.linked = LINK in names
-        self.timed_by = TIME if TIME in names else time
+        self.has_link = LINK in names
+        self.time_column = TIME if TIME in names else time
         self.received = 0
         self.filtered = 0
         self.outside = 0
@@ -67,7 +67,7 @@ class RowPartials:
 
     def _partials(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = self._columns(batch)
-        links = batch.column(LINK) if self.linked else pa.repeat(pa.scalar(UNION), batch.num_rows)
+        links = batch.column(LINK) if self.has_link else pa.repeat(pa.scalar(UNION), batch.num_rows)
         arrays = [links, pa.array(self._panes(batch))]
         for key in self.low.keys:
             if isinstance(key.expression, Column) and key.expression.name in batch.schema.names:
@@ -88,7 +88,7 @@ class RowPartials:
         return (times - self.low.origin) // self.low.pane
 
     def _columns(self, batch: pa.RecordBatch) -> Columns:
-        return TimedColumns(BatchColumns(batch, self.macs), self.timed_by)
+        return TimedColumns(BatchColumns(batch, self.macs), self.time_column)
 
 
 class TimedColumns(Mapping[str, AnyVector]):

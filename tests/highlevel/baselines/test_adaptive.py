@@ -358,5 +358,5 @@ def test_a_buffer_without_gaps_is_used_again() -> None:
     operator = AdaptiveAggregate(["k0"], SUMMED, 10, 10, 1, Thresholds(3, 1))
     for group in range(1000):
         feed(operator, (0, rows(spec, [Arrival(0, group, 1)] * 4)))
-    assert len(operator.store.tuples) == arrays.LEAST
+    assert len(operator.store.tuples) == arrays.MIN_ROWS
     assert (operator.store.tuples[:3, GROUP] == NONE).all()

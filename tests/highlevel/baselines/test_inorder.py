@@ -104,7 +104,7 @@ def test_buffering_gives_every_extent_of_what_came_in_order(
     for seed in rounds(150):
         random = Random(seed)
         monkeypatch.setattr(buffering_module, "OUT_ROWS", random.choice([1, 3, 16_384]))
-        monkeypatch.setattr(buffering_module, "LEAST", random.choice([1, 4, 1024]))
+        monkeypatch.setattr(buffering_module, "MIN_ROWS", random.choice([1, 4, 1024]))
         spec = random_spec(random)
         arrivals = arrivals_of(random)
         if random.random() < 0.7:

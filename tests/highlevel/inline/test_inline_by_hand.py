@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.output.files import write_results
 from dashboards.output.formats import Format
+from dashboards.output.writers import write_results
 from highlevel.inline.engine import InlineRun
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files

@@ -14,8 +14,8 @@ from capture.native import Kernel
 from dashboards.answer import answer
 from dashboards.idle_kernels import IdleKernels
 from dashboards.monitors.window_lines import window_lines
-from dashboards.output.files import write_results
 from dashboards.output.formats import Format
+from dashboards.output.writers import write_results
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import index_page
 from highlevel.inline.engine import InlineRun, Input

@@ -12,7 +12,7 @@ from capture.files.blocks import BLOCK_RECORDS
 from capture.files.scan import scan
 from capture.open import open_capture
 from lowlevel.metrics import TABLE_BYTES
-from lowlevel.node.memory import FEWEST, bytes_at_most, possible_versions, slots_within
+from lowlevel.node.memory import MIN_SLOTS, bytes_at_most, possible_versions, slots_within
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.table.flushing import Flushing
@@ -47,7 +47,7 @@ def test_addresses_of_one_header_have_one_version() -> None:
 @pytest.mark.parametrize("mebibytes", [128, 200, 700])
 def test_the_budget_is_kept_and_half_of_it_would_not_do_for_twice_the_slots(names: list[str], mebibytes: int) -> None:
     slots = slots_within(mebibytes * MEBIBYTE, plans(*names), Flushing())
-    assert slots >= FEWEST
+    assert slots >= MIN_SLOTS
     assert slots & (slots - 1) == 0
     assert bytes_at_most(slots, plans(*names), Flushing()) <= mebibytes * MEBIBYTE
     assert bytes_at_most(2 * slots, plans(*names), Flushing()) > mebibytes * MEBIBYTE
