@@ -4,7 +4,7 @@
     table = wiretide.query("SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP", "trace.pcap")
     table.to_pandas()
 
-Everything heavy is imported where it is used, so that `wiretide --help` and a query on a small file start at once.
+Functions import the heavy modules that they use, so that `wiretide --help` and a query on a small file start at once.
 """
 
 from __future__ import annotations
@@ -86,10 +86,11 @@ def query(
     """Answer one query.
 
     * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
-      `streams`: instead, the files of each name in FROM.
+      `streams`: the files of each name in FROM, instead of `files`.
     * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
     * `layer`: the IP layer of plain column names, `outer`, or `inner`, the innermost one inside tunnels.
-    * `sampling`: a sampling rate that replaces those of all flow exporters, "1000", or of some, ["192.0.2.1=1000"].
+    * `sampling`: a sampling rate that replaces those of all flow exporters, "1000", or of single exporters,
+      ["192.0.2.1=1000"].
 
     Only for the inline engine:
 
@@ -110,10 +111,10 @@ def query(
     from highlevel.results.user_types import readable, readable_schema
 
     plan, inputs = request.bind(sql, layer, request.sampling_rates(sampling), files, streams, follow)
-    with answer(plan, inputs, on, None, threads, request.allowed_disorder(slack), request.idle_rule(lull)) as found:
-        with found.until_stopped():
-            batches = [readable(batch, plan.times) for batch in found.batches]
-        for text in found.warnings():
+    with answer(plan, inputs, on, None, threads, request.allowed_disorder(slack), request.idle_rule(lull)) as result:
+        with result.until_stopped():
+            batches = [readable(batch, plan.times) for batch in result.batches]
+        for text in result.warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=2)
     return pa.Table.from_batches(batches, readable_schema(plan.schema, plan.times))
 
@@ -136,15 +137,15 @@ def compare(
     """Run one query in order and out of order over the same arrivals; return a row of figures for each method.
 
     The arguments are those of the command line (docs/guide/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}.
-    The columns are those of its CSV. Raises QueryError for a wrong query, NotComparedError for a query without an
-    in-order method, InputError for a wrong input, ValueError for a wrong time.
+    The result has the columns of the CSV file of `wiretide compare`. Raises QueryError for a wrong query,
+    NotComparedError for a query without an in-order method, InputError for a wrong input, ValueError for a wrong time.
     """
     from dashboards import comparing
     from highlevel.compare.figures import figures
 
-    delays = [f"{name}={time}" for name, time in (skew or {}).items()]
-    silent = [f"{name}={time}" for name, time in (lull or {}).items()]
-    settings = comparing.settings(slack, delays, silent, disorder, block, seed, repeat, tick, limit)
+    skews = [f"{name}={time}" for name, time in (skew or {}).items()]
+    lulls = [f"{name}={time}" for name, time in (lull or {}).items()]
+    settings = comparing.settings(slack, skews, lulls, disorder, block, seed, repeat, tick, limit)
     return figures(comparing.run_comparison(sql, files, streams, layer, settings))
 
 
@@ -169,14 +170,14 @@ def watch(
 
     plan, inputs = request.bind(sql, layer, request.sampling_rates(sampling), files, streams, follow)
     stack = contextlib.ExitStack()
-    found = stack.enter_context(
+    result = stack.enter_context(
         answer(plan, inputs, threads=threads, slack=request.allowed_disorder(slack), lull=request.idle_rule(lull))
     )
 
     def batches() -> Iterator[pa.RecordBatch]:
         with stack:
-            yield from (readable(batch, plan.times) for batch in found.batches)
-            for text in found.warnings():
+            yield from (readable(batch, plan.times) for batch in result.batches)
+            for text in result.warnings():
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     return batches()

@@ -25,8 +25,8 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
     was ignored when this process started (by `nohup`, or a shell without job control) stays ignored. Raises ValueError
     outside the main thread.
     """
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    replaced = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    previous = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    replaced = {number: handler for number, handler in previous.items() if handler is not signal.SIG_IGN}
 
     def restore() -> None:
         for number, handler in replaced.items():

@@ -26,7 +26,7 @@ from dashboards.wire_text import escaped, lines_escaped
 INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""
 
-# SIGTERM interrupts an `interruptible` command. `query` and `capture` handle SIGTERM themselves: they finish in order.
+# SIGTERM interrupts an `interruptible` command. `query` and `capture` handle SIGTERM and finish their work.
 COMMANDS = (
     query,
     explain,

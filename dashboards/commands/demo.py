@@ -19,13 +19,13 @@ EVERY = "10 seconds"
 
 
 def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, port: int) -> PipelineFile:
-    """Generate the links into `folder` and write `pipeline.toml` beside them, which `wiretide run` runs as well."""
+    """Generate the links into `folder` and write `pipeline.toml` there, a pipeline file for `wiretide run`."""
     from capture.generate import three_links
     from queries.catalogue import CATALOGUE
     from queries.pipeline.file import read_pipeline
 
     captures = folder / "captures"
-    three_links(captures, seconds, rate)  # the same seconds and rate make the same bytes, and a run goes on over them
+    three_links(captures, seconds, rate)  # equal options make equal bytes, so a run can continue
     text = [
         'folder = "state"',
         f"speed = {speed}",
@@ -52,7 +52,7 @@ def demo(
     rate: Annotated[float, typer.Option(help="Packets per second of the busiest link.")] = 2000,
     speed: Annotated[float, typer.Option(help="Capture seconds per second.")] = 20,
     port: Annotated[int, typer.Option(help="Port of the metrics; 0 takes any free one.")] = 9464,
-    until_done: Annotated[bool, typer.Option("--until-done", help="End by itself when the replay has ended.")] = False,
+    until_done: Annotated[bool, typer.Option("--until-done", help="Exit at the end of the replay.")] = False,
 ) -> None:
     """Run a demonstration: five queries over three generated links.
 
@@ -73,11 +73,11 @@ def demo(
                 scratch = Scratch.create("wiretide-demo-")
             folder = scratch.path
         try:
-            described = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
+            pipeline = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
         except (ValueError, OverflowError) as error:
             raise typer.BadParameter(str(error)) from error
         # In a pipe or a job nobody presses Ctrl-C.
-        monitor_pipeline(described, until_done or not sys.stdin.isatty(), port_option="--port")
+        monitor_pipeline(pipeline, until_done or not sys.stdin.isatty(), port_option="--port")
     finally:
         if scratch is not None:
             with uninterrupted():

@@ -38,7 +38,7 @@ SERVED = (
     *METRICS,
     *(metric for metric in CAPTURE_METRICS if metric.name.startswith(("wiretide_flow", "wiretide_sflow"))),
 )
-"""The metrics of the collector, and those of the decoder beside the recording."""
+"""The metrics of the collector, and those of the decoder that runs in parallel with the recording."""
 
 TICK = 1.0
 """Seconds between two updates of the status."""
@@ -58,13 +58,13 @@ def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> No
     A second signal ends the process at once.
     """
     stop = threading.Event()
-    before = sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with _signals(stop):
             _collect(settings, metrics, say, stop)
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(interval)
 
 
 def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop: threading.Event) -> None:
@@ -93,8 +93,8 @@ def beginning(collector: Collector) -> Iterator[str]:
         yield f"listening on {udp.name}, receive buffer {spelled_bytes(udp.granted)}"
     if any(udp.smaller_than_requested for udp in collector.sockets):
         yield (
-            f"the system gave less receive buffer than the {spelled_bytes(settings.receive_buffer)} asked for: bursts "
-            f"may get lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
+            f"the receive buffer is smaller than the requested {spelled_bytes(settings.receive_buffer)}: bursts may "
+            f"get lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
         )
     every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
     bound = f"the newest {spelled_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
@@ -102,7 +102,7 @@ def beginning(collector: Collector) -> Iterator[str]:
     yield f"recording into {settings.folder}: {most}, keeping {bound}"
     bounds = Bounds()
     yield (
-        f"decoding on the side for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
+        f"decoding for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
         f"{spelled_bytes(bounds.waiting_bytes)} of data that waits for its template"
     )
     yield f"memory of buffers: at most {spelled_bytes(MEMORY)}, and those of the sockets"
@@ -111,13 +111,13 @@ def beginning(collector: Collector) -> Iterator[str]:
 def summary(samples: Samples, folder: Path) -> str:
     """Return the summary as text."""
     datagrams = {labels[0]: value for (name, labels), value in samples.items() if name == DATAGRAMS.name}
-    lost = "not told by this system"
+    lost = "unknown on this system"
     if any(name == DROPPED.name for name, _ in samples):
         lost = _count(samples.total(DROPPED), "datagram")
-    came = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({spelled_bytes(samples.total(BYTES))})"
+    received = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({spelled_bytes(samples.total(BYTES))})"
     files = f"{_count(samples.total(FILES), 'file')} ({spelled_bytes(samples.total(WRITTEN))})"
     lines = [
-        f"recorded {came} of {_count(samples.total(EXPORTERS), 'exporter')} into {files} in {folder}",
+        f"recorded {received} of {_count(samples.total(EXPORTERS), 'exporter')} into {files} in {folder}",
         f"refused: {_count(samples.total(REFUSED), 'datagram')}; lost before they could be received: {lost}",
     ]
     if unwritten := samples.total(UNWRITTEN):
@@ -176,13 +176,13 @@ def _signals(stop: threading.Event) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def first(*_: object) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_DFL)
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
         stop.set()
 
-    before = {each: signal.signal(each, first) for each in numbers}
+    previous = {number: signal.signal(number, first) for number in numbers}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

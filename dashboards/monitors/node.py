@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from capture.errors import WiretideError
 from capture.metrics import BYTES_READ, RECORDS_READ, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
-from dashboards.monitors.node_links import FAILED, RUNNING, STATES, Link, Say, chosen, open_links
+from dashboards.monitors.node_links import FAILED, RUNNING, STATES, Link, Say, open_links, select_links
 from dashboards.output.table import aligned
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import serve
@@ -50,7 +50,7 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     """
     plans = pipeline.plans()
     check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links may be missing
-    links = list(open_links(pipeline, pipeline.leaves(plans), chosen(pipeline, names), say))
+    links = list(open_links(pipeline, pipeline.leaves(plans), select_links(pipeline, names), say))
     if not links:
         return
     stop = threading.Event()
@@ -121,17 +121,19 @@ class _Status:
 
     def __init__(self) -> None:
         self.records = 0.0
-        self.at = time.monotonic()
+        self.time = time.monotonic()
 
     def show(self, samples: Samples) -> None:
         """Print the number of records and their rate."""
         now, records = time.monotonic(), samples.total(RECORDS_READ)
         if sys.stderr.isatty():
-            rate = (records - self.records) / max(now - self.at, 1e-9)
+            rate = (records - self.records) / max(now - self.time, 1e-9)
             shed = f", {samples.total(RECORDS_SHED):,.0f} shed" if samples.total(RECORDS_SHED) else ""
-            left = f"{samples.total(PARTIALS_LEFT):,.0f} partials"
-            print(f"\r{records:,.0f} records, {rate:,.0f}/s, {left}{shed}\x1b[K", end="", file=sys.stderr, flush=True)
-        self.records, self.at = records, now
+            partials = f"{samples.total(PARTIALS_LEFT):,.0f} partials"
+            print(
+                f"\r{records:,.0f} records, {rate:,.0f}/s, {partials}{shed}\x1b[K", end="", file=sys.stderr, flush=True
+            )
+        self.records, self.time = records, now
 
     def wipe(self) -> None:
         """Clear the line."""

@@ -66,18 +66,21 @@ class Link:
                 _complain(f"link {self.name}: {self.capturing.damage_told}")
             if state == STOPPED and not self._stop.is_set():
                 state = FAILED
-                _complain(f"link {self.name}: {self.settings.capture} is gone; its spool can be gone on with")
+                _complain(
+                    f"link {self.name}: {self.settings.capture} has disappeared; start the node again to continue its "
+                    "spool"
+                )
         except (WiretideError, OSError) as error:
             _complain(f"link {self.name}: {error}")
         finally:
             self.state = state
 
 
-def chosen(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
+def select_links(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
     """Return the links with a spool, or those of `names`. Raises PipelineError for a name without such a link."""
     if not pipeline.spooled:
         raise PipelineError(
-            "no link has a spool, so there is nothing to leave: expected at least one table [links.NAME] with "
+            "no link has a spool, so there is nothing to capture: expected at least one table [links.NAME] with "
             'capture = "…" and spool = "…"'
         )
     for name in names:
@@ -94,7 +97,7 @@ def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[S
     Raises PipelineError for contradictory bounds, InputError or SpoolError if a link cannot be opened.
     """
     check_one_input(leaves, pipeline.spools)
-    fed = fed_links(pipeline, leaves, links)
+    fed = leaves_by_link(pipeline, leaves, links)
     for link in links:
         if not fed[link.name]:
             say(f"link {link.name}: no query reads it, so it is not opened")
@@ -102,8 +105,8 @@ def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[S
     opened: list[Link] = []
     try:
         for link in read:
-            found = _open(link, pipeline.node, fed[link.name], pipeline.node.memory // len(read), say)
-            opened += [found] if found else []
+            link_opened = _open(link, pipeline.node, fed[link.name], pipeline.node.memory // len(read), say)
+            opened += [link_opened] if link_opened else []
     except BaseException:
         for each in opened:
             each.capturing.spool.abandon()
@@ -117,25 +120,25 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
     flushing = node.flushing()
     slots = table_slots(link, memory, leaves, flushing)
     tables = bytes_at_most(slots, low, flushing)
-    many = is_many(link.capture)
-    check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, many)])
-    capture = open_capture(link.capture, follow=many)
+    followed = is_followed(link.capture)
+    check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, followed)])
+    capture = open_capture(link.capture, follow=followed)
     live = isinstance(capture, StreamedCapture) and capture.live
-    again = positions(capture) is not None
-    if again and node.spool_bytes < (least := 4 * node.segment_bytes + 2 * tables):
+    rereadable = positions(capture) is not None
+    if rereadable and node.spool_bytes < (least := 4 * node.segment_bytes + 2 * tables):
         raise PipelineError(
-            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}: of "
-            "an input that can be read again all tables go into one segment; or make node.memory smaller"
+            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}: "
+            "all tables of an input that can be read again go into one segment; or make node.memory smaller"
         )
     named = [(leaf.name, fingerprint(leaf.low)) for leaf in leaves]
-    spool = SpoolWriter(link.spool, link.name, named, node.limits(), cuts=again)
+    spool = SpoolWriter(link.spool, link.name, named, node.limits(), cuts=rereadable)
     if spool.ended:
         say(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
         spool.abandon()
         return None
     try:
-        served = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=flushing)
-        capturing = Capturing(capture, served, [(leaf.name, leaf.low) for leaf in leaves], spool)
+        link_node = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=flushing)
+        capturing = Capturing(capture, link_node, [(leaf.name, leaf.low) for leaf in leaves], spool)
     except BaseException:
         spool.abandon()
         raise
@@ -170,13 +173,15 @@ def spool_bounds(node: NodeSettings) -> str:
     return f"{segments}, {spelled_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
 
 
-def is_many(capture: str) -> bool:
+def is_followed(capture: str) -> bool:
     """Return whether a capture is followed: a folder, or a glob in the last part of the path."""
     path = Path(capture)
     return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
 
 
-def fed_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Iterable[SpooledLink]) -> dict[str, list[Leaf]]:
+def leaves_by_link(
+    pipeline: PipelineFile, leaves: Sequence[Leaf], links: Iterable[SpooledLink]
+) -> dict[str, list[Leaf]]:
     """Return the leaves that read each link, by its name; none for a link that no query reads."""
     sources = {each.link: each for each in pipeline.spools}
     return {link.name: [leaf for leaf in leaves if sources[link.name].feeds(leaf)] for link in links}

@@ -121,18 +121,18 @@ class Monitor:
         os.close(open_private(self.pipeline.folder / "spark.log", os.O_WRONLY))
         self.say("starting Spark (takes some seconds) …")
         self.run.start()
-        self._show_what_was()
-        self.say(f"{self._doing()}; state and results in {self.pipeline.folder}")
+        self._show_previous_run()
+        self.say(f"{self._activity()}; state and results in {self.pipeline.folder}")
 
-    def _doing(self) -> str:
-        at = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
+    def _activity(self) -> str:
+        pace = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
         captures = sum(not each.spool for each in self.inputs)
         spools = [f"the spool of {each.link}" for each in self.inputs if each.spool]
-        replaying = [f"replaying {count(captures, 'capture')} {at}"] if captures else []
+        replaying = [f"replaying {count(captures, 'capture')} {pace}"] if captures else []
         return ", ".join([*replaying, *([f"reading {', '.join(spools)}"] if spools else [])])
 
-    def _show_what_was(self) -> None:
-        """After a restart, show the counters and windows of the run before."""
+    def _show_previous_run(self) -> None:
+        """After a restart, show the counters and the last windows of the previous run."""
         assert self.run is not None, "there is a run"
         with self._showing:
             totals, last = self.run.totals, self.run.continued
@@ -164,7 +164,7 @@ class Monitor:
                 self.exporter.results(name, table)
                 for line in window_lines(self.by_name[name], table):
                     self.say(line)
-            # A window without rows closes too: what was shown before is then no longer the last one.
+            # A window without rows may have closed. Then the window shown so far is no longer the last one.
             self.exporter.progress(name, self.run.totals.lows[name])
 
     def _say_spools(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dashboards.monitors.node_links import fed_links, is_many, spool_bounds, table_slots
+from dashboards.monitors.node_links import is_followed, leaves_by_link, spool_bounds, table_slots
 from dashboards.output.console import spelled_bytes
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
@@ -26,9 +26,9 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     """
     plans = pipeline.plans()
     check_names(plans, [*pipeline.links, *pipeline.spooled])
-    yield f"pipeline: {_count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_many(len(plans))}"
-    yield _line("results", f"{pipeline.folder}, with what `wiretide run` needs to go on")
-    fed = fed_links(pipeline, pipeline.leaves(plans), list(pipeline.spooled.values()))
+    yield f"pipeline: {_count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_queries(len(plans))}"
+    yield _line("results", f"{pipeline.folder}, and the state from which `wiretide run` continues")
+    fed = leaves_by_link(pipeline, pipeline.leaves(plans), list(pipeline.spooled.values()))
     memory = pipeline.node.memory // max(1, sum(map(bool, fed.values())))
     for name, link in pipeline.spooled.items():
         yield from ["", f"link {name}: {link.capture}, which `wiretide capture` reads"]
@@ -47,12 +47,12 @@ def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memo
     if not leaves:
         return
     path = Path(link.capture)
-    yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_many(link.capture)))
+    yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_followed(link.capture)))
     yield _line("flush", node.flushing_text())
     yield from _tables(leaves, table_slots(link, memory, leaves, node.flushing()), node.flushing())
     if any(leaf.low.reduced for leaf in leaves):
         yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
-    yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` says what is in it")
+    yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` shows its content")
     yield _line("spool bounds", spool_bounds(node))
 
 
@@ -91,13 +91,13 @@ def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[
         yield _line("table", whose + (f"; up to {versions}, by the IP versions of addresses" if versions > 1 else ""))
 
 
-def _line(what: str, text: str) -> str:
-    return f"  {what:<14}  {text}"
+def _line(label: str, text: str) -> str:
+    return f"  {label:<14}  {text}"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _many(queries: int) -> str:
+def _queries(queries: int) -> str:
     return f"{queries} {'query' if queries == 1 else 'queries'}"

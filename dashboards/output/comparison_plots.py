@@ -1,4 +1,4 @@
-"""Plots of a comparison. matplotlib is the optional extra `plots`, imported only when a plot is asked for."""
+"""Plots of a comparison. matplotlib is the optional extra `plots`, imported only if a plot is requested."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def draw(comparison: Comparison, table: pa.Table, folder: Path) -> list[Path]:
     ticks = comparison.arrivals.ticks
     seconds = (ticks - ticks[0]) / 1e9
     figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
-    for each in comparison.measured:
-        style = "--" if each.variant.ordered else "-"
-        axes.plot(seconds[: len(each.bytes)], each.bytes / 1e3, style, label=each.variant.name, linewidth=1)
+    for result in comparison.measured:
+        style = "--" if result.variant.ordered else "-"
+        axes.plot(seconds[: len(result.bytes)], result.bytes / 1e3, style, label=result.variant.name, linewidth=1)
     axes.set(title="State", xlabel="arrival time, s", ylabel="KB held", ylim=(0, None))
     axes.legend(fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)
@@ -53,11 +53,13 @@ def draw(comparison: Comparison, table: pa.Table, folder: Path) -> list[Path]:
     waits.barh(names, [value or 0 for value in table.column("latency_median_s").to_pylist()], color="#3b6ea5")
     waits.set(title="Latency in the median", xlabel="s of arrival time")
     waits.invert_yaxis()
-    off = zip(table.column("wrong_percent").to_pylist(), table.column("missing_percent").to_pylist(), strict=True)
-    errors.barh(names, [sum(pair) for pair in off], color="#a53b3b")
+    error_shares = zip(
+        table.column("wrong_percent").to_pylist(), table.column("missing_percent").to_pylist(), strict=True
+    )
+    errors.barh(names, [sum(pair) for pair in error_shares], color="#a53b3b")
     errors.set(title="Wrong or missing", xlabel="% of the results")
-    for each in (waits, errors):
-        each.spines[["top", "right"]].set_visible(False)
+    for panel in (waits, errors):
+        panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(folder / LATENCY)
     plt.close(figure)
     return [folder / STATE, folder / LATENCY]

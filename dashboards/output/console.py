@@ -69,7 +69,7 @@ def _compile(kernels: Sequence[Kernel], reason: str) -> None:
 
 
 class ProgressBar:
-    """A progress bar on standard error: a call with (done, in all, None if unknown) moves it."""
+    """A progress bar on standard error. A call with (done, total) moves it; the total is None if unknown."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         """Move `task` of a bar that is shown."""
@@ -180,7 +180,7 @@ def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) ->
     elif sys.stderr.isatty():
         records, read = samples.total(RECORDS_READ), samples.total(BYTES_READ) / 1e6
         text = f"{records:,.0f} records ({read:,.1f} MB)"
-        if any(name == PACKETS_DECODED.name for name, _ in samples):  # not where the rows are of another kind
+        if any(name == PACKETS_DECODED.name for name, _ in samples):  # only if the rows are packets
             decoded = samples.total(PACKETS_DECODED)
             text += f", {decoded:,.0f} IP packets, {records - decoded:,.0f} others"
         if by_fallback := samples.total(DECODED_BY_FALLBACK):

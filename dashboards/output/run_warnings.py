@@ -21,28 +21,30 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
     Problems are damaged files, unsupported link types, packets that an interface lost, flow records without a template,
     and groups beyond the cap.
     """
-    for each in readings:
-        for cause, files in each.damage.items():
-            where = f"in {count(files, 'file')}" if each.several else f"after {count(each.records, 'whole record')}"
-            yield f"{each.name}: {cause.replace('_', ' ')}, {where}"
-        if each.refused:
-            yield f"{each.name}: {count(each.refused, 'file')} passed over, being no capture or not to be read"
-        if each.dropped:
-            yield (
-                f"{each.name}: {count(each.dropped, 'packet')} dropped by the system, because the ring was full: ask "
-                "for a larger one, such as ?ring=256MiB, or for fewer bytes of each packet, such as ?snaplen=128"
+    for reading in readings:
+        for cause, files in reading.damage.items():
+            where = (
+                f"in {count(files, 'file')}" if reading.several else f"after {count(reading.records, 'whole record')}"
             )
-        if each.unreadable:
-            yield f"{each.name}: {count(each.unreadable, 'packet')} in the ring could not be read"
-        if each.down:
-            yield f"{each.name}: the interface was down {count(each.down, 'time')}"
-        if each.unread_sets:
-            sets = count(each.unread_sets, "set")
-            yield f"{each.name}: {sets} of flow records came without their template, and are not in the answer"
-        if each.unsupported:
+            yield f"{reading.name}: {cause.replace('_', ' ')}, {where}"
+        if reading.refused:
+            yield f"{reading.name}: {count(reading.refused, 'file')} skipped, not readable as capture data"
+        if reading.dropped:
             yield (
-                f"{each.name}: {each.unsupported:,} of {count(each.records, 'record')} are of {_link_types(each)}, "
-                "and not in the answer"
+                f"{reading.name}: {count(reading.dropped, 'packet')} dropped by the system, because the ring was full: "
+                "ask for a larger one, such as ?ring=256MiB, or for fewer bytes of each packet, such as ?snaplen=128"
+            )
+        if reading.unreadable:
+            yield f"{reading.name}: {count(reading.unreadable, 'packet')} in the ring could not be read"
+        if reading.down:
+            yield f"{reading.name}: the interface was down {count(reading.down, 'time')}"
+        if reading.unread_sets:
+            sets = count(reading.unread_sets, "set")
+            yield f"{reading.name}: {sets} of flow records came without their template, and are not in the answer"
+        if reading.unsupported:
+            yield (
+                f"{reading.name}: {reading.unsupported:,} of {count(reading.records, 'record')} are of "
+                f"{_link_types(reading)}, and not in the answer"
             )
     if waiting := int(samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED)):
         yield f"{count(waiting, 'record')} need the fall-back decoder, and are not in the answer: {_INSTALL}"

@@ -2,7 +2,7 @@
 
 CSV: a header, then RFC 4180 rows, nothing else; NULL is an empty field. JSON: one object per line. Table: aligned text
 (`dashboards.output.table`). Parquet and Arrow: the same columns in their own formats, times as `timestamp[ns, UTC]`.
-IP and MAC addresses are text in every format. `Times` says how the text formats write times.
+IP and MAC addresses are text in every format. `Times` selects how the text formats write times.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from lowlevel.times import time_texts
 def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
     """Open standard output, or a file that appears under its name only when all is written.
 
-    An existing path that is not a regular file, such as a pipe or a device, is written in place. So is the file of a
-    `live` run, because users read it while it grows. Raises InputError if the file cannot be written.
+    An existing path that is not a regular file, such as a pipe or a device, is written in place. The file of a
+    `live` run is too, because users read it while it grows. Raises InputError if the file cannot be written.
     """
     if path is None:
         if isinstance(sys.stdout.buffer, io.RawIOBase):
@@ -58,7 +58,7 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
                 mode = path.stat().st_mode if path.exists() else None
                 descriptor, _ = stack.enter_context(replacing(path, SHARED_FILE_MODE))
                 if mode is not None:
-                    os.fchmod(descriptor, stat.S_IMODE(mode))  # the mode of the file before
+                    os.fchmod(descriptor, stat.S_IMODE(mode))  # the mode of the replaced file
                 sink = stack.enter_context(open(descriptor, "wb", closefd=False))
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from error

@@ -62,9 +62,8 @@ class LastWindow:
         if not table.num_rows:
             return
         table = table.select(plan.schema.names).cast(plan.schema)
-        if (
-            self._series.aggregation.emit_late
-        ):  # late rows are added to other rows of their group: only files and tables contain them
+        if self._series.aggregation.emit_late:
+            # A late row is a second row of its group. Only files and tables contain late rows.
             table = table.filter(pc.invert(table[LATE]))
             if not table.num_rows:
                 return
@@ -76,7 +75,7 @@ class LastWindow:
         self._show(start, end, (table,))
 
     def progress(self, low: int) -> None:
-        """Accept a low watermark in ns: if the last window that ends by it has no rows, no window is shown.
+        """Record the watermark `low` in ns: if the last window that ends by then has no rows, no window is shown.
 
         After the end of the input no window follows, so the last one with rows stays.
         """
@@ -87,11 +86,11 @@ class LastWindow:
             self._show(start, end, ())
 
     def _show(self, start: int, end: int, tables: tuple[pa.Table, ...]) -> None:
-        before = self.current
-        if before is None or before.end < end:
+        previous = self.current
+        if previous is None or previous.end < end:
             self.current = ClosedWindow(start, end, tables, self._series)
-        elif before.end == end and tables:
-            self.current = ClosedWindow(start, end, before.tables + tables, self._series)
+        elif previous.end == end and tables:
+            self.current = ClosedWindow(start, end, previous.tables + tables, self._series)
 
 
 # Metrics of the shown windows and of the HTTP server.
@@ -175,8 +174,8 @@ class Exporter:
         self.plans = tuple(plans)
         self._metrics = _declarations([*metrics, *METRICS])
         queries = Names("query")
-        for place, plan in enumerate(self.plans):
-            queries.take(plan.name, f"query {place + 1}")
+        for index, plan in enumerate(self.plans):
+            queries.take(plan.name, f"query {index + 1}")
         if unknown := rank.keys() - {plan.name for plan in self.plans}:
             raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {self._choices()}")
         for plan in self.plans:
@@ -243,16 +242,16 @@ class Exporter:
         yield from self._families(samples, windows)
 
     def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
-        about = Samples()
+        window_samples = Samples()
         for one in self._series:
             if window := windows.get(one.plan.name):
                 if one.plan.windowed and one.plan.window.timed:
-                    about.set(WINDOW_START, window.start / 1e9, one.plan.name)
-                    about.set(WINDOW_END, window.end / 1e9, one.plan.name)
-                about.set(GROUPS, window.shown.groups, one.plan.name)
-                about.set(SERIES_FOLDED, window.shown.folded, one.plan.name)
+                    window_samples.set(WINDOW_START, window.start / 1e9, one.plan.name)
+                    window_samples.set(WINDOW_END, window.end / 1e9, one.plan.name)
+                window_samples.set(GROUPS, window.shown.groups, one.plan.name)
+                window_samples.set(SERIES_FOLDED, window.shown.folded, one.plan.name)
         declared = {metric.name: _family(metric) for metric in self._metrics.values()}
-        for (name, labels), number in sorted([*samples.items(), *about.items()]):
+        for (name, labels), number in sorted([*samples.items(), *window_samples.items()]):
             declared[name].add_metric(labels, number)
         yield from declared.values()
         for one in self._series:
@@ -270,7 +269,7 @@ def _family(metric: Metric) -> Family:
 
 
 def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
-    """Return the declarations by name. Raises ValueError for names against Prometheus's rules, and for repeats."""
+    """Return the declarations by name. Raises ValueError for invalid and for repeated names."""
     declared: dict[str, Metric] = {}
     for metric in metrics:
         if metric.kind not in ("counter", "gauge"):

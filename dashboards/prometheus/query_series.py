@@ -192,7 +192,7 @@ class QuerySeries:
         for name, key in zip(keys, self._keys, strict=True):
             column = rows[key.name]
             if key.expression.type is Type.FLOAT:
-                # Equal labels are equal texts: Arrow would tell two NaN apart.
+                # Labels are equal if their texts are equal. For Arrow two NaN differ.
                 column = column.cast(pa.string())
             elif key.expression.type is Type.TEXT:
                 column = pc.fill_null(column, "")

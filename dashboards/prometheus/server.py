@@ -38,7 +38,7 @@ from highlevel.plan.plan import Plan
 
 
 def index_page(plans: Sequence[Plan]) -> bytes:
-    """Render the page as UTF-8: plain HTML without scripts, styles from elsewhere, or any link but `/metrics`."""
+    """Render the page as UTF-8: plain HTML without scripts and external styles. Its only link is `/metrics`."""
     queries = "\n".join(
         f"<h2>{escape(plan.name)}</h2>\n<p>from {escape(', '.join(plan.streams))}</p>\n<pre>{escape(plan.sql)}</pre>"
         for plan in plans
@@ -62,7 +62,7 @@ pre {{ white-space: pre-wrap; background: #f3f3f3; padding: 0.5rem; }}
 
 
 CONNECTION_SECONDS = 10.0
-"""Prometheus gives up after the same time by default."""
+"""Maximum time of a connection: the default timeout of Prometheus."""
 
 MAX_CONNECTIONS, MAX_PER_CLIENT = 32, 16
 MAX_LINE, MAX_HEAD = 4096, 16384
@@ -71,7 +71,7 @@ PAUSE = 0.2
 """Seconds until the next accept, if there was no free file descriptor."""
 
 PORT = 9464
-"""The port OpenTelemetry's Prometheus exporters use by default; free on most machines."""
+"""Default port, as of OpenTelemetry's Prometheus exporters. It is free on most machines."""
 
 
 OPTION = "port under [metrics] of the pipeline file"
@@ -102,7 +102,7 @@ class Server:
         self._http = http
         self._lock = Lock()
         self._closed = False
-        # shutdown() is noticed within the poll interval; half a second, the default, would be felt at Ctrl-C.
+        # shutdown() waits for the poll interval. Its default, half a second, would delay Ctrl-C.
         self._thread = Thread(target=http.serve_forever, args=(0.05,), name="metrics", daemon=True)
         self._thread.start()
 
@@ -133,8 +133,8 @@ def serve(
 ) -> Server:
     """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; port 0 takes any free one.
 
-    `option` is what a user chooses another port with; a connection may last `seconds`. Raises OSError, naming both,
-    where they cannot be had, and ValueError for what is no port.
+    `option`: the setting of the port, for messages. `seconds`: maximum time of a connection. Raises OSError with host
+    and port if the server cannot use them, ValueError for a number that is not a port.
     """
     if not 0 <= port <= 65535:
         raise ValueError(f"a port is 0 (any free one) to 65535, got {port}")
@@ -147,9 +147,9 @@ def serve(
             advice = f"another program has it: choose another with {option}; 0 takes any that is free"
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
     http.set_app(_routes(exporter, http.counts, host if _is_loopback(str(address[0])) else None))
-    # All interfaces are no address to connect to.
-    named = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
-    return Server(http, f"http://{f'[{named}]' if ':' in named else named}:{http.server_port}/", exporter)
+    # Clients cannot connect to the address that means all interfaces.
+    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return Server(http, f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{http.server_port}/", exporter)
 
 
 def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Application:
@@ -162,16 +162,16 @@ def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Applic
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
             return start_response(status, [*headers, *HEADERS], *rest)
 
-        def say(status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
+        def respond(status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
             start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
             return [text.encode()]
 
         if environ["REQUEST_METHOD"] != "GET":
             counts.reject("method")
-            return say("405 Method Not Allowed", "expected GET\n", ("Allow", "GET"))
+            return respond("405 Method Not Allowed", "expected GET\n", ("Allow", "GET"))
         if local is not None and not is_local_name(environ.get("HTTP_HOST"), local):
             counts.reject("host")
-            return say("403 Forbidden", "the header Host names another machine: expected localhost or an address\n")
+            return respond("403 Forbidden", "the header Host names another machine: expected localhost or an address\n")
         path = environ["PATH_INFO"]
         if path == "/metrics":
             with one_at_a_time:
@@ -179,7 +179,7 @@ def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Applic
         if path in ("", "/"):
             start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
             return [page]
-        return say("404 Not Found", "nothing at this path; there are / and /metrics\n")
+        return respond("404 Not Found", "nothing at this path; there are / and /metrics\n")
 
     return app
 
@@ -195,7 +195,7 @@ def is_local_name(header: str | None, configured: str) -> bool:
     >>> is_local_name("attacker.example:9464", "127.0.0.1")
     False
     """
-    if header is None:  # no browser leaves it out
+    if header is None:  # every browser sends it
         return True
     name = header.strip().lower()
     if name.startswith("["):
@@ -222,12 +222,12 @@ class _Handler(WSGIRequestHandler):
     server: _HTTPServer
 
     def setup(self) -> None:
-        """Bound each wait; the server bounds all of them together, earlier."""
+        """Limit each wait. The server limits the whole connection to a shorter time."""
         self.timeout = 2 * self.server.seconds  # type: ignore[misc]
         super().setup()
 
     def handle(self) -> None:
-        """Read the head, then let it be answered."""
+        """Read the head, then answer the request."""
         head = bytearray()
         line = b""
         while line not in (b"\r\n", b"\n"):
@@ -265,7 +265,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _HTTPServer(ThreadingMixIn, WSGIServer):
-    """A thread per connection, each of them joined when the server closes."""
+    """Serves each connection in a thread. Closing the server joins the threads."""
 
     daemon_threads = False
     block_on_close = True
@@ -277,14 +277,14 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         self.address_family = family
         self.counts = HttpCounts()
         self.seconds = seconds
-        self._open: dict[socket.socket, float] = {}  # until when each may last
+        self._open: dict[socket.socket, float] = {}  # end of the allowed time (monotonic) by connection
         self._client_of: dict[socket.socket, str] = {}
         self._clients: Counter[str] = Counter()
         self._lock = Lock()
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Bind without asking the name service who we are, which can take seconds and is not needed."""
+        """Bind without a lookup of this machine's name, which can take seconds and is not needed."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
@@ -292,14 +292,14 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     def get_request(self) -> tuple[Any, Any]:
         """Accept; if the process has no free descriptor, wait a moment: the connection stays in the queue."""
         try:
-            found = super().get_request()
+            connection = super().get_request()
         except OSError as error:
             if is_shortage(error):
                 self.counts.retry()
                 time.sleep(PAUSE)
             raise
         self.counts.accept()
-        return found
+        return connection
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Remember a connection, or refuse it if there are too many."""
@@ -325,10 +325,10 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         """End the connections whose time is over; called several times a second."""
         now = time.monotonic()
         with self._lock:
-            late = [request for request, until in self._open.items() if until <= now]
-            for request in late:
-                self._open[request] = float("inf")  # once; its thread forgets it
-        for request in late:
+            expired = [request for request, until in self._open.items() if until <= now]
+            for request in expired:
+                self._open[request] = float("inf")  # shut it once; its thread removes the entry
+        for request in expired:
             self.counts.reject("deadline")
             _shut(request)
 
@@ -346,8 +346,8 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     def hang_up(self) -> None:
         """End all connections: browsers keep idle connections open, and their threads would wait."""
         with self._lock:
-            left = list(self._open)
-        for request in left:
+            connections = list(self._open)
+        for request in connections:
             _shut(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

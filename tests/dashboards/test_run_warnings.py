@@ -72,7 +72,7 @@ def test_a_folder_that_is_followed_tells_of_its_files(tmp_path: Path) -> None:
     stopper.join()
     assert list(run_warnings(run.samples(), run.readings())) == [
         f"{tmp_path}: impossible record length, in 2 files",
-        f"{tmp_path}: 1 file passed over, being no capture or not to be read",
+        f"{tmp_path}: 1 file skipped, not readable as capture data",
     ]
 
 

@@ -78,7 +78,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
     """No packet capture is there, and no interface of that name."""
     found = sections(explained(str(site / "p.toml")))
     assert found["pipeline: 4 links, 3 queries"] == [
-        f"  results         {site}/state, with what `wiretide run` needs to go on"
+        f"  results         {site}/state, and the state from which `wiretide run` continues"
     ]
     wire = found["link Wire: interface:eth0, which `wiretide capture` reads"]
     assert [line for line in wire if not line.startswith("  tables")] == [
@@ -88,7 +88,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         f"  table           pairs, bytes: shared, as they keep the same groups; {BY_VERSION}",
         "  table           ports",
         "  memory          32.0 MiB for the tables: its part of [node] memory",
-        f"  spool           {site}/spool/wire: `wiretide explain {site}/spool/wire` says what is in it",
+        f"  spool           {site}/spool/wire: `wiretide explain {site}/spool/wire` shows its content",
         "  spool bounds    segments of 16.0 MiB or 1 s, 4.0 GiB on the disk at most; when full: stop",
     ]
     tap = found[f"link Tap: {site}/tap, which `wiretide capture` reads"]

@@ -194,7 +194,11 @@ WRONG = [
     (["--link", "Tap"], 2, "--link: needs the pipeline file with the link"),
     (["--udp", "127.0.0.1:0"], 2, "got no --output: expected wiretide capture PIPELINE.toml"),
     (["none.toml"], 1, "none.toml: cannot be read"),
-    (["plain.toml"], 2, "no link has a spool, so there is nothing to leave: expected at least one table [links.NAME]"),
+    (
+        ["plain.toml"],
+        2,
+        "no link has a spool, so there is nothing to capture: expected at least one table [links.NAME]",
+    ),
     (["little.toml"], 2, "node.memory, for link File: got 1,048,576 bytes for 2 tables, expected at least"),
     (["tight.toml"], 2, "node.spool_bytes, for link File: got 8,388,608 bytes, expected at least"),
     (["gone.toml"], 1, "gone.pcap: cannot be read: No such file or directory"),

@@ -306,7 +306,7 @@ def test_a_signal_ends_with_a_summary_and_status_0(tmp_path: Path, number: int) 
     assert (status, err) == (0, "")
     assert re.fullmatch(
         r"recorded 10 datagrams \(45 bytes\) of 1 exporter into 1 file \(509 bytes\) in .*/new/folder\n"
-        r"refused: 0 datagrams; lost before they could be received: (0 datagrams|not told by this system)\n\n"
+        r"refused: 0 datagrams; lost before they could be received: (0 datagrams|unknown on this system)\n\n"
         r"exporter   datagrams  bytes\n-+  -+  -+\n127.0.0.1         10     45\n",
         out,
     )
