@@ -46,7 +46,9 @@ class IdleKernels:
             import lowlevel.rows.flows  # declares its kernels
         if "samples" in self.kinds:
             import lowlevel.rows.samples  # noqa: F401
-        self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.watermarks.jumps"}
+        self.unused = (
+            set() if any(shard.port.knowledge.by_rows for shard in run.shards) else {"lowlevel.watermarks.jumps"}
+        )
         self.unused.add("lowlevel.table.flush_kernels")  # the inline engine flushes entries at once
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):
             self.unused.add("lowlevel.expressions.byte_functions")
@@ -56,7 +58,7 @@ class IdleKernels:
         if not any(texts) and not groups_by_link:
             self.unused.add("highlevel.groups.long_strings")
         self.joins = any(isinstance(node, Join) for node in nodes)
-        captures = [lane.capture for lane in run.lanes]
+        captures = [shard.capture for shard in run.shards]
         unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
         formats = {type(capture.format) for capture, waits in zip(captures, unknown, strict=True) if not waits}
         formats |= {PcapFormat} if any(unknown) else set()

@@ -21,8 +21,8 @@ from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture
 from highlevel.inline.readings import Reading, reading_of
-from highlevel.inline.schedule import Schedule, Sent, ahead, make_lanes
-from highlevel.inline.shards import PASSES, Lane, LiveLane, Port, TableShares
+from highlevel.inline.schedule import Schedule, Sent, ahead, make_shards
+from highlevel.inline.shards import PASSES, LiveShard, Port, Shard, TableShares
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.pipeline import Pipeline
@@ -187,7 +187,7 @@ class InlineRun:
         self._leaves = [(reader, leaf) for reader, plan in enumerate(self.plans) for leaf in plan.leaves]
         """Every leaf with the index of its plan. The position in this list is the number of the leaf in the run."""
         self.total = 0
-        self.lanes: list[Lane] = []
+        self.shards: list[Shard] = []
         tables = TableShares(slots)
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
             fed = [(place, leaf) for place, (_, leaf) in enumerate(self._leaves) if each.feeds(leaf)]
@@ -205,26 +205,27 @@ class InlineRun:
                 files_of(each.link, self.inputs),
                 lists,
             )
-            self.lanes += make_lanes(port, capture, self.threads)
+            self.shards += make_shards(port, capture, self.threads)
             self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
-        self._schedule = Schedule(self.lanes, tables, self._advance, self._unwanted)
-        # Ports of a query are, leaf by leaf, the lanes of the inputs that its streams name, in the order of the inputs.
-        lanes_of: list[list[Lane]] = [[] for _ in self._leaves]
-        for lane in self.lanes:
-            for place, _ in lane.port.leaves:
-                lanes_of[place].append(lane)
-        self.ports: list[dict[tuple[int, Lane], int]] = [{} for _ in self.plans]
+        self._schedule = Schedule(self.shards, tables, self._advance, self._unwanted)
+        # The ports of a query are, leaf after leaf, the shards of the inputs that its streams name, in the order of the
+        # inputs.
+        shards_of: list[list[Shard]] = [[] for _ in self._leaves]
+        for shard in self.shards:
+            for place, _ in shard.port.leaves:
+                shards_of[place].append(shard)
+        self.ports: list[dict[tuple[int, Shard], int]] = [{} for _ in self.plans]
         for place, (reader, _) in enumerate(self._leaves):
-            for lane in lanes_of[place]:
-                self.ports[reader][place, lane] = len(self.ports[reader])
+            for shard in shards_of[place]:
+                self.ports[reader][place, shard] = len(self.ports[reader])
         self.watchlists = Watchlists(followed=True) if self.live else fixed
         self.watchlists.read(files_in(tuple(self.plans)))
         self.pipelines = [
             Pipeline(
                 plan,
                 [
-                    [lane.port.link for lane in lanes]
-                    for (of, _), lanes in zip(self._leaves, lanes_of, strict=True)
+                    [shard.port.link for shard in shards]
+                    for (of, _), shards in zip(self._leaves, shards_of, strict=True)
                     if of == reader
                 ],
                 watchlists=self.watchlists,
@@ -238,13 +239,13 @@ class InlineRun:
         The low level is a few items ahead of the operators and of the consumer.
         """
         unmeasured = 0
-        for place, lane, item in self._low_level():
+        for place, shard, item in self._low_level():
             unmeasured += item.num_rows if isinstance(item, pa.RecordBatch) else 0
             if unmeasured >= ROWS_BETWEEN_LOOKS:
                 unmeasured = 0
                 self._look_at_state()
             reader = self._leaves[place][0]
-            pipeline, port = self.pipelines[reader], self.ports[reader][place, lane]
+            pipeline, port = self.pipelines[reader], self.ports[reader][place, shard]
             items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
             for result in items:
                 if isinstance(result, pa.RecordBatch):
@@ -264,9 +265,9 @@ class InlineRun:
             self.on_large_state = None
 
     def _low_level(self) -> Iterator[Sent]:
-        """Run the lanes in threads, or in this thread with one thread and no live input."""
-        producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.lanes)))]
-        producers += [self._listen(lane) for lane in self.lanes if isinstance(lane, LiveLane)]
+        """Run the shards in threads, or in this thread with one thread and no live input."""
+        producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.shards)))]
+        producers += [self._listen(shard) for shard in self.shards if isinstance(shard, LiveShard)]
         if self.threads == 1 and not self.live:
             return itertools.chain.from_iterable(producers)
         return ahead(producers, QUEUED * (1 + len(producers)), self._unwanted)
@@ -275,9 +276,9 @@ class InlineRun:
         """End live inputs after the data read so far. Returns at once; a signal handler may call this method."""
         self._stopping = True
 
-    def _listen(self, lane: LiveLane) -> Iterator[Sent]:
-        for place, item in lane.run(lambda: self._stopping, self._unwanted):
-            yield place, lane, item
+    def _listen(self, shard: LiveShard) -> Iterator[Sent]:
+        for place, item in shard.run(lambda: self._stopping, self._unwanted):
+            yield place, shard, item
 
     @property
     def done(self) -> int:
@@ -295,25 +296,25 @@ class InlineRun:
 
     def readings(self) -> list[Reading]:
         """Return the outcome of each input, in their order. It is complete after the last result."""
-        lanes: dict[int, list[Lane]] = {}
-        for lane in self.lanes:
-            lanes.setdefault(lane.port.number, []).append(lane)
+        shards: dict[int, list[Shard]] = {}
+        for shard in self.shards:
+            shards.setdefault(shard.port.number, []).append(shard)
         return [
-            reading_of(self.inputs[number].name, (lane.samples() for lane in found), found[0].capture)
-            for number, found in lanes.items()
+            reading_of(self.inputs[number].name, (shard.samples() for shard in found), found[0].capture)
+            for number, found in shards.items()
         ]
 
     def samples(self) -> Samples:
         """Return all counters and gauges. They are complete after the last result."""
         samples = Samples()
-        # A link may have tables in several lanes. Lanes of one input have tables at the same time, and the existing
+        # A link may have tables in several shards. Shards of one input have tables at the same time, and the existing
         # ones count.
         tables: dict[int | None, Samples] = {}
-        for lane in self.lanes:
-            counted = Samples(lane.samples())
+        for shard in self.shards:
+            counted = Samples(shard.samples())
             for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
                 amount = counted.pop(key)
-                for held in (lane.port.number, None) if lane.node else (lane.port.number,):
+                for held in (shard.port.number, None) if shard.node else (shard.port.number,):
                     kept = tables.setdefault(held, Samples())
                     kept[key] = kept.get(key, 0) + amount
             for key in [key for key in counted if key[0] in OF_EACH_FILE]:
@@ -323,7 +324,7 @@ class InlineRun:
             for key, amount in kept.items():
                 samples[key] = max(samples.get(key, 0), amount)
         for pipeline, ports in zip(self.pipelines, self.ports, strict=True):
-            samples.merge(pipeline.samples(max((lane.newest for _, lane in ports), default=BEGINNING)), ALL_METRICS)
+            samples.merge(pipeline.samples(max((shard.newest for _, shard in ports), default=BEGINNING)), ALL_METRICS)
         return samples
 
     def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:

@@ -1,7 +1,7 @@
-"""Work of the low-level threads: scan all files, then repeatedly process a step of the lane with the smallest key.
+"""Work of the low-level threads: scan all files, then repeatedly process a step of the shard with the smallest key.
 
 So links advance together and as few windows as possible are open, with one thread as with many. A thread without an
-available lane ends, because all other lanes are in use by other threads and stay with them.
+available shard ends, because all other shards are in use by other threads and stay with them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TypeVar
 from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
 from highlevel.inline.shards import (
-    Deal,
-    Lane,
-    LiveLane,
-    MappedLane,
+    BlockDistribution,
+    LiveShard,
+    MappedShard,
     Port,
     Progress,
-    StreamLane,
+    Shard,
+    StreamShard,
     TableShares,
     max_overlap,
 )
@@ -94,60 +94,60 @@ def _put(queue: Queue[Entry[T]], entry: Entry[T], unwanted: Event) -> None:
 POLL = 0.05
 """Seconds after which a thread that waits for the scans of others checks whether the consumer has stopped."""
 
-LANE_BYTES = 32 << 20
-"""Minimum bytes of a mapped file per lane: a lane needs tables, and its groups are merged once more."""
+SHARD_BYTES = 32 << 20
+"""Minimum bytes of a mapped file per shard: a shard needs tables, and its groups are merged once more."""
 
 PIECE_BYTES = 64 << 20
 """Bytes that a thread scans at a time."""
 
-Sent = tuple[int, Lane, Item]
-"""Number of the leaf, lane, and an item of the lane for the leaf."""
+Sent = tuple[int, Shard, Item]
+"""Number of the leaf, shard, and an item of the shard for the leaf."""
 
 
-def make_lanes(port: Port, capture: AnyCapture, threads: int) -> list[Lane]:
-    """Make the lanes of one input, for at most `threads` threads. All have the same port."""
+def make_shards(port: Port, capture: AnyCapture, threads: int) -> list[Shard]:
+    """Make the shards of one input, for at most `threads` threads. All have the same port."""
     if isinstance(capture, StreamedCapture):
-        return [LiveLane(port, capture) if capture.live else StreamLane(port, capture)]
+        return [LiveShard(port, capture) if capture.live else StreamShard(port, capture)]
     size = len(capture.data)
     pieces = 1 if threads == 1 else -(-size // PIECE_BYTES)
-    deal = Deal(capture, pieces, port.block_records)
+    distribution = BlockDistribution(capture, pieces, port.block_records)
     shared = all(leaf.low.dealt for _, leaf in port.leaves)
-    lanes = max(1, min(threads, size // LANE_BYTES)) if shared else 1
-    return [MappedLane(port, deal, first=number == 0) for number in range(lanes)]
+    shards = max(1, min(threads, size // SHARD_BYTES)) if shared else 1
+    return [MappedShard(port, distribution, first=number == 0) for number in range(shards)]
 
 
 class Schedule:
     """Distribution of scans and steps over threads. Each thread iterates over its own `work`."""
 
-    def __init__(self, lanes: Sequence[Lane], tables: TableShares, progress: Progress, unwanted: Event) -> None:
-        """Process all finite `lanes` until they end or are `unwanted`."""
-        self.lanes = [lane for lane in lanes if isinstance(lane, MappedLane | StreamLane)]
+    def __init__(self, shards: Sequence[Shard], tables: TableShares, progress: Progress, unwanted: Event) -> None:
+        """Process all finite `shards` until they end or are `unwanted`."""
+        self.shards = [shard for shard in shards if isinstance(shard, MappedShard | StreamShard)]
         self.tables = tables
         self.progress = progress
         self.unwanted = unwanted
         self._scans: deque[Callable[[], None]] = deque()
-        for lane in self.lanes:
-            if isinstance(lane, StreamLane):
-                self._scans.append(lane.look)
-            elif lane.first:
-                pieces = range(lane.deal.scan.pieces)
-                self._scans.extend(partial(lane.deal.walk, piece, progress) for piece in pieces)
+        for shard in self.shards:
+            if isinstance(shard, StreamShard):
+                self._scans.append(shard.look)
+            elif shard.first:
+                pieces = range(shard.distribution.scan.pieces)
+                self._scans.extend(partial(shard.distribution.walk, piece, progress) for piece in pieces)
         self._unscanned = len(self._scans)
         self._scanned = Event()
-        self._waiting: list[tuple[int, int, int, MappedLane | StreamLane]] = []
-        self._held: set[Lane] = set()
+        self._waiting: list[tuple[int, int, int, MappedShard | StreamShard]] = []
+        self._held: set[Shard] = set()
         self._moved = Condition()
 
     def work(self) -> Iterator[Sent]:
-        """Do one thread's share of the work. Yield the items of the lanes for the operators."""
+        """Do one thread's share of the work. Yield the items of the shards for the operators."""
         yield from self._scan()
         while not self._scanned.wait(POLL):
             if self.unwanted.is_set():
                 return
-        while (lane := self._next()) is not None:
-            for reader, item in lane.step(self.progress):
-                yield reader, lane, item
-            self._put(lane)
+        while (shard := self._next()) is not None:
+            for reader, item in shard.step(self.progress):
+                yield reader, shard, item
+            self._put(shard)
 
     def _scan(self) -> Iterator[Sent]:
         """Scan the remaining pieces. The thread that ends the last scan prepares the steps."""
@@ -161,35 +161,41 @@ class Schedule:
                 self._unscanned -= 1
                 if self._unscanned:
                     continue
-            deals = [lane.deal for lane in self.lanes if isinstance(lane, MappedLane) and not lane.deal.over]
-            self.tables.expected = max_overlap((deal.low, deal.newest) for deal in deals)
-            # A lane has a watermark before its first row. It may raise the watermark before this one is sent: both are
+            distributions = [
+                shard.distribution
+                for shard in self.shards
+                if isinstance(shard, MappedShard) and not shard.distribution.over
+            ]
+            self.tables.expected = max_overlap(
+                (distribution.low, distribution.newest) for distribution in distributions
+            )
+            # A shard has a watermark before its first row. It may raise the watermark before this one is sent: both are
             # valid.
-            promises = [(reader, lane, item) for lane in self.lanes for reader, item in lane.begin()]
-            for lane in self.lanes:
-                self._put(lane)
+            promises = [(reader, shard, item) for shard in self.shards for reader, item in shard.begin()]
+            for shard in self.shards:
+                self._put(shard)
             self._scanned.set()
             yield from promises
 
-    def _next(self) -> MappedLane | StreamLane | None:
-        """Return the lane with the smallest key, when it may continue.
+    def _next(self) -> MappedShard | StreamShard | None:
+        """Return the shard with the smallest key, when it may continue.
 
-        Return None if all lanes are in use or have ended.
+        Return None if all shards are in use or have ended.
         """
         with self._moved:
             while self._waiting and not self.unwanted.is_set():
-                lane = self._waiting[0][-1]
-                if all(lane.key - each.key <= lane.lead for each in self._held):
+                shard = self._waiting[0][-1]
+                if all(shard.key - each.key <= shard.lead for each in self._held):
                     heapq.heappop(self._waiting)
-                    self._held.add(lane)
-                    return lane
+                    self._held.add(shard)
+                    return shard
                 self._moved.wait(POLL)
             return None
 
-    def _put(self, lane: MappedLane | StreamLane) -> None:
-        """Put a lane back, unless it has ended."""
+    def _put(self, shard: MappedShard | StreamShard) -> None:
+        """Put a shard back, unless it has ended."""
         with self._moved:
-            self._held.discard(lane)
-            if not lane.ended:
-                heapq.heappush(self._waiting, (lane.key, lane.port.number, id(lane), lane))
+            self._held.discard(shard)
+            if not shard.ended:
+                heapq.heappush(self._waiting, (shard.key, shard.port.number, id(shard), shard))
             self._moved.notify_all()

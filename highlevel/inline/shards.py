@@ -1,10 +1,10 @@
-"""Lanes: shares of the inputs in the low level, each with separate tables.
+"""Shards: shares of the inputs in the low level, each with separate tables.
 
-An input is one lane. Only a large mapped file has several lanes: its blocks are distributed over them, one after the
-other, to the next free lane. A lane is a port of every pipeline that reads the input, and its watermark is about its
-own later rows. Lanes are connected only by `Meld`, which uses the minimum over all ports.
+An input is one shard. Only a large mapped file has several shards: its blocks are distributed over them, one after the
+other, to the next free shard. A shard is a port of every pipeline that reads the input, and its watermark is about its
+own later rows. Shards are connected only by `Meld`, which uses the minimum over all ports.
 
-The watermark of a block is about all later blocks of its file, which include the later blocks of its lane.
+The watermark of a block is about all later blocks of its file, which include the later blocks of its shard.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from lowlevel.watermarks.jumps import AGREEING
 from lowlevel.watermarks.rule import Kind, WatermarkRule
 
 TABLES_IN_FULL = 4
-"""Maximum number of lanes with tables of full size at the same time."""
+"""Maximum number of shards with tables of full size at the same time."""
 
 FEWEST_SLOTS = 1024
 
 
 def max_overlap(spans: Iterable[tuple[int, int]]) -> int:
-    """Return the maximum number of spans (first and last instant) that overlap: the number of lanes with tables."""
+    """Return the maximum number of spans (first and last instant) that overlap: the number of shards with tables."""
     edges = [edge for first, last in spans for edge in ((first, 1), (last + 1, -1))]
     return max(itertools.accumulate(step for _, step in sorted(edges)), default=0)
 
 
-def shared_slots(slots: int, lanes: int) -> int:
-    """Return the slots of each table if `lanes` lanes share the memory of TABLES_IN_FULL full tables."""
-    while lanes > TABLES_IN_FULL and slots > FEWEST_SLOTS:
+def shared_slots(slots: int, shards: int) -> int:
+    """Return the slots of each table if `shards` shards share the memory of TABLES_IN_FULL full tables."""
+    while shards > TABLES_IN_FULL and slots > FEWEST_SLOTS:
         slots //= 2
-        lanes = (lanes + 1) // 2
+        shards = (shards + 1) // 2
     return slots
 
 
 class TableShares:
-    """Sizes of the tables of lanes, as lanes begin and end. Thread-safe.
+    """Sizes of the tables of shards, as shards begin and end. Thread-safe.
 
-    Lanes whose overlap is known beforehand (`expected`) share the memory of TABLES_IN_FULL whole tables. For other
-    lanes the first TABLES_IN_FULL have full tables, the same number of further lanes half tables, twice that number
-    quarter tables, and so on. Doubling the number of lanes adds half the memory of the full tables.
+    Shards whose overlap is known beforehand (`expected`) share the memory of TABLES_IN_FULL whole tables. For other
+    shards the first TABLES_IN_FULL have full tables, the same number of further shards half tables, twice that number
+    quarter tables, and so on. Doubling the number of shards adds half the memory of the full tables.
     """
 
     def __init__(self, slots: int) -> None:
@@ -68,13 +68,13 @@ class TableShares:
         self._lock = Lock()
 
     def take(self) -> int:
-        """Count a lane that begins. Return the slots of each of its tables."""
+        """Count a shard that begins. Return the slots of each of its tables."""
         with self._lock:
             self._open += 1
             return shared_slots(self.slots, max(self.expected, self._open))
 
     def give(self) -> None:
-        """Count a lane that ends."""
+        """Count a shard that ends."""
         with self._lock:
             self._open -= 1
 
@@ -94,7 +94,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Port:
-    """Input of a lane: the numbers of its input and link, the leaves that read it with their numbers, and its tables.
+    """Input of a shard: the numbers of its input and link, the leaves that read it with their numbers, and its tables.
 
     `files` are all files of the link, if it has several. `slack` is the parameter of `Node`. `lull` advances idle live
     inputs by the clock, if given. `watchlists` are the open files, which all finite inputs share.
@@ -117,7 +117,7 @@ class Port:
         return WatermarkRule(kind, self.slack, None if self.lull is None else self.lull.threshold)
 
 
-class Lane:
+class Shard:
     """One port of the low level: its tables, its counters and its position. Used by one thread at a time."""
 
     def __init__(self, port: Port, capture: AnyCapture) -> None:
@@ -125,9 +125,9 @@ class Lane:
         self.port = port
         self.capture = capture
         self.key = BEGINNING
-        """Time in ns by which waiting lanes continue, the smallest first."""
+        """Time in ns by which waiting shards continue, the smallest first."""
         self.lead = END
-        """Maximum difference in ns between this key and the keys of the lanes that are being read."""
+        """Maximum difference in ns between this key and the keys of the shards that are being read."""
         self.newest = BEGINNING
         """Largest record time so far, ns."""
         self.node: Node | None = None
@@ -135,7 +135,7 @@ class Lane:
         self._counted: Samples | None = None
 
     def promise(self, low: int) -> Iterator[Numbered]:
-        """Raise the watermark of the lane to `low`, if it grows."""
+        """Raise the watermark of the shard to `low`, if it grows."""
         for reader, leaf in self.port.leaves:
             if leaf.low.exact_low or low == END:
                 yield reader, Punctuation(self.port.link, low)
@@ -164,7 +164,7 @@ class Lane:
         return self._counted is not None
 
     def samples(self) -> Samples:
-        """Return the counters. They are complete when the lane has ended."""
+        """Return the counters. They are complete when the shard has ended."""
         if self._counted is not None:
             return self._counted
         node = self.node or self._make_node([], 0)
@@ -193,8 +193,8 @@ class Lane:
             yield self.port.leaves[place][0], item
 
 
-class Deal:
-    """Distribution of the blocks of a mapped file over lanes, after a scan in pieces. Thread-safe."""
+class BlockDistribution:
+    """Distribution of the blocks of a mapped file over shards, after a scan in pieces. Thread-safe."""
 
     def __init__(self, capture: Capture, pieces: int, block_records: int = BLOCK_RECORDS) -> None:
         """Prepare to scan in up to `pieces` pieces."""
@@ -234,33 +234,33 @@ class Deal:
         return not self._left
 
 
-class MappedLane(Lane):
-    """A lane that takes blocks of a mapped file."""
+class MappedShard(Shard):
+    """A shard that takes blocks of a mapped file."""
 
-    def __init__(self, port: Port, deal: Deal, first: bool) -> None:
-        """Read blocks from `deal`. The `first` of its lanes reports the damage at the end of the file."""
-        super().__init__(port, deal.capture)
-        self.deal = deal
+    def __init__(self, port: Port, distribution: BlockDistribution, first: bool) -> None:
+        """Read blocks from `distribution`. The `first` of its shards reports the damage at the end of the file."""
+        super().__init__(port, distribution.capture)
+        self.distribution = distribution
         self.first = first
 
     def begin(self) -> Iterator[Numbered]:
         """Emit the watermark of the scan before the first row."""
-        self.key = self.deal.low
-        yield from self.promise(self.deal.low)
+        self.key = self.distribution.low
+        yield from self.promise(self.distribution.low)
 
     def step(self, progress: Progress) -> Iterator[Numbered]:
         """Process the next block, or end after the last."""
-        block = self.deal.take()
+        block = self.distribution.take()
         if block is not None:
             yield from self.take_in(block)
             self.key = block.watermark
             progress(block.end - block.start)
-        if self.deal.over:
-            yield from self.end(self.deal.damage if self.first else None)
+        if self.distribution.over:
+            yield from self.end(self.distribution.damage if self.first else None)
 
 
-class StreamLane(Lane):
-    """Lane over a finite stream. A step processes one block, as for mapped files.
+class StreamShard(Shard):
+    """Shard over a finite stream. A step processes one block, as for mapped files.
 
     Its key is the smallest time of its last block, so several streams advance together. A record with a wrong time
     moves the key for one block only. Before the first block the key is the smallest time of the first AGREEING records
@@ -307,12 +307,12 @@ class StreamLane(Lane):
         progress(PASSES * (self._consumed - before))
 
 
-class LiveLane(Lane):
-    """Lane over a live input in a separate thread.
+class LiveShard(Shard):
+    """Shard over a live input in a separate thread.
 
     It waits for data, and advances by the clock while the input is idle.
 
-    An idle input is reported with the time since which it is idle. While the lane waits for its consumer it does not
+    An idle input is reported with the time since which it is idle. While the shard waits for its consumer it does not
     poll, and an input with unread data is not idle. So back-pressure causes no watermark.
     """
 

@@ -81,7 +81,7 @@ class BatchRun:
 
     def run(self) -> pa.Table:
         """Compute the answer. The order of the rows is not defined."""
-        if self._dealt:
+        if self._divisible:
             answer = self._collect(guessed_tasks(self.files, self.spark.sparkContext.defaultParallelism))
             if answer is not None:
                 return answer
@@ -92,12 +92,12 @@ class BatchRun:
 
     def _proved_tasks(self) -> list[Task]:
         """Divide the inputs at exact boundaries, or not at all if rows depend on earlier records."""
-        if not self._dealt:
+        if not self._divisible:
             return whole_tasks(self.files)
         return exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
 
     @property
-    def _dealt(self) -> bool:
+    def _divisible(self) -> bool:
         return all(leaf.low.dealt for leaf in self.plan.leaves)
 
     def _stages(self, tasks: Sequence[Task]) -> DataFrame:

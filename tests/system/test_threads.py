@@ -19,7 +19,7 @@ from capture.generate import three_links
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Metric
 from highlevel.inline import schedule
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.inline.shards import MappedLane
+from highlevel.inline.shards import MappedShard
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.gsql import compile_query
@@ -53,7 +53,7 @@ PLANS.append(
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small files be scanned and read in many shares, as big ones are."""
-    monkeypatch.setattr(schedule, "LANE_BYTES", 64)
+    monkeypatch.setattr(schedule, "SHARD_BYTES", 64)
     monkeypatch.setattr(schedule, "PIECE_BYTES", 4096)
 
 
@@ -75,7 +75,7 @@ def test_the_answer_is_the_same_for_every_number_of_threads(seed: int, tmp_path:
         found, engine = answer(inputs, threads, Random(seed).choice([11, 30, 100]), Random(threads).choice([8, 64]))
         assert found == expected
         samples = engine.samples()
-        assert len(engine.lanes) > len(inputs)
+        assert len(engine.shards) > len(inputs)
         assert {metric: samples.total(metric) for metric in COUNTERS} == {
             metric: before.total(metric) for metric in COUNTERS
         }
@@ -96,26 +96,26 @@ def test_files_out_of_order_by_years_are_the_same_answer_too(seed: int, tmp_path
         assert engine.samples().total(LATE_PARTIALS) == 0
 
 
-def test_a_big_file_has_a_lane_for_each_thread_and_a_small_one_has_one(
+def test_a_big_file_has_a_shard_for_each_thread_and_a_small_one_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "LANE_BYTES", 10_000)
+    monkeypatch.setattr(schedule, "SHARD_BYTES", 10_000)
     for name, records in (("small", 10), ("middle", 300), ("big", 4000)):
         (tmp_path / f"{name}.pcap").write_bytes(pcap_bytes([(0, bytes(60))] * records))
     inputs = bind_files([str(tmp_path)])
     engine = InlineRun(PLANS[:1], inputs, threads=5)
-    assert Counter(lane.port.link for lane in engine.lanes) == {"small": 1, "middle": 2, "big": 5}
-    assert len(InlineRun(PLANS[:1], inputs, threads=1).lanes) == 3
+    assert Counter(shard.port.link for shard in engine.shards) == {"small": 1, "middle": 2, "big": 5}
+    assert len(InlineRun(PLANS[:1], inputs, threads=1).shards) == 3
 
 
-def test_every_lane_has_tables_of_its_own_and_they_are_counted(tmp_path: Path) -> None:
+def test_every_shard_has_tables_of_its_own_and_they_are_counted(tmp_path: Path) -> None:
     three_links(tmp_path, 60, 20)
     inputs = bind_files([str(tmp_path / "Main1.pcap")])
     held = [answer(inputs, threads, 100, 1 << 12)[1].samples().total(TABLE_BYTES) for threads in (1, 3)]
     assert held[1] == 3 * held[0] > 0
-    # Five lanes share the memory of four whole tables: theirs have half the slots.
+    # Five shards share the memory of four whole tables: theirs have half the slots.
     _, engine = answer(inputs, 5, 100, 1 << 12)
-    assert len([lane for lane in engine.lanes if isinstance(lane, MappedLane)]) == 5
+    assert len([shard for shard in engine.shards if isinstance(shard, MappedShard)]) == 5
     assert 5 * held[0] / 2 < engine.samples().total(TABLE_BYTES) < 5 * held[0]
 
 

@@ -255,7 +255,7 @@ def test_tables_of_a_finished_file_are_given_back_at_once(tmp_path: Path) -> Non
     for number in range(20):
         small_captures.write(tmp_path / f"{number:02}.pcap", [(number * 100 + 1, frame), (number * 100 + 50, frame)])
     engine = InlineRun([compile_query(f"SELECT count(*) FROM p {MINUTE}")], bind_files([str(tmp_path)]), 8, threads=1)
-    nodes = [sum(lane.node is not None for lane in engine.lanes) for _ in engine.results()]
+    nodes = [sum(shard.node is not None for shard in engine.shards) for _ in engine.results()]
     assert len(nodes) >= 20
     assert max(nodes) <= 1
     assert engine.samples().total(RECORDS_READ) == 40
@@ -279,17 +279,17 @@ def test_a_gap_of_years_makes_two_windows(tmp_path: Path) -> None:
     assert engine.samples().total(WINDOWS_CLOSED) == 2
 
 
-def test_tables_get_smaller_where_many_lanes_overlap_and_only_there() -> None:
+def test_tables_get_smaller_where_many_shards_overlap_and_only_there() -> None:
     assert max_overlap([]) == 0
     assert max_overlap([(0, 5), (5, 9), (6, 8), (10, 12)]) == 2
     assert max_overlap([(0, 5), (0, 5), (0, 5), (6, 6)]) == 3
-    assert [shared_slots(2**18, lanes) for lanes in (1, 4, 5, 8, 40, 10**6)] == [
+    assert [shared_slots(2**18, shards) for shards in (1, 4, 5, 8, 40, 10**6)] == [
         *(2**18, 2**18, 2**17, 2**17, 2**14),
         1024,
     ]
 
 
-def test_tables_of_lanes_that_come_unannounced_get_smaller_the_more_there_are() -> None:
+def test_tables_of_shards_that_come_unannounced_get_smaller_the_more_there_are() -> None:
     tables = TableShares(2**18)
     assert [tables.take() for _ in range(9)] == [2**18] * 4 + [2**17] * 4 + [2**16]
     for _ in range(6):

@@ -71,7 +71,7 @@ def test_the_slack_decides_when_a_window_is_over(slack: int | None, answered: fl
     if answered is not None:
         pipe.write(10 + answered - 0.001, 10 + answered)
         assert counts([next(results)])[0][0] == 0  # type: ignore[arg-type]
-        assert run.lanes[0].newest == START + round((10 + answered) * NS)
+        assert run.shards[0].newest == START + round((10 + answered) * NS)
     pipe.write(2)
     pipe.close()
     left = counts(results)
@@ -177,7 +177,7 @@ def test_a_stream_that_begins_later_is_opened_later(tmp_path: Path) -> None:
         content = pcap_bytes([(START + (number * 100 + each) * NS, FRAME) for each in range(100)], RAW_IP)
         (tmp_path / f"{number:02}.pcap.gz").write_bytes(gzip.compress(content))
     run = InlineRun([COUNT], bind_files([str(tmp_path)]), slack=0, threads=1)
-    nodes = [sum(lane.node is not None for lane in run.lanes) for _ in run.results()]
+    nodes = [sum(shard.node is not None for shard in run.shards) for _ in run.results()]
     assert len(nodes) > 20
     assert max(nodes) <= 2
     assert run.samples().total(LATE_ROWS) == 0

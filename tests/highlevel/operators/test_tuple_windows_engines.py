@@ -168,14 +168,14 @@ def inline(plan: Plan, inputs: list[Input], **options) -> tuple[Counter[tuple], 
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.slow("thousands of rows in blocks of seven")
 def test_the_inline_engine_reads_rows_in_their_order(name: str, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "LANE_BYTES", 1000)  # so small that other queries would be dealt
+    monkeypatch.setattr(schedule, "SHARD_BYTES", 1000)  # so small that other queries would be dealt
     monkeypatch.setattr(schedule, "PIECE_BYTES", 1000)
     want = QUERIES[name][1]()
     assert len(want) > 50
     for options in ({"threads": 1}, {"threads": 5, "block_records": 7}):
         found, run = inline(PLANS[name], [Input("Main", capture)], **options)
         assert found == want
-        assert len(run.lanes) == 1
+        assert len(run.shards) == 1
         samples = run.samples()
         assert samples.total(TABLE_DIRECT) == samples.total(PARTIALS_RECEIVED)
         assert samples.total(WINDOWS_CLOSED) >= len({row[:2] for row in want})

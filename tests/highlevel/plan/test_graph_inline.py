@@ -135,15 +135,15 @@ def test_a_stream_that_is_joined_with_itself_is_read_once(seed: int, tmp_path: P
     assert engine.samples().total(PARTIALS_RECEIVED) == 60
 
 
-def test_a_file_that_is_dealt_to_several_lanes_is_joined_as_one(
+def test_a_file_that_is_dealt_to_several_shards_is_joined_as_one(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "LANE_BYTES", 64)
+    monkeypatch.setattr(schedule, "SHARD_BYTES", 64)
     links = two_links(Random(seed))
     plan = graph(join(packets("a"), packets("b"), Band(3 * SECOND, SECOND), kind=JoinKind.ANTI))
     met = {s for s, _ in pairs(links["a"], links["b"], -SECOND, 3 * SECOND)}
     engine = InlineRun([plan], write(tmp_path, links), 64, threads=3, block_records=7)
-    assert len(engine.lanes) == 6
+    assert len(engine.shards) == 6
     expected = Counter(spelled(each) for each in links["a"] if each not in met)
     assert rows_of(batch for _, batch in engine.results()) == expected
 
@@ -222,13 +222,13 @@ def test_leaves_with_equal_low_plans_share_what_they_evaluate(tmp_path: Path) ->
     rows = Counter(number for number, batch in engine.results() for _ in range(batch.num_rows))
     assert rows == {0: 60, 1: sum(each.length > 80 for each in links["a"])}
     engine = InlineRun(plans, inputs[:1], 64, threads=1)
-    lane = engine.lanes[0]
+    shard = engine.shards[0]
     for _ in engine.results():
-        if lane.node is not None:
-            assert len({id(query) for query in lane.node.queries}) == 1
+        if shard.node is not None:
+            assert len({id(query) for query in shard.node.queries}) == 1
             break
     else:
-        raise AssertionError("the lane had no node")
+        raise AssertionError("the shard had no node")
 
 
 def test_a_late_row_is_counted_where_it_is_dropped_and_reaches_what_nothing_was_promised_of(tmp_path: Path) -> None:

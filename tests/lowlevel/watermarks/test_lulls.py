@@ -22,7 +22,7 @@ from capture.files.blocks import Block
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
 from highlevel.inline.engine import EXACT, InlineRun, Input
-from highlevel.inline.shards import LiveLane, Port, TableShares
+from highlevel.inline.shards import LiveShard, Port, TableShares
 from highlevel.metrics import LATE_ROWS
 from lowlevel.metrics import LULL_PROMISES, PROMISE_LAG, ROWS_ACCEPTED, ROWS_BELOW_PROMISE
 from lowlevel.punctuation import END, Punctuation
@@ -81,20 +81,20 @@ class Scripted:
 
 def promised(
     script: list[Step], clock: FakeClock, tmp_path: Path, slack: int | None = 0, plan: Any = COUNT
-) -> tuple[list[float], LiveLane]:
-    """What a lane promises, in seconds after START, and the lane; its threshold is 5 s, its windows are of 10 s."""
+) -> tuple[list[float], LiveShard]:
+    """What a shard promises, in seconds after START, and the shard; its threshold is 5 s, its windows are of 10 s."""
     capture: Any = Scripted(tmp_path / "link.pcap.gz", script)
     port = Port(0, "link", [(0, plan.leaves[0])], TableShares(64), slack, lull=IdleRule(5 * NS, clock))
-    lane = LiveLane(port, capture)
-    items = [item for _, item in lane.run(lambda: False, Event())]
+    shard = LiveShard(port, capture)
+    items = [item for _, item in shard.run(lambda: False, Event())]
     assert sum(item.num_rows for item in items if isinstance(item, pa.RecordBatch)) > 0
     lows = [item.low for item in items if isinstance(item, Punctuation)]
     assert lows[-1] == END
-    return [(low - START) / NS for low in lows if low != END], lane
+    return [(low - START) / NS for low in lows if low != END], shard
 
 
-def total(lane: LiveLane, metric: Any) -> float:
-    return lane.samples().total(metric, link="link", kind="packets")
+def total(shard: LiveShard, metric: Any) -> float:
+    return shard.samples().total(metric, link="link", kind="packets")
 
 
 BEGUN: list[Step] = [1] * AGREED
@@ -104,10 +104,10 @@ def test_in_a_lull_a_link_is_promised_to_be_no_further_behind_than_the_threshold
     clock = FakeClock(1)
     waits = [step for now in (6, 14.9, 15, 24, 25.5) for step in (lambda now=now: clock.put(now), None, None)]
     # A poll begins before what happens in it: each of these is told by the next.
-    lows, lane = promised([*BEGUN, *waits, 26], clock, tmp_path)
+    lows, shard = promised([*BEGUN, *waits, 26], clock, tmp_path)
     assert lows == [0, 10, 20]
-    assert total(lane, LULL_PROMISES) == 4  # 9.9, 10, 19 and 20.5: at 6 the link was not further behind
-    assert total(lane, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, LULL_PROMISES) == 4  # 9.9, 10, 19 and 20.5: at 6 the link was not further behind
+    assert total(shard, ROWS_BELOW_PROMISE) == 0
 
 
 def test_what_comes_during_a_poll_is_not_taken_for_late(tmp_path: Path) -> None:
@@ -122,29 +122,29 @@ def test_what_comes_during_a_poll_is_not_taken_for_late(tmp_path: Path) -> None:
 def test_a_clock_that_is_put_back_takes_nothing_back_and_lulls_go_on_when_it_has_caught_up(tmp_path: Path) -> None:
     clock = FakeClock(1)
     waits = [step for now in (25, 3, 12, 24.9, 36) for step in (lambda now=now: clock.put(now), None, None)]
-    lows, lane = promised([*BEGUN, *waits, 36, 40], clock, tmp_path)
+    lows, shard = promised([*BEGUN, *waits, 36, 40], clock, tmp_path)
     assert lows == [0, 20, 30, 40]
-    assert total(lane, LULL_PROMISES) == 2
-    assert total(lane, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, LULL_PROMISES) == 2
+    assert total(shard, ROWS_BELOW_PROMISE) == 0
 
 
 @pytest.mark.parametrize("polls", [1, AGREED - 1])
 def test_a_clock_that_is_an_hour_ahead_for_a_few_polls_closes_nothing(polls: int, tmp_path: Path) -> None:
     clock = FakeClock(12)
     ahead: list[Step] = [None, lambda: clock.put(4000), *[None] * polls, lambda: clock.put(13), None, None]
-    lows, lane = promised([*BEGUN, *ahead, 14, 25, 26], clock, tmp_path)
+    lows, shard = promised([*BEGUN, *ahead, 14, 25, 26], clock, tmp_path)
     assert lows == [0, 10, 20]
-    assert total(lane, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, ROWS_BELOW_PROMISE) == 0
 
 
 def test_a_clock_that_stays_ahead_closes_what_is_read_and_counts_what_comes_below_it(tmp_path: Path) -> None:
     """Neither a hang nor a silent loss if the step was wrong and is taken back."""
     clock = FakeClock(12)
     ahead: list[Step] = [None, lambda: clock.put(4005), *[None] * (AGREED + 2), lambda: clock.put(13), None]
-    lows, lane = promised([*BEGUN, *ahead, 14, 25, 4100], clock, tmp_path)
+    lows, shard = promised([*BEGUN, *ahead, 14, 25, 4100], clock, tmp_path)
     assert lows[:2] == [0, 4000]
     assert lows == sorted(lows)
-    assert total(lane, ROWS_BELOW_PROMISE) == 2
+    assert total(shard, ROWS_BELOW_PROMISE) == 2
 
 
 def test_unread_packets_close_no_windows_however_long_they_wait(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_unread_packets_close_no_windows_however_long_they_wait(tmp_path: Path) 
     script: list[Step] = [*BEGUN]
     for second in (2, 3, 9, 12, 14):
         script += [lambda second=second: clock.put(1000 * second), second]
-    lows, lane = promised(script, clock, tmp_path, slack=2 * NS)
+    lows, shard = promised(script, clock, tmp_path, slack=2 * NS)
     assert lows == [-10, 0, 10]
-    assert total(lane, LULL_PROMISES) == 0
-    assert total(lane, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, LULL_PROMISES) == 0
+    assert total(shard, ROWS_BELOW_PROMISE) == 0
 
 
 def test_a_record_that_is_there_in_part_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,10 +204,10 @@ def test_a_link_that_has_not_spoken_yet_is_covered_and_what_was_promised_stands(
 ) -> None:
     clock = FakeClock(16)
     script = [None, lambda: clock.put(26), None, None, lambda: clock.put(30), 22, 8, 23]
-    lows, lane = promised(script, clock, tmp_path, slack)  # type: ignore[arg-type]
+    lows, shard = promised(script, clock, tmp_path, slack)  # type: ignore[arg-type]
     assert lows == [10, 20]
-    assert total(lane, ROWS_BELOW_PROMISE) == 1  # 8, which broke the rule
-    assert lane.samples().total(ROWS_ACCEPTED) == 3
+    assert total(shard, ROWS_BELOW_PROMISE) == 1  # 8, which broke the rule
+    assert shard.samples().total(ROWS_ACCEPTED) == 3
 
 
 def test_panes_of_each_query_are_told_alone(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_in_a_replay_the_other_links_are_the_clock(pipe: Pipe, idle: Pipe) -> No
 
 
 def test_back_pressure_closes_no_window_though_the_clock_goes_on(pipe: Pipe) -> None:
-    """The lane waits for whoever takes results while hours pass and more is written; nothing of that is late."""
+    """The shard waits for whoever takes results while hours pass and more is written; nothing of that is late."""
     clock = FakeClock(1)
     run = InlineRun([COUNT], [Input("link", pipe.path)], slack=0, lull=IdleRule(5 * NS, clock), block_records=1)
     results = run.results()
