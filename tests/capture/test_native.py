@@ -242,7 +242,7 @@ print(each(14), cache_folder())
 
 
 def other_process(cache: Path, source: str = CALLS) -> tuple[str, str, str]:
-    """What a process says that uses a cache: the kernel's answer, its cache folder, standard error."""
+    """Return the output of a process that uses a cache: the kernel's answer, its cache folder, standard error."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)}
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", source], capture_output=True, text=True, env=environment, check=True

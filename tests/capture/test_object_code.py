@@ -1,7 +1,7 @@
 """The loader of compiled kernels against LLVM's own loader.
 
-It can catch a section at a wrong place, a relocation that is left out or written wrongly, and an object that is loaded
-though it calls functions that the loader does not know.
+The tests detect a section at a wrong address, and a relocation that is left out or wrong. They detect an object that is
+loaded although it calls functions that the loader does not know.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Private files: modes under every umask, folders of other users, symbolic links, temporary names.
 
-Real files and real modes. A folder of another user is made with chown if the tests run as root; otherwise / (root's) is
-the accepted foreign owner, and that one test is skipped.
+Real files and real modes. If the tests run as root, they create a folder of another user with chown. Otherwise /
+(root's) is the accepted foreign owner, and that one test is skipped.
 """
 
 import os

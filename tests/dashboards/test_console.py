@@ -1,4 +1,4 @@
-"""What is said on standard error. It can catch noise in a pipe, a warning that is lost, counters that lie."""
+"""Messages on standard error. It can catch noise in a pipe, a warning that is lost, counters that lie."""
 
 import io
 import sys

@@ -1,8 +1,8 @@
 """The exporter: what a scrape reads after given windows and counters.
 
 Whole texts catch wrong names, labels, helps and orders. Single metrics of hand-made windows catch wrong choices: ties,
-NULL, folding, late windows. The random tables catch what nobody thought of: a bound that does not hold, packets that
-are lost between the groups shown and `other`, a dependence on the order in which partitions report.
+NULL, folding, late windows. The random tables detect unforeseen errors: a bound that does not hold, packets that are
+lost between the groups shown and `other`, a dependence on the order of the partitions.
 """
 
 from threading import Thread
@@ -274,7 +274,7 @@ def test_partitions_of_a_window_add_up_whatever_comes_between() -> None:
 
 def test_a_window_without_rows_empties_the_series_once_it_is_known_to_be_closed() -> None:
     # windows  [60,120) has rows   [120,180) has none
-    # low      120: says nothing new    179: nor this    180: nothing is shown    END: stays so
+    # low      120: no new window   179: no new window   180: no window is shown   END: no change
     exporter = Exporter([TALKERS], [], top=1)
     exporter.results("talkers", rows(TALKERS, 120, ("10.0.0.1", 80, 1, 1.0)))
     for low in (120 * SECOND, 180 * SECOND - 1, END):
@@ -410,7 +410,7 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
             lambda: Exporter([], [Metric("a", "gauge", (), "A."), Metric("a_total", "counter", (), "A.")]),
             "both be the metric 'a'",
         ),
-        # What it is fed with.
+        # Input of the exporter.
         (
             lambda: Exporter([A_B], []).results("b", rows(A_B, 60, (1,))),
             "got results of query 'b'; the queries are a_b",

@@ -1,4 +1,4 @@
-"""The exporter over HTTP: what each path answers, and that starting and stopping leave nothing behind."""
+"""The exporter over HTTP: the answer of every path, and no threads or sockets remain after a stop."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""Which kernels a run compiles beforehand. What is left out and called all the same makes a silent wait of seconds."""
+"""Which kernels a run compiles beforehand. A kernel that is left out but called causes a silent wait of seconds."""
 
 import gzip
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.references.pcap_bytes import NS, pcap_bytes
 from tests.references.small_captures import RAW_IP, udp
 
 DECLARING = flow_reader, sample_reader
-"""What no other import brings along, so that all kernels are declared whatever ran before."""
+"""Modules that no other import loads, so that all kernels are declared in every order of the tests."""
 
 CONTENT = pcap_bytes([(NS, udp("10.0.0.1", "10.0.0.2", 1, 2))] * 50, RAW_IP)
 

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the exporter: what it stores is what the pipeline said, and promtool finds no fault."""
+"""A real Prometheus scrapes the exporter. It stores the values of the pipeline, and promtool finds no fault."""
 
 import re
 import subprocess
@@ -145,7 +145,7 @@ def test_prometheus_knows_the_kind_and_help_of_every_metric(scraped: Scraped) ->
     seen = scraped.prometheus
     seen.until(lambda: seen.target(scraped.fixed_url), "scraped")
     known = {name: [(one["type"], one["help"]) for one in told] for name, told in seen.ask("metadata").items()}
-    # Prometheus asks for OpenMetrics, where the family of a counter is named without its suffix.
+    # Prometheus requests OpenMetrics, in which the family of a counter has no suffix in its name.
     told = {family.name: [(family.type, family.documentation)] for family in scraped.fixed.collect()}
     assert {name: known.get(name) for name in told} == told
 
@@ -183,7 +183,7 @@ def test_a_group_that_left_the_window_is_gone_after_the_next_scrape(scraped: Scr
 
 
 def test_a_page_that_is_no_exposition_is_down_with_a_reason(scraped: Scraped) -> None:
-    # What keeps the tests above honest: Prometheus, and the way it is asked here, do tell a fault.
+    # A check of the tests above: Prometheus, with the queries used here, does report a fault.
     seen = scraped.prometheus
     target = seen.until(lambda: seen.target(scraped.nonsense_url), "scraped")
     assert target["health"] == "down"

@@ -1,7 +1,7 @@
 """Results as bytes: every format against what a reader of that format gets back, CSV and tables byte by byte.
 
-It can catch a NULL that is written as text, a time or an address that changes, quoting that breaks a reader, and a
-file that is there before it is whole.
+The tests detect a NULL that is written as text, a time or an address that changes, and quoting that breaks a reader.
+They detect a file that is visible before it is complete.
 """
 
 import csv

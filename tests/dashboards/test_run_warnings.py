@@ -1,7 +1,7 @@
-"""What is said after a run about inputs that could not be read whole, from counters and from real runs.
+"""Warnings after a run about inputs that could not be read completely, from counters and from real runs.
 
-It can catch damage that nobody hears of, a file that is not named where many are one link, and an answer over nothing
-that looks like one.
+The tests detect damage that is not reported, and a damaged file of a link with many files that is not named. They
+detect an answer over no rows that looks like a normal answer.
 """
 
 import gzip

@@ -41,7 +41,7 @@ def connect(server: Server, source: str = "127.0.0.1") -> socket.socket:
 
 
 def everything(connection: socket.socket) -> bytes:
-    """What the server sends until it closes."""
+    """Return the bytes that the server sends until it closes the connection."""
     parts = []
     while part := connection.recv(65536):
         parts.append(part)

@@ -1,4 +1,4 @@
-"""What a pipeline run says of its spools, in whole: a number in the wrong column would be believed."""
+"""Complete lines of a pipeline run about its spools: readers would trust a number in the wrong column."""
 
 from capture.metrics import Samples
 from dashboards.monitors.spool_lines import spool_lines, spool_table

@@ -1,4 +1,4 @@
-"""Text from the wire at every edge: tables, CSV, JSON, console lines, messages; and what stays exact.
+"""Text from the wire in every output: tables, CSV, JSON, console lines and messages. Some formats keep it exactly.
 
 Real captures carry the texts: a pcapng file whose interface has a hostile name, and a file with a hostile name.
 """

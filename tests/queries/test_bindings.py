@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
         ("b[1]/../b[1]/[d].pcap", ["b[1]/../b[1]/d.pcap"]),
         ("b?/*.pcap", ["b1/e.pcap"]),
         ("odd[1].pcap", ["odd[1].pcap"]),  # a file of that very name comes before a pattern
-        ("missing.pcap", ["missing.pcap"]),  # opening it says what is wrong
+        ("missing.pcap", ["missing.pcap"]),  # opening it returns the error
     ],
 )
 def test_a_path_names_a_file_a_folder_or_a_glob(path: str, names: list[str], folder: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_kind_of_a_link_without_files_is_named(folder: Path) -> None:
 
 
 def test_a_link_that_is_bound_as_packets_is_what_that_name_reads(tmp_path: Path) -> None:
-    """On all engines; the names of other kinds, and other names, mean what they did."""
+    """On all engines. The names of other kinds, and other names, keep their meaning."""
     pytest.importorskip("pyspark")
     from tests.harness.spark_tasks import batch_answer, stream_answers
 

@@ -1,4 +1,4 @@
-"""What explain says of a plan, whole, and that every query of the catalogue compiles and can be explained."""
+"""The complete explanation of a plan. Every query of the catalogue compiles and can be explained."""
 
 import pytest
 

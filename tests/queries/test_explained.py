@@ -1,7 +1,7 @@
-"""What `wiretide explain` says of a pipeline and of a spool, and how it tells them from a query.
+"""Output of `wiretide explain` for a pipeline and for a spool, and how it distinguishes them from a query.
 
-It can catch a table that is said to be shared and is not, bounds that are not those that the node says at its start, a
-path that is taken for SQL, and an input that must be there only to be explained.
+The tests detect a table that is wrongly described as shared, and bounds that differ from those that the node prints.
+They detect a path that is parsed as SQL, and an input that is required although it is only explained.
 """
 
 import os

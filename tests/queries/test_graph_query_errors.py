@@ -1,4 +1,4 @@
-"""Joins, unions and queries of queries that are wrong: where the message points, and what it says."""
+"""Wrong joins, unions and queries of queries: the position and the text of the error messages."""
 
 import pytest
 

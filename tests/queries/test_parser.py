@@ -1,6 +1,6 @@
 """SQL text to a syntax tree.
 
-* The round trip through a printer finds precedence, chains and clauses that the tree loses or changes: every query of
+* The round trip through a printer finds precedence, chains and clauses that the tree loses or changes. Every query of
   the tests, the catalogue and the guide is printed from its tree and parsed again.
 * The positions find nodes that point at another word: errors would point there too.
 * The table of malformed texts finds constructs whose error has lost its position or its advice.

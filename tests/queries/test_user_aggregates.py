@@ -1,7 +1,7 @@
 """Aggregates that users define, from the definition to the rows of every engine.
 
-What only these can catch: parts that are not kept next to the packets, a group of which a part is NULL shown to the
-function, results put to other groups, and functions that do not reach Spark's processes.
+Only these tests detect parts that the low level does not keep, and a group with a NULL part that is passed to the
+function. They detect results in the wrong group, and functions that do not reach Spark's processes.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Windows in GSQL: each clause as the kind that it means, and the everyday spellings as the same plans.
 
-It can catch a parameter that is read as another, a spelling whose plan differs, a window that becomes a key, and a name
-in GROUP BY that means something else than the window.
+The tests detect a parameter that is read as another, a spelling whose plan differs, and a window that becomes a key.
+They detect a name in GROUP BY that does not mean the window.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """The collector in one process, and as the command `wiretide capture`, with datagrams over loopback.
 
-What can be caught here and nowhere else: datagrams lost or written twice between the threads, a loss that is not
-counted, a process that does not end or ends with a wrong status, and files that a kill leaves unreadable.
+Only these tests detect datagrams that are lost or written twice between the threads, and a loss that is not counted.
+They detect a process that does not end or ends with a wrong status, and files that are unreadable after a kill.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def test_whoever_follows_the_folder_sees_every_datagram_once_while_files_rotate(
 
 
 class Looker:
-    """An inspector that remembers what it saw, waits at a gate, and fails when told to."""
+    """An inspector that records its input, waits at a gate, and fails on request."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.seen = bytearray()
@@ -388,7 +388,7 @@ def test_a_disk_that_takes_no_more_ends_the_collector_with_what_was_lost(tmp_pat
 
 
 def refused(*options: str, cwd: Path) -> tuple[int, str]:
-    """Status and standard error of a collector that does not start; it must say nothing else."""
+    """Return the status and standard error of a collector that does not start. It must print no other message."""
     status, out, err = run("capture", *options, cwd=cwd)
     assert out == ""
     return status, err

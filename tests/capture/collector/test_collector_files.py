@@ -1,7 +1,7 @@
 """The folder of a collector: names, bounds, locks and a disk that fails, on a real file system.
 
-It can catch a file that is overwritten, names that do not sort as the files were made, a folder that grows beyond its
-bound, and half a record left behind by a write that failed.
+The tests detect a file that is overwritten, and names that do not sort by creation time. They detect a folder that
+grows beyond its bound, and half a record after a failed write.
 """
 
 from __future__ import annotations

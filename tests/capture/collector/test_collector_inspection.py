@@ -1,8 +1,8 @@
 """Decoding on the side: what is counted of datagrams of every kind, from senders of both families.
 
-It can catch an offset into the recorded headers that is wrong for one of the two families, datagrams of sFlow that are
-taken for NetFlow or the other way round, garbage that stops the decoding of what follows, and templates that are lost
-with the process that learned them.
+The tests detect an offset into the recorded headers that is wrong for an address family, and sFlow read as NetFlow or
+the reverse. They detect garbage that stops the decoding of later datagrams. They detect templates that are lost with
+the process that learned them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Both receivers on real sockets: what they say of a datagram is what was sent.
+"""Both receivers on real sockets: they report the data, sender and length of each datagram as sent.
 
-* The same tests for `recvmmsg` and for the plain loop catch a wrong offset in the system's structures, which would show
-  as another sender, another time or another length.
+* The same tests for `recvmmsg` and for the plain loop detect a wrong offset in the system's structures. Such an offset
+  changes the sender, the time or the length.
 * Control messages of random bytes catch a walk that trusts their lengths.
 """
 

@@ -1,7 +1,7 @@
 """The recording kernel against dpkt, against Python's own addresses, and against its plain self.
 
 * dpkt computes every checksum and length anew: a header field at a wrong place, or a carry lost in a checksum.
-* `ipaddress` says which sender is in which prefix: masks of IPv4 among those of IPv6.
+* `ipaddress` computes which sender is in which prefix, with masks of IPv4 between masks of IPv6.
 * The plain twin on the same memory, with bounds checked: an index that leaves its array, a number that overflows.
 """
 

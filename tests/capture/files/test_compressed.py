@@ -173,7 +173,7 @@ def test_every_cut_leaves_what_can_be_decompressed(codec: str, tmp_path: Path) -
             continue
         records, damage = read(tmp_path / "cut", whole[:size])
         assert records == whole_records(content), size
-        # Where nothing is cut but a record, because the cut is between two members, that is what is told.
+        # If only a record is cut, because the cut is between two members, the message reports the cut record.
         assert damage == (expected or (None if len(content) == len(data) else "cut_in_record")), size
 
 
@@ -254,7 +254,7 @@ def test_a_reader_that_needs_a_map_says_what_else_there_is(tmp_path: Path) -> No
 
 def test_xz_that_asks_for_too_much_memory_is_refused(tmp_path: Path) -> None:
     data = bytearray(lzma.compress(noisy(300)))
-    header = data[12 : 12 + (data[12] + 1) * 4]  # of the first block; its filter says how large the dictionary is
+    header = data[12 : 12 + (data[12] + 1) * 4]  # of the first block; its filter contains the size of the dictionary
     place = header.index(b"\x21\x01") + 2
     header[place] = 40
     header[-4:] = zlib.crc32(header[:-4]).to_bytes(4, "little")

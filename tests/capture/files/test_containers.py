@@ -1,7 +1,7 @@
 """The containers of every real capture, well-formed and hostile, against the truth: what is in them and how they end.
 
-Nothing is left out here, whatever a file's name, format or link types: counts catch records that are skipped or made
-up, sums of both lengths catch a length that is misread, times a clock, steps backward an order.
+No file is left out, with any name, format or link type. Counts detect records that are skipped or invented, sums of
+both lengths detect a wrong length. Times detect a wrong clock, backward steps a wrong order.
 """
 
 import csv
@@ -18,14 +18,17 @@ from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decoder import Decoder
 
 MOST_MEMORY = 96 << 20
-"""Bytes that reading any capture may take of its own: decode buffers of every column, and the additional
-memory that docs/guide/captures.md states for a hostile pcapng file."""
+"""Additional bytes that reading any capture may use.
+
+These are the decode buffers of every column, and the memory that docs/guide/captures.md states for a hostile pcapng
+file.
+"""
 
 NAMED = {
     "": None,
     "cut in a record header": "cut_in_record_header",
 }
-"""How the truth's container scan says what a file ends with, and the damage that it is."""
+"""Endings of files in the truth's container scan, and the damage that each of them means."""
 
 
 def container(path: Path) -> tuple[dict[str, int], str | None]:

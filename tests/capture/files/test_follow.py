@@ -4,7 +4,7 @@ Every test writes in the thread that reads, between two blocks, so that each ord
 
 * Files written piece by piece catch a cut record that is given up, or read twice once it is whole.
 * Every way to rotate catches files that are missed or read twice, and a wrong order.
-* A writer in a thread of its own, as fast as it can, catches what happens between two looks.
+* A writer in its own thread, as fast as it can, detects errors with changes between two polls.
 """
 
 import gzip
@@ -305,7 +305,7 @@ def test_a_file_that_grew_and_was_compressed_between_two_processes_is_read_on(fo
     following.leave()
     write(folder / "a.pcap.gz", gzip.compress(capture_of(range(6))), 1)
     (folder / "a.pcap").unlink()
-    following = Follower(folder, position).again()  # and it is still known where the first looked at nothing
+    following = Follower(folder, position).again()  # and the position is known although the first poll read no data
     assert following.read(4) == [2, 3, 4, 5]
     following = following.again()
     following.idle()

@@ -1,7 +1,7 @@
-"""The file header: which files are read, and what the others are told.
+"""The file header: which files are read, and the messages for the others.
 
 * Every container of the same records catches a byte order, a unit or an exchanged length read the wrong way.
-* The table of foreign files catches a message that does not say what the file is, and an exception that is no
+* The table of foreign files detects a message that does not name the file's format, and an exception that is not an
   InputError.
 """
 

@@ -145,7 +145,7 @@ def test_times_are_exact_whatever_the_clock_counts(
         (6, -1, NOW * 10**6, (NOW - 1) * NS),
         (6, -NOW, NOW * 10**6 + 3, 3000),
         (9, -(10**9), 2 * 10**18 + 1, 10**18 + 1),
-        (0, -(2**63), 2**63 + NOW, NOW * NS),  # what both alone cannot hold
+        (0, -(2**63), 2**63 + NOW, NOW * NS),  # the sum fits into int64, its parts do not
         (12, NOW, 1001, NOW * NS + 1),
         (0x80 | 33, -1, (NOW << 33) + (1 << 32), (NOW - 1) * NS + 500_000_000),
     ],
@@ -204,7 +204,7 @@ def test_a_simple_packet_has_the_first_interface_no_time_and_what_the_snapshot_l
     assert [(row["ts"], row["interface"], row["caplen"], row["len"]) for row in rows] == [
         (0, 0, 30, 1500),
         (0, 0, 13, 13),
-        (7000, 1, 40, 40),  # longer than its interface's snapshot length: the block says what was captured
+        (7000, 1, 40, 40),  # longer than its interface's snapshot length: the captured length is in the block
     ]
     assert (replaced, damage) == ({"no_timestamp": 2}, None)
 

@@ -3,7 +3,7 @@
 * Every prefix catches a block that is accepted although it is cut, and a whole one that is thrown away.
 * Every byte changed catches crashes, endless walks, and trust in a length or a number that the file does not have.
 * A table of damages catches a cause that is taken for another.
-* Files of nothing but headers catch memory and time that grow with what a file claims.
+* Files with only headers detect memory and time that grow with the lengths in a file.
 """
 
 import sys
@@ -49,7 +49,7 @@ def small_file(order: str) -> bytes:
 
 
 def agrees(data: bytes, path: Path) -> bool:
-    """Whether the reader reads of these bytes what the twin does; False where they are no capture at all."""
+    """Check that the reader returns the rows of the reference. Return False if the bytes are not a capture."""
     path.write_bytes(data)
     try:
         rows, replaced, names, damage = read_file(path, 2)

@@ -23,7 +23,7 @@ BEYOND_LIBPCAP = re.compile(
     "different from the (type|snapshot length) of the first|sections with different byte orders|bigger than snaplen"
     "|has no Interface Description Blocks|packet block before any Interface"
 )
-"""What libpcap gives up at and the product need not."""
+"""Damage at which libpcap stops and the product need not."""
 
 
 def plausible(random: Random, order: str, resolutions: list[int | None]) -> Iterator[bytes]:

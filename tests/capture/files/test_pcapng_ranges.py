@@ -1,7 +1,7 @@
 """pcapng in parts: ranges of a file, and every engine that reads by parts, against the file read in one go.
 
-* Ranges cut anywhere must be the whole file, each in a process that has seen nothing before it: a section's byte order
-  or an interface that is forgotten on the way to a task shows as another time, link type or name.
+* Ranges cut anywhere must together equal the whole file. Every range is read in a fresh process. A section's byte order
+  or an interface that does not reach a task changes a time, link type or name.
 * Engines that group by interface catch one that numbers interfaces by part instead of by file.
 """
 
@@ -41,7 +41,7 @@ PLANS = [
 
 
 def read_ranges(path: Path, count: int) -> Iterator[dict[str, Any]]:
-    """The rows of all ranges, each read by a task of the batch engine that gets nothing but pickled bytes."""
+    """Return the rows of all ranges. A task of the batch engine reads each range and receives only pickled bytes."""
     file = open_capture(path)
     assert isinstance(file, Capture)
     for task in pickle.loads(pickle.dumps(byte_ranges._exact(0, file, count))):

@@ -1,7 +1,7 @@
 """The index that threads build together: it must be the index that one walk builds, whatever the pieces were.
 
-* Disordered files, imitations of records among them, are compared with what was written: a record in two pieces or in
-  none, and a low watermark that does not look beyond its own piece, show.
+* Disordered files, some with imitations of records, are compared with the written records. The tests detect a record in
+  two pieces or in none, and a low watermark that ignores other pieces.
 * Damage in any piece must end the file there, though later pieces were walked as well.
 """
 

@@ -1,9 +1,9 @@
 """Blocks of the kernel's ring: the walk over their frames and the columns that they become, without any socket.
 
-* Seeded random blocks against what they were made of, in runs of every size, catch a frame that is lost or doubled at
-  the end of a run, a tag that is not put back or is put back twice, and numbers that do not follow it.
-* Plain Python on arrays that check every index, and the machine code on the same bytes, catch reading or writing
-  outside the block, whatever the block's numbers say.
+* Seeded random blocks are compared with their frames, in runs of every size. This detects a frame that is lost or
+  doubled at the end of a run. It detects a tag that is not put back or is put back twice, and lengths without the tag.
+* Plain Python on arrays that check every index, and machine code on the same bytes, detect access outside the block for
+  arbitrary header values.
 * Random frames against the row each must become catch a walk that decodes other bytes than those on the wire.
 """
 
@@ -43,7 +43,7 @@ def random_block(random: Random, link_type: int, most: int = 12) -> tuple[list[S
 
 
 def walk(data: np.ndarray, link_type: int, records: int) -> tuple[list[list[int]], int, RingFormat]:
-    """All runs of a block, one by one, the status at the end, and what was counted."""
+    """Return all runs of a block, one by one, the status at the end, and the counters."""
     form = RingFormat("eth0", link_type)
     state = WalkState(48)
     rows = np.empty((1, BLOCK_WORDS), np.int64)

@@ -1,9 +1,9 @@
 """Byte ranges of captures: their union is the file, whatever the payloads imitate.
 
-* Ranges over random files, cut anywhere, are compared with the records as they were written: a range that starts
-  inside a record, reads one twice or loses one shows.
+* Ranges over random files, cut anywhere, are compared with the written records. The tests detect a range that starts
+  inside a record, reads a record twice or loses one.
 * Payloads that are themselves records, chains of them long enough to be believed, prove that a wrong guess is found
-  out. The guess alone is shown to be wrong there, or the test would prove nothing.
+  out. The test shows that the guess without its checks is wrong for these files. Otherwise it would be no proof.
 """
 
 from itertools import accumulate, pairwise

@@ -2,8 +2,8 @@
 
 * Chunks of every size catch a record that is lost, doubled or torn where two chunks meet, in a header or a body.
 * Large records catch a buffer that is too small, or one that grows with the file.
-* Pipes with a writer that waits for its reader catch records that are held back although they are whole, a wait that
-  never ends, and a cut at the end that is not told.
+* Pipes with a writer that waits for its reader detect complete records that are held back, and a wait that never ends.
+  They detect a cut at the end that is not reported.
 * Threads counted at the end catch a reader that lives on when nobody reads any more.
 """
 
@@ -139,7 +139,7 @@ class Pipe:
         return block.records
 
     def end(self) -> list[Block]:
-        """Close the pipe; what is still to come."""
+        """Close the pipe and return the remaining records."""
         os.close(self.writing)
         found = [block for block in self.blocks if block is not None]
         self.capture.close()

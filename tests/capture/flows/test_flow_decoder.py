@@ -1,8 +1,8 @@
 """Export datagrams to columns, against the twin of `tests.references.flow_oracle` and `tests.references.flow_values`.
 
-* Streams of random templates catch a field read from a wrong place, a wrong length, a template mixed up between
-  sessions, data that waited and was read by the wrong template, a time or a rate taken from the wrong element.
-* Buffers of a few rows catch what is lost or told twice where the kernel stops in the middle of a set.
+* Streams of random templates detect a field with a wrong offset or length, and a template mixed up between sessions.
+  They detect waiting data that is read by the wrong template, and a time or a rate from the wrong element.
+* Buffers of a few rows detect rows that are lost or doubled if the kernel stops in the middle of a set.
 * The kernel as plain Python on guarded arrays catches a read or write outside them that machine code hides.
 * Harmed datagrams catch trust in a length or a count of the wire.
 """

@@ -9,7 +9,7 @@ from capture.flows.elements import DataType, by_name, element, element_named, re
 from capture.flows.layouts import NETFLOW_V5, NETFLOW_V7
 from lowlevel.expressions.types import Type
 
-# What RFC 5102, RFC 7012 and later registrations call them: a sample over the whole registry.
+# Names in RFC 5102, RFC 7012 and later registrations: a sample over the whole registry.
 KNOWN = {
     1: ("octetDeltaCount", "unsigned64"), 6: ("tcpControlBits", "unsigned16"), 27: ("sourceIPv6Address", "ipv6Address"),
     34: ("samplingInterval", "unsigned32"), 95: ("applicationId", "octetArray"), 148: ("flowId", "unsigned64"),

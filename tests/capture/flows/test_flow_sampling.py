@@ -1,7 +1,7 @@
-"""How flows are sampled, by hand: every way in which exporters say it, and which of several counts.
+"""Sampling rates of flows, by hand: all ways in which exporters send them, and which of several rates is used.
 
-They catch a rate that is applied twice or to another exporter's flows, one that comes from a field which means
-something else, and counters that are corrected without the raw ones being there.
+The tests detect a rate that is applied twice or to another exporter's flows, and a rate from a field with another
+meaning. They detect counters that are corrected although the raw counters are missing.
 """
 
 import struct
@@ -24,7 +24,7 @@ FIVE = struct.pack(">II", 5, 500)
 
 
 def rows(datagrams: list[bytes | Sent], sampling: Any = None) -> list[tuple[Any, ...]]:
-    """(raw packets, packets, rate) of each record; bytes are a hundred times as many."""
+    """(raw packets, packets, rate) of each record. The bytes are the packets times 100."""
     sent = [each if isinstance(each, tuple) else (each, SENDER, 0) for each in datagrams]
     found = decoded(FlowDecoder(COLUMNS, 16, sampling=sampling), sent, COLUMNS)
     assert all((row["raw_bytes"], row["bytes"]) == (row["raw_packets"] * 100, row["packets"] * 100) for row in found)
@@ -106,7 +106,7 @@ def test_an_interface_may_have_a_rate_of_its_own() -> None:
     [
         ([(304, 2), (305, 4), (306, 4)], struct.pack(">HII", 1, 10, 990), 100),
         ([(305, 4), (306, 4)], struct.pack(">II", 1, 0), 1),
-        ([(305, 4)], struct.pack(">I", 1000), None),  # says how many are looked at, not how many are not
+        ([(305, 4)], struct.pack(">I", 1000), None),  # contains how many packets are selected, not how many are skipped
         ([(307, 4), (308, 4)], struct.pack(">II", 1, 9), 10),
         ([(309, 4), (310, 4)], struct.pack(">II", 1, 512), 512),
         ([(311, 8)], struct.pack(">d", 0.001), 1000),

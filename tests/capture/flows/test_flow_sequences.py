@@ -1,8 +1,8 @@
 """Sequence numbers of exporters, by hand: what is lost, late, twice or new, by the rule of each version.
 
-They catch records counted where datagrams are, a template message counted as data, a restart taken for a loss of
-billions, a loss that is told again when a late datagram makes it good, and one that is made good by what was never
-missing: in every order, what was lost less what was recovered is what never came.
+The tests detect records counted instead of datagrams, a template message counted as data, and a restart counted as a
+loss of billions. They detect a loss that is counted again when a late datagram cancels it, and a loss cancelled by a
+datagram that was not missing. In every order, lost minus recovered is the number of datagrams that never arrived.
 """
 
 import struct
@@ -23,7 +23,7 @@ OPTIONS = a_set(3, ipfix_options(300, [(149, 4)], [(41, 8)])) + a_set(300, bytes
 
 
 def events(datagrams: list[bytes]) -> dict[str, int]:
-    """What a new decoder counts of one sender's datagrams, where it is not 0."""
+    """Return the non-zero counters of a new decoder after one sender's datagrams."""
     decoder = FlowDecoder(["ts"], 16)
     decoded(decoder, [(each, SENDER, 0) for each in datagrams], ["ts"])
     return counted(decoder.samples("link"))

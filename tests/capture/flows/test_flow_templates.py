@@ -1,7 +1,7 @@
 """Templates and the data that waits for them, by hand: whose they are, how they change and end, what is bounded.
 
-They catch templates keyed too coarsely, data read by a definition that came after it, data that is forgotten or kept
-without end, and a sender that makes the tables grow.
+The tests detect templates with too coarse keys, and data that is decoded by a later definition. They detect data that
+is lost or kept without end, and a sender that makes the tables grow.
 """
 
 import struct
@@ -54,7 +54,7 @@ class Link:
         self.clock = 0
 
     def send(self, payload: bytes, sender: tuple[str | None, int] = SENDER) -> list[Any]:
-        """The records of one datagram: bytes, or the protocol where they have none."""
+        """Return the records of one datagram: bytes, or the protocol if there are no bytes."""
         self.clock += 1
         sent: list[Sent] = [(payload, sender, self.clock)]
         rows = decoded(self.decoder, sent, COLUMNS)
@@ -133,7 +133,7 @@ def test_a_template_withdrawn_is_no_more() -> None:
     assert link.total(FLOW_TEMPLATES, change="withdrawn") == 2
     assert link.send(ipfix([a_set(3, struct.pack(">HH", 3, 0))])) == []  # all of options
     assert link.total(FLOW_TEMPLATES, change="withdrawn") == 3
-    assert link.send(says(256, PROTOCOL, 10)) == [0, 0, 0, 0]  # what waited is read by what came
+    assert link.send(says(256, PROTOCOL, 10)) == [0, 0, 0, 0]  # waiting data is decoded by the new template
 
 
 def test_data_waits_for_its_template_in_the_order_in_which_it_came() -> None:
@@ -355,7 +355,7 @@ def test_a_short_message_is_read_as_far_as_it_goes() -> None:
     link = Link()
     whole = ipfix([a_set(2, template(256, BYTES)), a_set(256, struct.pack(">II", 1, 2))])
     assert link.send(whole[:-2]) == []  # the set of data is cut
-    assert link.send(whole + b"\xff" * 9) == [1, 2]  # what follows the message is none
+    assert link.send(whole + b"\xff" * 9) == [1, 2]  # bytes after the message are not a message
     assert link.total(FLOW_MALFORMED, cause="length_beyond_datagram") == 1
 
 

@@ -1,7 +1,7 @@
 """Start and end of flows, by hand: clocks that wrap, count from a start, or are not there.
 
-They catch an uptime that wraps taken for 49 days, a boot time rounded to the header's seconds, NTP fractions read as
-numbers, and a record without times booked in 1970.
+The tests detect an uptime that wraps and is read as 49 days, and a boot time rounded to the header's seconds. They
+detect NTP fractions read as numbers, and a record without times stored in 1970.
 """
 
 import struct
@@ -72,7 +72,8 @@ def test_a_netflow_9_exporter_may_use_absolute_times() -> None:
     [
         (150, 151, 4, struct.pack(">II", EXPORT - 3, EXPORT - 1), (-3 * SECOND, -1 * SECOND)),
         (152, 153, 8, struct.pack(">QQ", EXPORT * 1000 - 1, EXPORT * 1000), (-1 * MS, 0)),
-        # 0x80000000 is half a second; the lower 11 bits of microseconds say nothing, of nanoseconds everything.
+        # 0x80000000 is half a second. The lower 11 bits have no meaning for microseconds but full meaning for
+        # nanoseconds.
         (154, 155, 8, struct.pack(">IIII", *[EXPORT + 2_208_988_800, 0x800007FF] * 2), (SECOND // 2, SECOND // 2)),
         (
             156, 157, 8, struct.pack(">IIII", *[EXPORT + 2_208_988_800, 0x800007FF] * 2),

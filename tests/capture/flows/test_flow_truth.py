@@ -1,10 +1,12 @@
-"""Real datagrams of 92 exporters against what three others make of them; they come with the captures, not with us.
+"""Real datagrams of 92 exporters against three other decoders.
 
-* Every field of every record as raw bytes, typed anew by the twin: catches a field read from a wrong place or as the
-  wrong type, whatever the vendor's template looks like.
+The datagrams are part of the captures, not of this repository.
+
+* Every field of every record as raw bytes, converted by the reference. This detects a field with a wrong offset or
+  type, in any vendor's template.
 * The values that the test suite of a codec of another project expects: catches a wrong idea of what an element is.
-* What nfdump lists for the same datagrams: catches wrong times, directions and sampling.
-* The same datagrams backwards: catches data that is lost, or told twice, when its template comes after it.
+* The list of nfdump for the same datagrams detects wrong times, directions and sampling.
+* The same datagrams in reverse order detect data that is lost or doubled if its template arrives later.
 """
 
 from collections.abc import Iterator
@@ -48,7 +50,7 @@ CODEC_NAMES = {
     "protocol": "protocol", "tcp_flags": "tcp_flags", "version": "version", "icmp_type": "icmp_type",
     "icmp_code": "icmp_code",
 }  # fmt: skip
-"""What the codec calls a column of ours; IPFIX it calls by IANA's names."""
+"""Names of our columns in the codec. For IPFIX it uses IANA's names."""
 
 OURS = {
     "netflow-5-valid-01": {"first_switched"},  # 0xffffffff: the codec has it 49 days after the export, we just before
@@ -167,7 +169,7 @@ def test_what_nfdump_lists(truth: NetflowTruth) -> None:
 
 
 def differences(row: dict[str, Any], flow: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    """Columns in which a row is not what nfdump lists; what nfdump leaves out is not compared."""
+    """Yield the columns in which a row differs from nfdump's list. Columns that nfdump omits are not compared."""
     for name, column in (("src", "srcIP"), ("dst", "destIP")):
         if flow[name] and row[column] != ip_address(flow[name]):
             yield column, (row[column], flow[name])

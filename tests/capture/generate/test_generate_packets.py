@@ -1,7 +1,7 @@
-"""What is inside generated packets, as two independent decoders see it.
+"""Contents of generated packets, read by two independent decoders.
 
 dpkt finds wrong offsets, lengths, EtherTypes and shares. scapy rebuilds each packet from its fields without lengths and
-checksums, and must arrive at the same bytes. tcpdump and capinfos, where installed, judge the whole file.
+checksums; the bytes must be equal. If tcpdump and capinfos are installed, they check the whole file.
 """
 
 import re

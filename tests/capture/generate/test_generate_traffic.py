@@ -1,6 +1,6 @@
 """Conversations built with scapy: decoded by dpkt and tshark, found by queries, and in the order of their times.
 
-dpkt finds wrong lengths, checksums and fields in each packet; tshark finds what contradicts other packets: sequence
+dpkt finds wrong lengths, checksums and fields in each packet. tshark finds contradictions between packets: sequence
 numbers, answers without questions, a call that does not end.
 """
 
@@ -60,7 +60,7 @@ def checksum(data: bytes) -> int:
 
 
 def check_ip(data: bytes) -> dpkt.ip.IP:
-    """Check lengths and checksums of an IPv4 packet and of what it carries, through its tunnels; return it."""
+    """Check lengths and checksums of an IPv4 packet and its payload, through its tunnels. Return the packet."""
     packet = dpkt.ip.IP(data)
     assert packet.len == len(data)
     assert checksum(data[:20]) == 0
@@ -107,7 +107,7 @@ def test_every_packet_has_right_lengths_and_checksums(tmp_path: Path, kind: str)
 
 
 def streams(packets: list[dpkt.ip.IP], port: int) -> Iterator[tuple[bytes, bytes]]:
-    """What the client and the server of each TCP connection sent; fails where a byte is missing or sent twice."""
+    """Return the bytes that client and server of each TCP connection sent. Fail if a byte is missing or sent twice."""
     following: dict[tuple[bytes, int, bool], int] = {}
     sent: dict[tuple[bytes, int, bool], bytes] = {}
     for packet in packets:

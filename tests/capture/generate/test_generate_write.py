@@ -1,4 +1,4 @@
-"""The file as a whole: the same bytes however cut into chunks, nothing left of an interrupted run, a true summary."""
+"""The file as a whole: the same bytes for every chunk size, no files of an interrupted run, a true summary."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,8 +1,8 @@
 """Live interfaces: a veth pair in network namespaces, the loopback interface and a tun device of this machine.
 
-Every packet that is sent must be counted, or dropped by the kernel and counted as that. It can catch packets that are
-lost between two blocks of the ring, at its wrap or when it is stopped; packets that are seen twice; an end that never
-comes; memory and sockets that stay. Needs root; is skipped, with the reason, elsewhere.
+Every packet that is sent must be counted, or dropped by the kernel and counted as that. The tests detect packets that
+are lost between two blocks of the ring, at its wrap or when it is stopped. They detect packets that are read twice, an
+end that never arrives, and memory and sockets that are not freed. Needs root; is skipped, with the reason, elsewhere.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def sending(pair: Pair) -> Iterator[Callable[[bytes], int]]:
 
 
 def read_frames(capture: InterfaceCapture, block_records: int = 100) -> Iterator[tuple[int, bytes, int] | None]:
-    """Frames as they come, and None for each empty poll."""
+    """Yield frames as they arrive, and None for each empty poll."""
     for block in capture.blocks(block_records):
         if block is None:
             yield None
@@ -231,7 +231,8 @@ def test_loopback_shows_every_packet_once() -> None:
         capture.stop()
         frames = [frame for _, frame, _ in filter(None, read_frames(capture))]
         capture.close()
-    assert [len(frame) - 42 for frame in frames if frame[23] == 17] == list(range(50))  # the others say that none hears
+    # the other frames are ICMP errors, because no process listens
+    assert [len(frame) - 42 for frame in frames if frame[23] == 17] == list(range(50))
 
 
 @pytest.mark.skipif(not os.access("/dev/net/tun", os.W_OK), reason="there is no /dev/net/tun")

@@ -1,4 +1,4 @@
-"""How live interfaces are named, and who refuses them; without any."""
+"""Names of live interfaces and the commands that refuse them. The tests need no interface."""
 
 from pathlib import Path
 

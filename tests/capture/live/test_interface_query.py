@@ -1,7 +1,7 @@
 """Queries over a live interface: what they count, and how Ctrl-C ends them. As in `test_interface.py`, root is needed.
 
-It can catch packets that a query loses although the capture has them, drops that nobody is told of, and a Ctrl-C that
-loses what was read.
+The tests detect packets that a query loses although the capture has them, drops that are not reported, and a Ctrl-C
+that loses rows.
 """
 
 from __future__ import annotations

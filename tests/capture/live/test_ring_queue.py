@@ -1,8 +1,8 @@
 """The ring-buffer model: its queue against one packet at a time, and Li 2008, Figure 8-7 at a thousandth of its scale.
 
 * The queue by hand and against a loop catches a backlog that goes below nothing, or is measured after the chunk.
-* The figure catches a policy whose bursts cost what they must not: it is one unit of time for a packet, four for a
-  partial, and nothing else, so that it is the same on every machine.
+* The figure detects a policy with too expensive bursts. A packet costs one unit of time and a partial four, with no
+  other costs. So the figure is the same on every machine.
 """
 
 from functools import cache
@@ -39,7 +39,7 @@ def test_one_long_service_limits_the_rate_to_what_the_ring_holds_for_its_time() 
     services = np.full(1000, 0.001)
     services[500] = 0.1
     found = loss_free(services, 1, 50)
-    # 50 packets wait after 0.1 s, at 500 packets a second; all else would allow twice as much.
+    # 50 packets wait after 0.1 s, at 500 packets a second. Other policies would allow twice this number.
     assert found.rate == pytest.approx(500, rel=0.005)
     assert found.utilisation == pytest.approx(0.55, rel=0.01)
 
@@ -94,7 +94,7 @@ def services_at(rate: float, flushing: Flushing, groups: int, slots: int) -> tup
 
 @cache
 def fastest(name: str, groups: int, slots: int) -> tuple[LossFree, int]:
-    """The largest rate that loses nothing at itself: what a window holds depends on the rate."""
+    """Return the largest rate at which no packet is lost. The size of a window depends on the rate."""
     low, high = 100.0, 600.0
     best = LossFree(0, 0), 0
     while high - low > 12:
@@ -113,7 +113,10 @@ def slots_of(groups: int, times: float) -> int:
 
 @pytest.mark.slow("long simulations")
 def test_bursts_limit_the_in_order_policy_and_the_processor_the_others() -> None:
-    """Published for as many slots as groups: in order 182 at 47 %, out of order 361 at 92 %; for twice 168 at 33 %."""
+    """Published for equal numbers of slots and groups: in order 182 at 47 %, out of order 361 at 92 %.
+
+    For twice the slots: 168 at 33 %.
+    """
     for times in (1, 2):
         slots = slots_of(520, times)
         iop, _ = fastest("iop", 520, slots)

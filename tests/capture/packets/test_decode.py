@@ -29,7 +29,7 @@ RAW = 101
 
 
 def harmed(random: Random, frame: bytes) -> bytes:
-    """Change up to six bytes, most of them where headers are; sometimes cut or lengthen."""
+    """Change up to six bytes, most of them in headers. Sometimes cut or lengthen the frame."""
     data = bytearray(frame)
     for _ in range(random.randrange(7)):
         if data:

@@ -74,7 +74,7 @@ def isl(packet: bytes) -> bytes:
     )
 
 
-# The header, how a packet is put behind it, and what it writes into the columns of the link layer (None: EtherType).
+# The header, how a packet follows it, and the values of the columns of the link layer (None: EtherType).
 CASES: list[tuple[str, int, Callable[[bytes], bytes], dict[str, int | None]]] = [
     ("token_ring", 6, lambda p: b"\x10\x40" + TO + FROM + snap(p), MACS | {"ethertype": None}),
     ("token_ring", 6, lambda p: b"\x10\x40" + TO + b"\x82" + FROM[1:] + b"\x06\x30\0\x12\0\x20" + snap(p), MACS),
@@ -162,7 +162,7 @@ def test_a_packet_behind_a_header_of_dpkt_is_the_row_that_the_kernel_gives_it(
 
 
 def mixture(random: Random, count: int) -> tuple[list[bytes], list[bool]]:
-    """Ethernet frames: those that the kernel reads, that dpkt reads, and that nobody does; whether each is a packet."""
+    """Frames that the kernel decodes, that dpkt decodes, and that neither decodes, and whether each is a packet."""
     behind = [put for _, link_type, put, _ in CASES if link_type == 1]
     frames, good = [], []
     for _ in range(count):

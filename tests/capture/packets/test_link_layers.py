@@ -1,7 +1,7 @@
 """From every link layer to the outermost IP header.
 
-* Frames whose row is known from how scapy made them catch an offset, a mask or an EtherType that both readers of a
-  format could get wrong in the same way.
+* The row of each frame is known, because scapy created it from fields. This detects an offset, a mask or an EtherType
+  that both readers of a format have wrong in the same way.
 * The same frames cut at every byte catch reads beyond the captured bytes: the twin's slices cannot make them.
 * Frames by hand are the oddities that no generator makes.
 """

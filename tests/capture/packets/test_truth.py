@@ -1,8 +1,8 @@
 """Real captures against the truth that tshark, libpcap and a container scan found in them.
 
-Counts of a whole file catch a format or a link layer that is misread as a whole; packets and bytes of each minute and
-pair catch an address, a length or a time that is wrong in one packet. The files where a fair reader differs are named
-with the reason, and a difference that is not there any more fails too.
+Counts of a whole file detect a format or a link layer that is misread as a whole. Packets and bytes of each minute and
+pair detect an address, a length or a time that is wrong in one packet. Files for which a correct reader differs are
+listed with the reason. A listed difference that has disappeared fails too.
 """
 
 import csv
@@ -66,7 +66,7 @@ def link_types(row: dict[str, str]) -> set[int]:
 
 
 def summary(path: Path) -> tuple[dict[str, str], dict[tuple, tuple[int, int, int]]]:
-    """What the manifest and the truth say of one capture, computed from the decoded rows."""
+    """Return the manifest's and the truth's values of one capture, computed from the decoded rows."""
     rows, skipped, index = decode_file(path, 16)
     upper = Counter((row["ip_version"], row["protocol"]) for row in rows)
     tcp, udp = (upper[4, number] + upper[6, number] for number in (6, 17))

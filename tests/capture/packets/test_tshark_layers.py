@@ -4,8 +4,8 @@
 * Generated frames catch a field that the product and its twin misread in the same way.
 * Harmed frames catch trust in a header, a version or a length that tshark refuses, and the other way round.
 
-Where a fair reader differs from tshark the reason is in `REASONS`, each with the frames it holds for; a difference
-without a reason fails. The seeds are in the names of the tests.
+`REASONS` lists the frames for which a correct reader differs from tshark. A difference without a reason fails. The
+seeds are in the names of the tests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READ_BY_TSHARK = (
 """Link types that tshark 4.0 reads, and whose generated frames are all such as it expects them."""
 
 TRAILERS = ("vssmonitoring", "f5ethtrailer")
-"""What tshark takes the padding of a frame for."""
+"""The names under which tshark decodes the padding of a frame."""
 
 REAL_TUNNELS = {
     "4in4tunnel.pcap": 5, "4in6tunnel.pcap": 4, "6in4tunnel.pcap": 127, "6in6tunnel.pcap": 2, "vxlan.pcap": 127,
@@ -51,8 +51,10 @@ def deeper(row: Row, frame: Frame) -> bool:
 
 
 def stops_before_a_tunnel(row: Row, frame: Frame, chain: str, different: Row) -> bool:
-    """tshark goes no further: LLC behind an 802.1ad tag or a length of 0, Ethernet in VXLAN-GPE without a next
-    protocol, L2TPv3 unless it is told what is in it, PPP in GTP with a protocol of one byte, IP right in ERSPAN III.
+    """tshark stops at these headers:
+
+    LLC after an 802.1ad tag or a length of 0, Ethernet in VXLAN-GPE without a next protocol. It stops at L2TPv3 without
+    a configured payload, PPP in GTP with a protocol of one byte, and IP directly in ERSPAN III.
     """
     ended = re.search(
         r"(vxlan|l2tp|gtp|erspan)(:ipv?6?)?(:fake-field-wrapper)?$|ieee8021ad(:[^:]+)?$|eth:fake[^:]*$", chain
@@ -72,7 +74,7 @@ def believes_a_length_between(row: Row, frame: Frame, chain: str, different: Row
 
 
 def gives_up_on_options(row: Row, frame: Frame, chain: str, different: Row) -> bool:
-    """tshark reads the options of IPv6's extension headers, and nothing behind those that make no sense."""
+    """tshark reads the options of IPv6's extension headers, and stops at invalid options."""
     names = {"protocol", "fragment_offset", "more_fragments", "ip_id"}
     return frame.troubled and chain.endswith("ipv6") and {name.removeprefix("inner.") for name in different} <= names
 
@@ -93,7 +95,10 @@ REASONS = (
 
 
 def differences(row: Row, frame: Frame) -> Row:
-    """Columns that differ: (here, tshark). What tshark leaves out of a header that it calls harmed is no difference."""
+    """Columns that differ: (here, tshark).
+
+    If tshark omits parts of a header that it marks as malformed, this is no difference.
+    """
     wrong: Row = {}
     here = None if row["tunnels"] is None else row["tunnels"] + 1
     if here != (len(frame.layers) or None):
@@ -147,7 +152,7 @@ def test_generated_frames_are_read_as_tshark_reads_them(link_type: int, tmp_path
 
 
 def harmed(random: Random, frame: bytes) -> bytes:
-    """Change one to three bytes where headers are: a bit, any value, or one that means something to a reader."""
+    """Change one to three bytes in the headers: a bit, a random value, or a value with a special meaning."""
     data = bytearray(frame)
     for _ in range(random.choice([1, 1, 2, 3])):
         place = random.randrange(min(len(data), random.choice([40, 80, 200])))

@@ -1,8 +1,8 @@
 """Tunnels, header by header: what is followed to the innermost IP header, and what is not.
 
-* Packets by hand, out of the tables of the RFCs, catch a flag, a length or a port that a generator and a twin that
-  agree with the product could all have wrong.
-* What must not be followed is here too: every row of it is a packet that a careless reader takes for a tunnel.
+* Packets by hand, from the tables of the RFCs, detect a wrong flag, length or port. The generator, the reference and
+  the product could all have the same error.
+* The table also contains packets that must not be followed, but that a careless reader decodes as a tunnel.
 """
 
 import struct

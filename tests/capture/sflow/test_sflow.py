@@ -60,7 +60,7 @@ def rows_of(listed: Listed, datagrams: Datagrams) -> list[tuple[int, dict[str, A
 
 
 def read(payloads: list[bytes], capacity: int = 4096) -> tuple[list[tuple[int, dict]], dict[str, int]]:
-    """What the product makes of datagrams: rows, and the counts that are not 0."""
+    """Return the rows that the product decodes from datagrams, and the non-zero counters."""
     data, datagrams = laid_out(payloads)
     lister = SampleLister(capacity)
     rows = [row for listed in lister.list(data, datagrams) for row in rows_of(listed, datagrams)]
@@ -228,7 +228,7 @@ def test_a_malformed_sample_does_not_hide_the_next() -> None:
 
 
 def followed(*numbers: tuple[int, int], **agent: Any) -> dict[str, int]:
-    """What a run of datagrams with these (sequence number, uptime) says of its sequence."""
+    """Return the sequence counters after datagrams with these (sequence number, uptime)."""
     _, counts = read([datagram([], sequence=number, uptime=uptime, **agent) for number, uptime in numbers])
     del counts["datagrams"]
     return counts
