@@ -145,7 +145,7 @@ def test_times_are_exact_whatever_the_clock_counts(
         (6, -1, NOW * 10**6, (NOW - 1) * NS),
         (6, -NOW, NOW * 10**6 + 3, 3000),
         (9, -(10**9), 2 * 10**18 + 1, 10**18 + 1),
-        (0, -(2**63), 2**63 + NOW, NOW * NS),  # the sum fits into int64, its parts do not
+        (0, -(2**63), 2**63 + NOW, NOW * NS),  # the sum fits into int64, the count alone does not
         (12, NOW, 1001, NOW * NS + 1),
         (0x80 | 33, -1, (NOW << 33) + (1 << 32), (NOW - 1) * NS + 500_000_000),
     ],

@@ -1,8 +1,8 @@
 """Tables that are fed from finer ones, against a dictionary over all rows, and against tables that packets feed.
 
-* Random families of plans (fewer keys, keys in another order, longer panes, chains of them) over disordered captures of
-  both IP versions, with tables of a few slots: a piece of a key or a count that goes to the wrong place, an entry that
-  is booked twice or in the wrong pane, and a promise that forgets what a finer table still holds all show.
+* Random families of plans (fewer keys, keys in another order, longer panes, chains of them) run over disordered
+  captures of both IP versions, with tables of a few slots. They detect a part of a key or a count in the wrong column,
+  and an entry that is stored twice or in the wrong pane. They detect a watermark that ignores entries of a finer table.
 * Plans that differ in one thing catch a table that is fed what it must not be, or not what it could be.
 """
 

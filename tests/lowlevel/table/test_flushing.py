@@ -1,11 +1,11 @@
 """Tables whose entries leave bit by bit, on random disordered streams, against dictionaries.
 
 * Sums over any stream catch an entry that is lost, doubled, or taken for that of another pane.
-* Looking at all slots after every batch catches counters of panes that are wrong, hence a promise that is, and an entry
+* A check of all slots after every batch detects wrong counters of panes, hence a wrong watermark. It detects an entry
   that outlives its bound.
 * Ordered streams catch an in-order policy that lets a new entry leave before an old one.
-* One packet from the far future or past catches a table that goes by what a single packet says.
-* The kernels as plain Python, with numpy's bound checks, catch a write behind the slots or behind what left.
+* One packet from the far future or past detects a table that trusts a single packet.
+* The kernels as plain Python, with numpy's bound checks, detect a write after the end of the slots or of the output.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ def batches(random: Random, packets: list[Packet]) -> list[list[Packet]]:
 
 
 def check(table: FlushingTable, current: int, memory: int) -> None:
-    """Compare what the table says of its entries with the entries, and them with the bound."""
+    """Compare the table's counters with its entries, and the entries with the bound."""
     held = residents(table)
     panes = {pane for pane, _, _ in held}
     tally = table.tally
@@ -70,7 +70,7 @@ def check(table: FlushingTable, current: int, memory: int) -> None:
 
 
 def merge(found: Counter[tuple[int, int]], entries: list[Left], promised: int) -> int:
-    """Add what left to the sums; none of it may be of a pane that was promised to be over."""
+    """Add the flushed entries to the sums. No entry may belong to a pane that the watermark has closed."""
     for pane, key, count in entries:
         assert pane >= promised
         found[pane, key] += count
@@ -103,7 +103,7 @@ def test_whatever_the_policy_sums_are_exact_the_bound_is_kept_and_promises_are_n
                 current = max(current, low)
                 check(table, current, memory)
                 assert not idle or table.smallest >= low
-                # What an output promise may say: what is promised of the packets, unless older entries stay.
+                # The highest allowed output watermark is the watermark of the packets, unless older entries remain.
                 promised = max(promised, min(low, table.smallest))
         table.settle(INT_MIN, INT_MAX)
         rows += merge(found, taken(table), promised)
@@ -126,7 +126,7 @@ def test_in_order_policies_are_in_order(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", [Policy.LAZY, Policy.SLOW, Policy.PACED])
 def test_out_of_order_policies_are_not(policy: Policy) -> None:
-    """The order costs bursts; a policy that pays nothing and is ordered all the same is another one."""
+    """Order costs bursts. A policy that is ordered without this cost would be another policy."""
     table = table_of(Flushing(policy, 2, 20), 16, CAPACITY)
     packets = disordered(Random(1), 500, 20, 0)
     entries = [entry for start in range(0, 500, 50) for entry in add(table, packets[start : start + 50])]

@@ -1,10 +1,10 @@
 """When exactly entries leave: the digest of Li 2008, §8.2 by hand, and the shape of its bursts.
 
-* One packet at a time catches a hand that reads a slot too far or stops at the first empty one, a policy that runs
-  before the boundary instead of after it, and a collision that is none.
+* Tests with one packet at a time detect a hand that reads a slot too far or stops at the first empty slot. They detect
+  a policy that runs before the boundary instead of after it, and a false collision.
 * Windows of the published loads catch a policy whose bursts are those of another.
-* Groups that recur catch a paced hand that works beside packets which move out as much as they may; groups that do not,
-  beside others that evict each other, one that waits for packets to move out less.
+* Groups that recur detect a paced hand that works although packets already evict enough entries. Groups that do not
+  recur, and that evict each other, detect a hand that waits for fewer evictions.
 """
 
 from random import Random
@@ -180,14 +180,14 @@ def test_paced_is_done_in_half_a_window_whatever_the_packets_do() -> None:
     assert table.old == 0
     assert table.tally.swept > 300
     assert table.tally.forced == 0
-    # For a quarter of the window it is the packets alone that move entries out; then old entries leave evenly.
+    # For a quarter of the window only packets evict entries. Then old entries leave evenly.
     quarter = len(left) // 2
     assert max(left[:quarter]) <= AHEAD
     assert max(left[quarter:]) <= AHEAD + 2 * held // quarter
 
 
 def test_paced_keeps_its_pace_over_a_pane_without_packets() -> None:
-    """What a pane that only a promise opened has of packets says nothing of how many the next will have."""
+    """If only a watermark opened a pane, its packets do not predict the size of the next pane."""
     table = table_of(Flushing(Policy.PACED, disorder=3), 512, AHEAD)
     feed(table, 0, list(range(400)) * 4)
     held = table.tally.resident

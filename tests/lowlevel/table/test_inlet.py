@@ -1,8 +1,8 @@
-"""Rows whose columns lie where those of the batch before did, against the same rows as copies that lie anywhere.
+"""Rows whose columns have the addresses of the batch before, against copies of the same rows at other addresses.
 
-Batches of either sort by turns, of IPv4 alone, of IPv6 alone and of both, catch a table that goes on reading a column
-where the rows of another batch are, or its own words where the columns are not. What the rows are is compared with an
-oracle in `tests.lowlevel.node.test_node`.
+Both kinds of batches alternate, with only IPv4, only IPv6, and both. The tests detect a table that continues to read a
+column at the address of another batch, or reads its own words instead. The values of rows are compared with an oracle
+in `tests.lowlevel.node.test_node`.
 """
 
 from dataclasses import replace

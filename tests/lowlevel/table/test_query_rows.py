@@ -1,7 +1,7 @@
 """Rows that go up one by one, against the rows themselves.
 
-It can catch a row that is lost, doubled or moved, a WHERE that keeps NULL, a sub-aggregate that has taken in another
-row's value, and a NULL that counts.
+The tests detect a row that is lost, doubled or moved, and a WHERE that keeps NULL. They detect a sub-aggregate with
+another row's value, and a NULL that counts.
 """
 
 from ipaddress import IPv4Address, IPv6Address

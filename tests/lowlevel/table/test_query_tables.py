@@ -1,7 +1,7 @@
 """The tables of one query over rows made by hand, against a dictionary.
 
-* Addresses of different headers and versions in one key catch a table that two versions share, a row that is put into
-  no table, and a NULL that becomes an address.
+* Addresses of different headers and versions in one key detect a table that two versions share. They detect a row that
+  is put into no table, and a NULL that becomes an address.
 * A predicate that lets few rows pass catches a column that is not taken out with the others.
 * Texts whose numbers grow from batch to batch catch a partial that is named by the wrong text.
 """

@@ -1,9 +1,10 @@
 """Queries that share a table, against nodes that serve each of them alone.
 
-* Random plans of few groups of keys, with predicates, NULLs, floats and both IP versions, over small tables: a column
-  handed to the wrong query, a sub-aggregate taken for another one, and a promise that one sharer misses all show.
-* Plans that differ in one thing that a table depends on catch a group that is too large; plans that differ in names
-  alone catch one that is too small.
+* Random plans of few groups of keys run with predicates, NULLs, floats and both IP versions over small tables. They
+  detect a column in the output of the wrong query, confused sub-aggregates, and a watermark that one of the sharing
+  queries misses.
+* Plans that differ in one property of a table detect a sharing group that is too large. Plans that differ only in names
+  detect one that is too small.
 """
 
 from dataclasses import replace
@@ -35,7 +36,7 @@ PLAN = LowLevelPlan(WEB, keys_of("srcIP", "destIP"), (COUNT, BYTES), 60 * NS)
 
 
 def items_of(path: Path, plans: list[LowLevelPlan], slots: int, block: int) -> tuple[list[list[Item]], Any]:
-    """What a node hands out for each plan, and its counters under the names "0", "1", …"""
+    """Return the output of a node for each plan, and its counters under the names "0", "1", …"""
     node, index = node_of(path, plans, slots, block)
     items: list[list[Item]] = [[] for _ in plans]
     for each in index.blocks:
@@ -49,7 +50,7 @@ def partials(items: list[Item]) -> list[pa.RecordBatch]:
 
 
 def units(plan: LowLevelPlan) -> list[list[SubAggregate]]:
-    """A plan's sub-aggregates; a first or last value is one with the time before it."""
+    """Return a plan's sub-aggregates. A first or last value forms a unit with the time before it."""
     found: list[list[SubAggregate]] = []
     for sub in plan.subaggregates:
         if sub.kind in TIME_OF:
@@ -121,7 +122,7 @@ def test_tables_of_one_predicate_test_it_once_and_each_keeps_its_rows(tmp_path: 
 
 
 def test_rows_of_other_rates_set_by_hand_are_tested_for_themselves() -> None:
-    """They are other batches: one that was asked in turn about both would test each batch as often as it is asked."""
+    """Their batches differ: a condition shared by both rates would be evaluated once per call for every batch."""
     plans = [replace(PLAN, kind="flows", sampling=rate, keys=keys) for rate in (None, 10) for keys in KEYS]
     queries = [make_reducer("main1", plan, 64, 16, Flushing()) for plan in plans]
     share_conditions(queries)

@@ -1,7 +1,7 @@
 """Rows cut at the panes they last, against arithmetic on Python's integers of any size.
 
-* Random rows catch a share that is lost, counted twice or rounded the wrong way, a piece in the wrong pane, and a row
-  that is torn where a slice of pieces ends.
+* Random rows detect a share that is lost, counted twice or rounded the wrong way, and a piece in the wrong pane. They
+  detect a row that is torn at the end of a slice of pieces.
 * Products beyond 64 bits catch the two halves of the 128-bit arithmetic.
 * Whole plans over a reader of made rows catch an aggregate that sees a row in more than the pane it ends in.
 """
@@ -201,7 +201,10 @@ def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capaci
 
 
 def test_partials_leave_while_rows_are_still_cut() -> None:
-    """A batch has as many pieces as its rows last panes: what is evicted on the way must not wait for its end."""
+    """The number of pieces of a batch is the number of panes of its rows.
+
+    Entries evicted on the way must leave before its end.
+    """
     plan = compile_query(SQL).leaves[0].low
     rows = [row | {"bytes": 1, "start_ts": row["ts"] - 500 * PANE} for row in random_rows(Random(3), 16, 1)]
     tables = QueryTables("link", plan, 8, 16)

@@ -1,7 +1,7 @@
 """The fixed-size table: groups in few slots, against a dictionary.
 
-* Random packets over tables of 4 to 64 slots catch an entry that is lost, doubled or mixed up when it is evicted, and
-  a sub-aggregate that starts with another group's value, or leaves before the packets that wait for it.
+* Random packets over tables of 4 to 64 slots detect an entry that is lost, doubled or mixed up when it is evicted. They
+  detect a sub-aggregate that starts with another group's value, or leaves before its waiting packets are added.
 * The kernels as plain Python, with numpy's bound checks, catch a write behind a slot or behind the eviction buffer.
 """
 
@@ -51,7 +51,7 @@ def merge(found: dict, table: TaggedTable, entries: np.ndarray) -> None:
 
 
 def flushed_of(table: TaggedTable, before: int) -> np.ndarray:
-    """What leaves in one flush, copied, as a piece is valid until the next."""
+    """Return the entries of one flush as a copy, because a piece is valid only until the next one."""
     return np.concatenate([np.empty((0, table.width), np.int64), *(some.copy() for some in table.flush(before))])
 
 

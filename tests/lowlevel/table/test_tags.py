@@ -1,6 +1,6 @@
 """Tags of a bucket against its eight bytes looked at one by one.
 
-Words full of equal, nearly equal and extreme bytes catch a borrow that marks the slot beside the one that is meant.
+Words full of equal, nearly equal and extreme bytes detect a borrow that marks the neighbour of the right slot.
 """
 
 from random import Random
@@ -16,7 +16,7 @@ WORDS = [bytes(random.choice(SOME) for _ in range(BUCKET)) for random in map(Ran
 
 @pytest.fixture(autouse=True)
 def wrapping() -> object:
-    with np.errstate(over="ignore"):  # as plain Python; compiled, nobody looks
+    with np.errstate(over="ignore"):  # plain Python warns of overflow, compiled code does not
         yield
 
 

@@ -1,7 +1,7 @@
-"""Texts of watchlists: what they say against Python's `ipaddress`, prefix by prefix, and a table of wrong ones.
+"""Texts of watchlists: their prefixes against Python's `ipaddress`, and a table of wrong texts.
 
-* Random nested prefixes catch a range that ends where the inner one did, one that begins at 0 or ends at the last
-  address, a bucket of the search that begins one too late, and an unsigned half that is compared as a signed one.
+* Random nested prefixes detect a range that ends with the inner range, and a range that begins at 0 or ends at the last
+  address. They detect a search bucket that begins one too late, and an unsigned half that is compared as signed.
 * Random lines of junk catch a word, a label or a comment that is cut one byte off, and numbers with leading zeros.
 """
 
@@ -137,7 +137,7 @@ def test_an_address_is_in_a_list_where_a_line_holds_it() -> None:
 
 
 def line_twin(text: str) -> list[tuple[int, str, str, bool]]:
-    """Number, word, what is behind it and whether the word is IPv4, line by line with regular expressions."""
+    """Return number, word, rest of the line and whether the word is IPv4, line by line with regular expressions."""
     found = []
     for number, line in enumerate(text.split("\n"), 1):
         said = line.partition("#")[0].strip(" \t\r")
@@ -246,4 +246,5 @@ def test_an_empty_list_holds_nothing(text: bytes) -> None:
 def test_a_line_that_is_there_twice_is_no_mistake() -> None:
     contents = read_contents(b"10.0.0.0/8 a\n10.0.0.0/8\ta\n10.0.0.0/9 a\n", Form.LABELS)
     assert contents.ranges is not None
-    assert contents.ranges.count == 4  # of IPv4: before, the prefix with what is within it, and behind; of IPv6: all
+    # IPv4: before the prefix, the prefix with the inner one, and after it. IPv6: all addresses.
+    assert contents.ranges.count == 4

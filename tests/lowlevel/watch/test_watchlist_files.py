@@ -1,6 +1,6 @@
-"""Watchlists in files that change: when they are read again, by whom, and what stays where they cannot be.
+"""Watchlists in files that change: when and by which part they are read again, and the old list if they cannot be read.
 
-* A clock that is told catches a look that is made too often, or never again.
+* A clock under control of the test detects polls that are too frequent or that stop.
 * Broken, vanished and returning files catch a list that is emptied by them, and a warning that is repeated.
 * Two versions within one block catch rows of a block that are judged by different lists.
 * Labels of several versions catch numbers that mean another text after a reload.
@@ -255,7 +255,7 @@ def test_a_node_follows_files_for_inputs_that_are_live_alone(tmp_path: Path) -> 
 
 
 def test_lists_above_the_low_level_are_looked_at_when_they_are_asked(tmp_path: Path, monkeypatch) -> None:
-    """A node looks after the lists of its own plans alone; those of its queries' other parts look for themselves."""
+    """A node polls only the lists of its own plans. The other parts of its queries poll their lists themselves."""
     path = tmp_path / "table"
     write(path, "10.0.0.0/8 a\n")
     sql = f"SELECT srcIP, getlpmid(srcIP, '{path}') AS who FROM M WHERE in_list(srcIP, '{tmp_path}/list')"

@@ -1,4 +1,4 @@
-"""Queries over watchlists, from GSQL to rows: by hand over a capture, in pipelines, and what is refused where."""
+"""Queries over watchlists, from GSQL to rows: by hand over a capture, in pipelines, and the errors for wrong uses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is promised of flow records of several exporters on one link, of which one has a wrong clock.
+"""Watermarks of flow records of several exporters on one link; one exporter has a wrong clock.
 
-* An exporter that is ahead, by hours or years and in however many records in a row, catches a promise that follows the
-  ends of records past the arrival of their datagrams: all that the right one sends would be late.
-* One that is behind catches a link that it holds back, and rows that are late and not counted.
+* An exporter is ahead by hours or years, in any number of records in a row. It detects a watermark that exceeds the
+  arrival times of datagrams: then all rows of the right exporter would be late.
+* An exporter that is late detects a link that it delays, and late rows that are not counted.
 * A file of bare messages, which nobody saw arrive, catches an exporter's own header taken for an arrival.
 """
 
@@ -32,13 +32,16 @@ RIGHT, WRONG = "192.0.2.1", "192.0.2.7"
 
 
 def export(seconds: int, ahead: int, number: int) -> bytes:
-    """A datagram sent at `seconds`, of an exporter that is `ahead`; its flows ended up to 29 s before."""
+    """Return a datagram sent at `seconds` by an exporter that is `ahead`. Its flows ended up to 29 s before."""
     records = [v5_record(octets=100, last=UPTIME - 1000 * ((number + row) % RECORDS)) for row in range(RECORDS)]
     return v5(records, uptime=UPTIME, seconds=seconds + ahead, sequence=number * RECORDS)
 
 
 def exports(path: Path, ahead: int | None, wrong_first: bool = True) -> Path:
-    """A capture in which two exporters take turns, a datagram each 10 s; the other alone where `ahead` is None."""
+    """Write a capture in which two exporters alternate, with a datagram per 10 s.
+
+    If `ahead` is None, it has only the right one.
+    """
     packets = []
     for number in range(DATAGRAMS):
         seconds = START + 10 * number
@@ -55,7 +58,7 @@ def exports(path: Path, ahead: int | None, wrong_first: bool = True) -> Path:
 
 
 def lows(path: Path, knowledge: str, block: int) -> tuple[list[int], WatermarkGenerator]:
-    """What is promised behind each block, and by whom."""
+    """Return the watermark after each block, and its generator."""
     capture = open_capture(path)
     assert isinstance(capture, Capture)
     reader, promise = FlowReader("link", capture, ["ts"], 16_384), parse_rule(knowledge).make()
@@ -75,7 +78,7 @@ def test_an_exporter_that_is_ahead_moves_nothing_past_what_arrives(
     path = exports(tmp_path / "ahead.pcap", ahead, wrong_first)
     assert 3 * RECORDS > AGREEING
     found, promise = lows(path, "late 30s", 4)
-    # Its rows are of the present: what is promised is what arrivals allow, and none of the right rows is below it.
+    # Its rows are of the present. The watermark follows the arrival times, and no right row is below it.
     assert found == [(START + 10 * number - 30) * NS for number in range(DATAGRAMS)]
     assert promise.after_arrival == 3 * RECORDS * DATAGRAMS
     assert (promise.below, promise.future, promise.past) == (0, 0, 0)
@@ -104,7 +107,7 @@ def test_an_exporter_that_is_far_behind_neither_holds_back_nor_moves_what_is_pro
     alone, right = lows(exports(tmp_path / "alone.pcap", None), knowledge, 1)
     found, promise = lows(exports(tmp_path / "behind.pcap", -behind, wrong_first), knowledge, 4)
     assert found == alone
-    # Its rows are counted, but for those before which nothing else had come; and where something was promised of them.
+    # `past` counts all its rows, except those before any other row. `below` counts those after the first watermark.
     assert promise.past == 3 * RECORDS * (DATAGRAMS - wrong_first)
     blocks_before = sum(low == BEGINNING for low in [BEGINNING, *found[:-1]])
     assert promise.below - right.below == 3 * RECORDS * (DATAGRAMS - blocks_before)

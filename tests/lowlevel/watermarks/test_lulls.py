@@ -1,7 +1,7 @@
-"""Lulls of live inputs: the clock goes on for a silent link, and for nobody else.
+"""Lulls of live inputs: the clock advances the watermark of a silent link, and of no other link.
 
-* Scripted inputs, whose polls the test decides, catch promises made while something waits to be read, promises of the
-  time at which a poll ended, and promises taken back once the link speaks.
+* The test decides every poll of the scripted inputs. This detects watermarks that are sent while data wait to be read,
+  or that use the end time of a poll. It detects watermarks that fall when the link has data again.
 * Pipes catch an idle link that holds a busy one's windows back, with the system's clock and with a replay's.
 """
 
@@ -35,7 +35,7 @@ from tests.references.small_captures import RAW_IP
 
 
 class FakeClock:
-    """A clock that stands where it is put, in seconds after START."""
+    """A clock with a time that the test sets, in seconds after START."""
 
     def __init__(self, seconds: float = 0) -> None:
         self.now = 0
@@ -49,7 +49,7 @@ class FakeClock:
 
 
 Step = float | Callable[[], None] | None
-"""Of a script: a packet that comes, in seconds after START; something that happens; or a poll in vain."""
+"""A step of a script: a packet (its time in seconds after START), a call, or a poll without data."""
 
 
 class Scripted:
@@ -82,7 +82,10 @@ class Scripted:
 def promised(
     script: list[Step], clock: FakeClock, tmp_path: Path, slack: int | None = 0, plan: Any = COUNT
 ) -> tuple[list[float], LiveShard]:
-    """What a shard promises, in seconds after START, and the shard; its threshold is 5 s, its windows are of 10 s."""
+    """Return the watermarks of a shard in seconds after START, and the shard.
+
+    Its threshold is 5 s, its windows are of 10 s.
+    """
     capture: Any = Scripted(tmp_path / "link.pcap.gz", script)
     port = Port(0, "link", [(0, plan.leaves[0])], TableShares(64), slack, lull=IdleRule(5 * NS, clock))
     shard = LiveShard(port, capture)
@@ -103,7 +106,7 @@ BEGUN: list[Step] = [1] * AGREED
 def test_in_a_lull_a_link_is_promised_to_be_no_further_behind_than_the_threshold(tmp_path: Path) -> None:
     clock = FakeClock(1)
     waits = [step for now in (6, 14.9, 15, 24, 25.5) for step in (lambda now=now: clock.put(now), None, None)]
-    # A poll begins before what happens in it: each of these is told by the next.
+    # A poll begins before the calls in it, so the next poll reports each of these times.
     lows, shard = promised([*BEGUN, *waits, 26], clock, tmp_path)
     assert lows == [0, 10, 20]
     assert total(shard, LULL_PROMISES) == 4  # 9.9, 10, 19 and 20.5: at 6 the link was not further behind
@@ -166,7 +169,7 @@ def test_a_record_that_is_there_in_part_is_no_silence(tmp_path: Path, monkeypatc
 
 
 def test_silence_counts_from_when_it_was_not_yet_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The input says at the second None that it has been silent since before the first."""
+    """At the second None the input reports that it has been silent since before the first."""
     monkeypatch.setattr(Scripted, "silent", False)
     clock = FakeClock(12)
     heard = lambda: (clock.put(40), monkeypatch.setattr(Scripted, "silent", True))  # noqa: E731
@@ -293,7 +296,7 @@ def test_in_a_replay_the_other_links_are_the_clock(pipe: Pipe, idle: Pipe) -> No
 
 
 def test_back_pressure_closes_no_window_though_the_clock_goes_on(pipe: Pipe) -> None:
-    """The shard waits for whoever takes results while hours pass and more is written; nothing of that is late."""
+    """The shard waits for its consumer while hours pass and more data are written. None of these rows is late."""
     clock = FakeClock(1)
     run = InlineRun([COUNT], [Input("link", pipe.path)], slack=0, lull=IdleRule(5 * NS, clock), block_records=1)
     results = run.results()

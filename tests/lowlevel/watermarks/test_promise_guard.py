@@ -1,7 +1,7 @@
-"""How far a link has come by its rows alone, and which of them are believed.
+"""Progress of a link by its own rows, and which of them are accepted.
 
-* Random streams against the rule, row by row, catch a promise that falls, that is nearer to the newest row than the
-  slack, or that one wrong clock moves, and rows that are counted twice or not at all.
+* Random streams against the rule, row by row, detect a watermark that falls, that is too near to the newest row, or
+  that one wrong clock moves. They detect rows that are counted twice or never.
 * The cases by hand catch a jump that is never followed, and a beginning in the future that makes all the rest late.
 * Every kind of promise is given one row from the future and one from the past, wherever they may come.
 """
@@ -191,7 +191,7 @@ def test_a_jump_goes_to_the_least_of_the_rows_that_agree() -> None:
     beyond = [START + YEAR] * (AGREEING - 2) + [START + 100 * YEAR, START + YEAR - 5]
     pace = paced([*STEADY, *beyond])
     assert (pace.low, pace.future) == (START + YEAR - 5, 0)
-    assert paced([*STEADY, *beyond, START + YEAR]).future == 1  # the one that nobody else agreed with
+    assert paced([*STEADY, *beyond, START + YEAR]).future == 1  # the row with which no other row agreed
 
 
 @pytest.mark.parametrize("place", [0, 5, AGREEING - 1])
@@ -211,7 +211,7 @@ def test_times_at_the_edges_of_64_bits_neither_wrap_nor_close_windows() -> None:
 
 @pytest.mark.parametrize("knowledge", KINDS)
 def test_how_far_ahead_a_row_is_believed_can_be_set(knowledge: str) -> None:
-    """A row one ns beyond it is no more believed than one of next year; one just as far is."""
+    """A row one ns beyond the limit is refused like a row of next year. A row at the limit is accepted."""
     for jump in ("1s", "10s", "1d"):
         distance = parse_jump(jump)
         for ahead, believed in ((distance, True), (distance + 1, False)):
@@ -292,7 +292,7 @@ SQL = "SELECT srcIP, count(*) AS n FROM packets [RANGE 1 minute, SLIDE 1 minute,
 
 
 def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list], list[int], Node, Pipeline]:
-    """Results by the block after which they came, and promises, of a link whose blocks promise nothing."""
+    """Return results by the block after which they left, and watermarks, of a link whose blocks have no watermarks."""
     frame = random_frame(Random(1), 228)[0]
     path.write_bytes(pcap_bytes([(ts, frame) for ts in times], 101))
     file = open_mapped(path, "a test")

@@ -1,7 +1,7 @@
 """Promises by what is known of a source: each against its definition, on random streams of which it is true.
 
 * A row below a promise that was made before it catches every bound that is too high, strict or not.
-* The definition computed anew after every batch catches a bound that is too low, and what batches could change.
+* The definition, computed again after every batch, detects a bound that is too low, and a dependence on batches.
 * Streams that break the knowledge by little catch a test that could not fail.
 * The worked example of the lull timer catches a threshold off by one, a rule that speaks only once, and rounding up.
 """
@@ -33,7 +33,7 @@ def disordered(random: Random, most: int = 60) -> list[int]:
 
 
 def broken(promise: WatermarkGenerator, times: list[int], random: Random, most: int = 4) -> int:
-    """Rows below what had been promised when their batch came; it is fed in batches of up to `most`."""
+    """Return the rows that were below the watermark when their batch arrived. Batches have up to `most` rows."""
     found = place = 0
     while place < len(times):
         batch = times[place : place + random.randrange(1, most + 1)]
@@ -49,7 +49,7 @@ def broken(promise: WatermarkGenerator, times: list[int], random: Random, most: 
 def agrees(
     promise: WatermarkGenerator, times: list[int], definition: Callable[[list[int]], int], random: Random
 ) -> None:
-    """After every batch the promise is what the definition says of all rows so far."""
+    """After every batch the watermark equals the definition over all rows so far."""
     place = 0
     while place < len(times):
         batch = times[place : place + random.choice([1, 3, 8, 100])]
@@ -93,7 +93,7 @@ def to_the_first_newer(times: list[int]) -> int:
 
 
 def displacements(times: list[int]) -> list[int]:
-    """How far each row is behind its place in the order of time; rows that tie take their places as they came."""
+    """Return the distance of each row from its position in the order of time. Ties keep the order of arrival."""
     order = sorted(range(len(times)), key=lambda place: times[place])
     ranks = {place: rank for rank, place in enumerate(order)}
     return [place - ranks[place] for place in range(len(times))]
@@ -201,7 +201,10 @@ def test_the_timer_says_in_a_lull_what_the_worked_example_says() -> None:
 
 
 def delivered(random: Random, delay: int, offset: int) -> list[tuple[int, int]]:
-    """(arrival by the receiver's clock, ts) of rows with lulls between; each takes up to `delay`, one of them all."""
+    """Return (arrival by the receiver's clock, ts) of rows with lulls between them.
+
+    The delay is at most `delay`; one row has all of it.
+    """
     rows, now = [], 1000
     for _ in range(40):
         now += random.choice([0, 0, 1, 3, 30])
@@ -233,7 +236,7 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
             lowest, behind = promise.low, promise.newest < now - threshold
             promise.tick(now)  # all that came before has been read
             assert promise.low == (now - threshold if behind else lowest)
-            while waiting and waiting[0][0] <= now:  # what comes now comes right after the poll
+            while waiting and waiting[0][0] <= now:  # rows that arrive now arrive directly after the poll
                 promise.advance(MadeRows([waiting.pop(0)[1]]))
         if threshold >= delay + offset:
             assert promise.below == 0
