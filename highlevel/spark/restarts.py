@@ -1,9 +1,9 @@
 """Restarts after failures that the inputs did not cause: conditions, delays and limits.
 
 A query on Spark ends if a worker process is killed, or if a busy machine does not start it within Spark's ten seconds.
-The checkpoint is exact, so the query can continue. Such a query is started again after 1, 2, 4, 8 and 16 seconds. A
-finished micro-batch resets the delay, so a run of months survives any number of restarts. Every other failure
-ends the run.
+The checkpoint is exact, so the query can continue. Such a query is started again after 1, 2, 4, 8, 16, 32 and 60
+seconds, and once more after 60. A finished micro-batch resets the delay, so a run of months survives any number of
+restarts. Every other failure ends the run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from capture.metrics import Samples
 from highlevel.metrics import SPARK_RESTARTS
 from highlevel.spark.errors import RunError, names_user_error, root_cause
 
-MAX_RESTARTS = 5
+MAX_RESTARTS = 8
 """Maximum number of successive restarts without a finished micro-batch."""
 
 FIRST_DELAY = 1.0
-"""Seconds before the first restart. Each further delay is twice as long."""
+"""Seconds before the first restart. Each further delay is twice as long, up to LONGEST_DELAY."""
+
+LONGEST_DELAY = 60.0
+"""Longest delay in seconds. All delays are three minutes, because a machine may be overloaded as long."""
 
 WORKER_START, WORKER_END, EXECUTOR_LOST = "worker_start", "worker_end", "executor_lost"
 
@@ -71,7 +74,7 @@ class Restarts:
         reason = restart_reason(report)
         if reason is None or self._row == MAX_RESTARTS:
             return None
-        seconds = FIRST_DELAY * 2**self._row
+        seconds = min(FIRST_DELAY * 2**self._row, LONGEST_DELAY)
         self._row += 1
         self.samples.add(SPARK_RESTARTS, 1, reason)
         text = {

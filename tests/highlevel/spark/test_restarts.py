@@ -16,12 +16,12 @@ SLOW_START = "org.apache.spark.SparkException: Python worker failed to connect b
 DATA_ERROR = f"{SLOW_START}\nTraceback (most recent call last):\ncapture.errors.InputError: a.pcap: changed\n"
 
 
-def test_delays_double_and_five_failures_in_a_row_end_a_run() -> None:
+def test_delays_double_up_to_a_minute_and_nine_failures_in_a_row_end_a_run() -> None:
     said: list[str] = []
     restarts = Restarts(said.append)
-    assert [restarts.delay(SLOW_START) for _ in range(6)] == [1, 2, 4, 8, 16, None]
-    assert restarts.samples[SPARK_RESTARTS.name, ("worker_start",)] == 5
-    assert said[-1] == "warning: a Python worker did not start; Spark repeats the work in 16 s (restart 5 of 5)"
+    assert [restarts.delay(SLOW_START) for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, None]
+    assert restarts.samples[SPARK_RESTARTS.name, ("worker_start",)] == 8
+    assert said[-1] == "warning: a Python worker did not start; Spark repeats the work in 60 s (restart 8 of 8)"
 
 
 def test_a_finished_micro_batch_makes_the_count_begin_again() -> None:
@@ -40,7 +40,7 @@ def test_the_final_error_contains_the_number_of_restarts() -> None:
     assert str(restarts.failure(SLOW_START)) == f"{reason}; Spark had repeated the work 1 time"
     while restarts.delay(SLOW_START) is not None:
         pass
-    assert str(restarts.failure(SLOW_START)) == f"{reason}; Spark had repeated the work 5 times"
+    assert str(restarts.failure(SLOW_START)) == f"{reason}; Spark had repeated the work 8 times"
     assert str(restarts.failure(DATA_ERROR)) == "a.pcap: changed"
     restarts.progressed()
     assert str(restarts.failure(SLOW_START)) == reason

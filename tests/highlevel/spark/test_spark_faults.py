@@ -116,7 +116,7 @@ def test_a_run_whose_planner_is_killed_continues_and_one_whose_jvm_is_killed_end
         until(process, lambda: last(tmp_path) > before + 1)
         said = (tmp_path / "said").read_text()
         assert process.poll() is None, said
-        assert "warning: a Python worker ended; Spark repeats the work in 1 s (restart 1 of 5)\n" in said
+        assert "warning: a Python worker ended; Spark repeats the work in 1 s (restart 1 of 8)\n" in said
         (jvm,) = descendants(process.pid, "org.apache.spark.deploy.SparkSubmit")
         os.kill(jvm, signal.SIGKILL)
         assert process.wait() == 1
