@@ -8,6 +8,11 @@ Only public interfaces of both packages are used (`cfunc.inspect_llvm`, `TargetM
 A kernel takes pointers and scalars, indexes pointers like arrays, returns one integer (a count or a status code),
 raises nothing and runs without the GIL. `Kernel.function` is the same kernel as plain Python for numpy arrays (slow).
 
+Kernels with many parameters take **records**: named tuples that the caller builds once per table or batch. A signature
+names their classes, such as `i64(TableMemory, TableRows, i64)`; the module of the kernel imports them. The fields have
+the types Integer, Integers, Unsigned, Floats and Bytes. Machine code receives the fields one by one as scalars. Helpers
+take the same records. The update and flush kernels of tables take records; the other kernels take arguments one by one.
+
 **Kernels do not check bounds**: the caller must pass arrays of the sizes that the docstring of the kernel states.
 """
 
@@ -25,12 +30,12 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
@@ -51,6 +56,13 @@ SCALARS: dict[str, tuple[str, Any, Any]] = {
     "u8": ("uint8", ctypes.c_uint8, np.uint8),
 }
 """Types in a kernel's signature: their numba, C and numpy names. A suffix `*` makes a pointer."""
+
+Integer = Annotated[int, "i64"]
+Integers = Annotated[Any, "i64*"]
+Unsigned = Annotated[Any, "u64*"]
+Floats = Annotated[Any, "f64*"]
+Bytes = Annotated[Any, "u8*"]
+"""Types of the fields of records. A field with a pointer has an address, or the array in plain Python."""
 
 IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
 """Attributes that mark helpers. The last one is the function that builds a helper without a Python body."""
@@ -170,7 +182,7 @@ def _fingerprint(symbol: str, code: bytes) -> str:
 
 
 class Kernel:
-    """A kernel. A call takes a numpy array, or an address from `pointer`, per pointer, and a number per scalar."""
+    """A kernel. A call takes records, a number per scalar, and an array or an address from `pointer` per pointer."""
 
     def __init__(self, function: FunctionType, signature: str) -> None:
         """Declare a kernel. It is compiled or loaded at its first call."""
@@ -179,7 +191,13 @@ class Kernel:
         self.__doc__ = function.__doc__
         result, _, arguments = signature.rstrip(")").partition("(")
         self.result = result
-        self.arguments = [argument.strip() for argument in arguments.split(",")]
+        names = [argument.strip() for argument in arguments.split(",")]
+        self.records = [function.__globals__[name] if name[0].isupper() else None for name in names]
+        self.arguments = [
+            kind
+            for name, record in zip(names, self.records, strict=True)
+            for kind in ([name] if record is None else _kinds(record))
+        ]
         self._pointers = [argument[:-1] if argument[-1] == "*" else "" for argument in self.arguments]
         self.signature = signature
         self._native: Callable[..., int] | None = None
@@ -187,19 +205,27 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> int:
         """Run the machine code; compile it first if it is not in the cache. Thread safe."""
+        flat = flatten(arguments)
         return self.at(
             *[
                 pointer(value, kind) if kind and type(value) is not int else value
-                for kind, value in zip(self._pointers, arguments, strict=True)
+                for kind, value in zip(self._pointers, flat, strict=True)
             ]
         )
 
-    def at(self, *arguments: float) -> int:
+    def at(self, *arguments: Any) -> int:
         """Run the machine code with addresses for all pointers. Checking the arguments costs as much as many rows."""
         if self._native is None:
             with _loading:
                 self._native = self._native or self._load(self.stored() or self.compile())
-        return self._native(*arguments)
+        return self._native(*flatten(arguments))
+
+    def group(self, flat: Sequence[Any]) -> list[Any]:
+        """Return the arguments of `function`, with its records, for the values of all fields and other arguments."""
+        values = iter(flat)
+        return [
+            next(values) if record is None else record(*islice(values, len(record._fields))) for record in self.records
+        ]
 
     def path(self) -> Path:
         """Return the file of the machine code. Its name contains a hash of the functions, the signature and the CPU.
@@ -207,6 +233,8 @@ class Kernel:
         The functions are hashed as loaded in memory, not as source files, which may have changed since the import.
         """
         digest = hashlib.sha256("\0".join([self.signature, *_target()]).encode())
+        for record in filter(None, self.records):
+            digest.update(repr((record._fields, _kinds(record))).encode())
         for name, function in sorted(self._functions().items()):
             code = function.__code__
             values = [function.__globals__.get(variable) for variable in code.co_names]
@@ -241,9 +269,7 @@ class Kernel:
             else types[kind]
             for kind in self.arguments
         ]
-        compiled = numba.cfunc(types[self.result](*types_of_arguments), error_model="numpy")(
-            _calling_compiled(self.function)
-        )
+        compiled = numba.cfunc(types[self.result](*types_of_arguments), error_model="numpy")(self._entry())
         module = llvm.parse_assembly(compiled.inspect_llvm())
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
@@ -269,6 +295,23 @@ class Kernel:
         code = machine.emit_object(module)
         self._store(compiled.native_name, code)
         return compiled.native_name, code
+
+    def _entry(self) -> FunctionType:
+        """Return the function to compile. With records, it takes their fields as parameters and builds them."""
+        if not any(self.records):
+            return _calling_compiled(self.function)
+        parameters = [f"value{number}" for number in range(len(self.arguments))]
+        values = iter(parameters)
+        built = [
+            next(values) if record is None else f"{record.__name__}({', '.join(islice(values, len(record._fields)))})"
+            for record in self.records
+        ]
+        names = {record.__name__: record for record in self.records if record is not None}
+        source = f"lambda {', '.join(parameters)}: kernel({', '.join(built)})"
+        entry = eval(source, names | {"kernel": _compiled(self.function)})
+        assert isinstance(entry, FunctionType)
+        entry.__name__ = entry.__qualname__ = self.name
+        return entry
 
     def _store(self, symbol: str, code: bytes) -> None:
         header = json.dumps({"symbol": symbol, "sha256": _fingerprint(symbol, code)}).encode()
@@ -300,6 +343,24 @@ class Kernel:
                 if hasattr(candidate, IS_HELPER) and candidate.__name__ not in functions
             ]
         return functions
+
+
+def flatten(arguments: Iterable[Any]) -> list[Any]:
+    """Return the arguments with the fields of records in place of the records."""
+    flat: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            flat += argument
+        else:
+            flat.append(argument)
+    return flat
+
+
+@functools.cache
+def _kinds(record: Any) -> list[str]:
+    """Return the types of the fields of a record."""
+    hints = get_type_hints(record, include_extras=True)
+    return [hints[name].__metadata__[0] for name in record._fields]
 
 
 def _load_with_llvm(code: bytes, symbol: str) -> int:

@@ -13,7 +13,8 @@ from capture.native import kernel
 from lowlevel.table.entries import (
     AHEAD,
     BUCKET,
-    append_entry,
+    TableMemory,
+    TableRows,
     begin_entry,
     find_tagged,
     first_of,
@@ -29,102 +30,72 @@ from lowlevel.table.entries import (
     write_tag,
 )
 from lowlevel.table.flush_kernels import (
-    BURST,
     COLLISIONS,
     CURRENT,
-    DIRECT,
     EVICTED,
     OLD,
-    PACED,
-    PACKETS,
-    RESIDENT,
-    SLOW,
+    FlushState,
+    begin_group,
+    count_entry,
+    end_group,
+    leave_directly,
     move_out,
-    open_pane,
-    sweep_by_count,
-    sweep_in_time,
+    open_within,
 )
 
 
-@kernel(
-    "i64(i64*, f64*, u64*, i64, i64, i64, i64*, i64*, i64, i64*, i64*, i64*, f64*, i64*, i64*, u8*, i64, i64, i64, "
-    "i64, u64*, i64*, i64*, i64, i64, i64, i64, i64*, i64, i64, i64*)"
-)
+@kernel("i64(TableMemory, TableRows, FlushState, i64, i64)")
 def update_tagged_flushing(  # type: ignore[no-untyped-def]
-    slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float,
-    arg_at, times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, limit, policy, every,
-    counts, panes, mask, state,
-):  # fmt: skip
+    table: TableMemory, rows: TableRows, flushes: FlushState, limit, out_rows
+):
     """Add packets to the table and move old entries to `out`; return the number of rows in `out`.
 
-    Same contract as `lowlevel.table.flush_kernels.update_flushing`; `tags` and `hashes` as in
-    `lowlevel.table.bucket_table`.
+    Same contract as `lowlevel.table.flush_kernels.update_flushing`.
     """
-    first = 1 + key_words
-    buckets = np.uint64(slot_count // BUCKET - 1)
+    slots, tags, width, hashes, homes = table.slots, table.tags, table.width, table.hashes, table.homes
+    state = flushes.state
+    buckets = np.uint64(table.slot_count // BUCKET - 1)
     pane_of_row = np.int64(0)
     pane_start = np.int64(0)
     pane_end = np.int64(0)  # an empty interval: the first packet finds its pane by division
     end = 0
-    while end < rows:
+    while end < rows.row_count:
         begin = end
-        found, end = next_rows(homes, chosen, choose, begin, rows)
+        found, end = next_rows(table, rows, begin)
         if found == 0:
             continue
         for number in range(found):
-            time = times[homes[number]]
+            time = rows.times[homes[number]]
             if time < pane_start or time >= pane_end:
-                pane_of_row = (time - origin) // pane_length
-                pane_start = origin + pane_of_row * pane_length
-                pane_end = pane_start + pane_length
+                pane_of_row = (time - rows.origin) // rows.pane_length
+                pane_start = rows.origin + pane_of_row * rows.pane_length
+                pane_end = pane_start + rows.pane_length
             homes[AHEAD + number] = pane_of_row
             hashes[number] = np.uint64(0)
-        hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose)
+        hash_keys(table, rows, found, begin)
         rows_before = out_rows
         taken = 0  # packets whose arguments are in their entries
         late = False  # whether those of a packet of an old pane may not be
-        if homes[AHEAD] > state[CURRENT] and homes[AHEAD] <= limit:
-            out_rows = open_pane(
-                slots, tags, slot_count, width, homes[AHEAD], policy, counts, panes, mask, state, out, out_rows
-            )  # fmt: skip
-        state[PACKETS] += found
-        if policy == SLOW and state[OLD] > 0:
-            out_rows = sweep_by_count(
-                slots, tags, slot_count, width, found, policy, every, counts, mask, state, out, out_rows
-            )  # fmt: skip
-        find_tagged(slots, tags, buckets, width, hashes, homes, found)
+        out_rows = begin_group(table, flushes, found, limit, out_rows)
+        find_tagged(table, buckets, found)
         current = state[CURRENT]
         old_before = state[OLD]
         for number in range(found):
             row = homes[number]
             pane = homes[AHEAD + number]
             if pane > current and pane <= limit:
-                take_in(
-                    slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, number
-                )  # fmt: skip
+                out_rows = open_within(table, rows, flushes, pane, taken, number, found, out_rows)
                 taken = number
                 late = False
-                state[PACKETS] -= found - number
-                out_rows = open_pane(
-                    slots, tags, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
-                )  # fmt: skip
-                state[PACKETS] = found - number
                 old_before = state[OLD]
                 current = pane
             at = homes[2 * AHEAD + number]
-            if pane > current or pane <= current - panes:
-                at = slot_count * width
-                homes[2 * AHEAD + number] = at
-                begin_entry(slots, at, pane, key_words, words, word_at, row, starts, op_count)
-                take_in(
-                    slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, number + 1
-                )  # fmt: skip
+            if pane > current or pane <= current - flushes.panes:
+                out_rows = leave_directly(table, rows, flushes, pane, taken, number, out_rows)
                 taken = number + 1
-                out_rows = append_entry(slots, width, at, out, out_rows)
-                state[DIRECT] += 1
                 continue
             late = late or pane < current
-            if at >= 0 and slots[at] == pane and holds_key(slots, at, key_words, words, word_at, row):
+            if at >= 0 and slots[at] == pane and holds_key(table, at, rows, row):
                 continue
             mixed = hashes[number]
             tag = tag_of(mixed)
@@ -138,7 +109,7 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
                 slot = bucket * BUCKET + np.int64(first_of(same))
                 same &= same - np.uint64(1)
                 at = slot * width
-                if holds_key(slots, at, key_words, words, word_at, row):
+                if holds_key(table, at, rows, row):
                     known = slots[at] == pane
                     if slots[at] < current and old < 0:
                         old = slot
@@ -149,30 +120,19 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
                     if old < 0 and slots[slot * width] < current:
                         old = slot
                     if old < 0 or late:
-                        take_in(
-                            slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, number
-                        )  # fmt: skip
+                        take_in(table, rows, taken, number)
                         taken = number
                         late = pane < current
                     slot = slot if old < 0 else old
                     state[COLLISIONS] += old < 0
-                    out_rows = move_out(slots, tags, width, slot, current, counts, mask, state, out, out_rows)
+                    out_rows = move_out(table, flushes, slot, current, out_rows)
                     state[EVICTED] += 1
                 else:
                     state[COLLISIONS] += slot != bucket * BUCKET + np.int64(home)
                 at = slot * width
                 write_tag(tags, bucket, np.uint64(slot & 7), tag)
-                begin_entry(slots, at, pane, key_words, words, word_at, row, starts, op_count)
-                counts[pane & mask] += 1
-                state[RESIDENT] += 1
-                if pane < current:
-                    state[OLD] += 1
+                begin_entry(table, at, pane, rows, row)
+                count_entry(flushes, pane, current)
             homes[2 * AHEAD + number] = at
-        take_in(slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, found)
-        if policy == PACED and state[OLD] > 0:
-            out_rows = sweep_in_time(
-                slots, tags, slot_count, width, min(found, state[PACKETS]), out_rows - rows_before, old_before, counts,
-                mask, state, out, out_rows,
-            )  # fmt: skip
-        state[BURST] = max(state[BURST], out_rows - rows_before)
+        out_rows = end_group(table, rows, flushes, taken, found, old_before, rows_before, out_rows)
     return out_rows

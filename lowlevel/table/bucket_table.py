@@ -18,6 +18,8 @@ from lowlevel.table.entries import (
     AHEAD,
     ANY,
     BUCKET,
+    TableMemory,
+    TableRows,
     append_entry,
     begin_entry,
     find_tagged,
@@ -36,33 +38,23 @@ from lowlevel.table.entries import (
 from lowlevel.table.table import Table, Tally
 
 
-@kernel(
-    "i64(i64*, f64*, u64*, i64, i64, i64, i64*, i64*, i64, i64*, i64*, i64*, f64*, i64*, i64*, u8*, i64, i64, i64, "
-    "i64, u64*, i64*, i64*, i64, i64*)"
-)
-def update_table(  # type: ignore[no-untyped-def]
-    slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float,
-    arg_at, times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, tally,
-):  # fmt: skip
+@kernel("i64(TableMemory, TableRows, i64, i64*)")
+def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type: ignore[no-untyped-def]
     """Add packets to the table; return the number of rows in `out` afterwards.
 
-    * `slots`: slot_count (a power of two, at least BUCKET) x width words. `tags`: one word for each bucket.
-    * The column of key word w begins at `words[word_at[w]]`, the column of an argument at `args[arg_at[op]]`.
-    * `times`: ts in ns. Columns and times have `rows` values. If `choose`, only packets with `chosen` = 1 are added.
-    * `out`: receives evicted entries, after the `out_rows` that it contains; has room for out_rows + rows.
-    * `starts`: the words of a new entry before its first packet.
-    * `hashes`: scratch, AHEAD words. `homes`: scratch, 3 x AHEAD words.
-    * `tally`: counters of entries whose home slot was full when they began, and of entries in slots that were empty.
-    * Pointers with `_float` point to the same memory, as float64.
+    `out` receives evicted entries, after the `out_rows` that it contains; has room for out_rows + rows. `tally` counts
+    entries whose home slot was full when they began, and entries in slots that were empty.
     """
-    if rows == 0:
+    slots, tags, width, hashes, homes = table.slots, table.tags, table.width, table.hashes, table.homes
+    times, pane_length, origin = rows.times, rows.pane_length, rows.origin
+    if rows.row_count == 0:
         return out_rows
     collisions = np.int64(0)
     inserted = np.int64(0)
-    buckets = np.uint64(slot_count // BUCKET - 1)
+    buckets = np.uint64(table.slot_count // BUCKET - 1)
     least = times[0]
     most = times[0]
-    for row in range(rows):
+    for row in range(rows.row_count):
         least = min(least, times[row])
         most = max(most, times[row])
     pane = (least - origin) // pane_length
@@ -72,9 +64,9 @@ def update_table(  # type: ignore[no-untyped-def]
     for number in range(AHEAD):
         homes[AHEAD + number] = pane
     end = 0
-    while end < rows:
+    while end < rows.row_count:
         begin = end
-        found, end = next_rows(homes, chosen, choose, begin, rows)
+        found, end = next_rows(table, rows, begin)
         if not of_one_pane:
             for number in range(found):
                 time = times[homes[number]]
@@ -85,14 +77,14 @@ def update_table(  # type: ignore[no-untyped-def]
                 homes[AHEAD + number] = pane
         for number in range(found):
             hashes[number] = np.uint64(homes[AHEAD + number]) * np.uint64(0x9E3779B97F4A7C15)
-        hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose)
-        find_tagged(slots, tags, buckets, width, hashes, homes, found)
+        hash_keys(table, rows, found, begin)
+        find_tagged(table, buckets, found)
         taken = 0  # packets whose arguments are in their entries
         for number in range(found):
             row = homes[number]
             pane_of_row = homes[AHEAD + number]
             at = homes[2 * AHEAD + number]
-            if at >= 0 and slots[at] == pane_of_row and holds_key(slots, at, key_words, words, word_at, row):
+            if at >= 0 and slots[at] == pane_of_row and holds_key(table, at, rows, row):
                 continue
             mixed = hashes[number]
             tag = tag_of(mixed)
@@ -103,51 +95,49 @@ def update_table(  # type: ignore[no-untyped-def]
             known = False
             while same != np.uint64(0) and not known:
                 at = (bucket * BUCKET + np.int64(first_of(same))) * width
-                known = slots[at] == pane_of_row and holds_key(slots, at, key_words, words, word_at, row)
+                known = slots[at] == pane_of_row and holds_key(table, at, rows, row)
                 same &= same - np.uint64(1)
             if not known:
                 place = first_of(free(held, home))
                 at = (bucket * BUCKET + np.int64(place)) * width
                 if held & mark_of(place) != np.uint64(0):
-                    take_in(
-                        slots, slots_float, 1 + key_words, ops, op_count, args, args_float, arg_at, homes, taken,
-                        number,
-                    )  # fmt: skip
+                    take_in(table, rows, taken, number)
                     taken = number
-                    out_rows = append_entry(slots, width, at, out, out_rows)
+                    out_rows = append_entry(table, at, out_rows)
                     collisions += 1
                 else:
                     inserted += 1
                     collisions += place != home
                 write_tag(tags, bucket, place, tag)
-                begin_entry(slots, at, pane_of_row, key_words, words, word_at, row, starts, op_count)
+                begin_entry(table, at, pane_of_row, rows, row)
             homes[2 * AHEAD + number] = at
-        take_in(slots, slots_float, 1 + key_words, ops, op_count, args, args_float, arg_at, homes, taken, found)
+        take_in(table, rows, taken, found)
     tally[0] += collisions
     tally[1] += inserted
     return out_rows
 
 
-@kernel("i64(i64*, u64*, i64, i64, i64, i64*, i64, i64*)")
-def flush_table(slots, tags, slot_count, width, before, out, room, hand):  # type: ignore[no-untyped-def]
+@kernel("i64(TableMemory, i64, i64, i64*)")
+def flush_table(table: TableMemory, before, room, hand):  # type: ignore[no-untyped-def]
     """Move entries whose pane is below `before` to `out`; return their number.
 
     `room` is the number of entries that fit into `out`, at least BUCKET. The kernel continues at bucket `hand[0]` and
     writes the next bucket there, or the number of buckets at the end. `hand[1]` becomes the smallest pane that stayed,
     if that is smaller.
     """
+    slots, tags = table.slots, table.tags
     rows = 0
     bucket = hand[0]
     smallest = hand[1]
-    while bucket < slot_count // BUCKET and rows + BUCKET <= room:
+    while bucket < table.slot_count // BUCKET and rows + BUCKET <= room:
         held = tags[bucket]
         full = held & np.uint64(ANY)
         while full != np.uint64(0):
             place = first_of(full)
             full &= full - np.uint64(1)
-            at = (bucket * BUCKET + np.int64(place)) * width
+            at = (bucket * BUCKET + np.int64(place)) * table.width
             if slots[at] < before:
-                rows = append_entry(slots, width, at, out, rows)
+                rows = append_entry(table, at, rows)
                 held &= ~(np.uint64(0xFF) << (place << np.uint64(3)))
             else:
                 smallest = min(smallest, slots[at])
@@ -185,11 +175,8 @@ class TaggedTable(Table):
         `limit` has no effect here: this table has no current pane.
         """
         self.evicted_rows = update_table.at(
-            self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
-            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
-            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
-            len(times), pane, origin, self._hashes_at, self._homes_at, self._evicted, self.evicted_rows, self._counted,
-        )  # fmt: skip
+            self.record, self.rows(times, chosen, pane, origin), self.evicted_rows, self._counted
+        )
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
         """Return the evicted entries, a row of words each; valid until the next update or flush."""
@@ -205,10 +192,7 @@ class TaggedTable(Table):
         self.hand[:] = 0, INT_MAX
         left = 0
         while self.hand[0] < len(self.tags):
-            rows = flush_table(
-                self._slots, self._tags, len(self.slots), self.width, before, self._evicted, len(self.evicted),
-                self.hand,
-            )  # fmt: skip
+            rows = flush_table(self.record, before, len(self.evicted), self.hand)
             left += rows
             self.flushed += rows
             if rows:

@@ -6,9 +6,11 @@ then find all their entries, then update each sub-aggregate for the whole group.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from capture.native import helper
+from capture.native import Bytes, Floats, Integer, Integers, Unsigned, helper
 from capture.prefetch import prefetch
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
@@ -138,6 +140,53 @@ AHEAD = 64
 """Packets whose slots are prefetched together; their cache lines fit into every cache."""
 
 
+class TableMemory(NamedTuple):
+    """The memory of a table, for its kernels; built once per table.
+
+    * `slots`: slot_count (a power of two) x width words, and a row of scratch. `slots_float`: the same, as float64.
+    * `tags`: one word for each bucket.
+    * `ops`, `starts`: for each sub-aggregate its operation, and the word of a new entry before its first packet.
+    * `hashes`, `homes`: scratch, AHEAD and 3 x AHEAD words.
+    * `out`: receives the entries that leave.
+    """
+
+    slots: Integers
+    slots_float: Floats
+    tags: Unsigned
+    slot_count: Integer
+    width: Integer
+    key_words: Integer
+    ops: Integers
+    starts: Integers
+    op_count: Integer
+    hashes: Unsigned
+    homes: Integers
+    out: Integers
+
+
+class TableRows(NamedTuple):
+    """The packets of a batch, for the kernels of a table; built once per batch.
+
+    * The column of key word w begins at `words[word_at[w]]`, the column of an argument at `args[arg_at[op]]`.
+    * `args_float`: the memory of `args`, as float64.
+    * `times`: ts in ns. Columns and times have `row_count` values.
+    * If `choose`, only packets with `chosen` = 1 are added.
+    * Panes are `pane_length` ns long from `origin` on.
+    """
+
+    words: Integers
+    word_at: Integers
+    args: Integers
+    args_float: Floats
+    arg_at: Integers
+    times: Integers
+    chosen: Bytes
+    choose: Integer
+    row_count: Integer
+    pane_length: Integer
+    origin: Integer
+
+
 @helper
 def mix(mixed, word):  # type: ignore[no-untyped-def]
     """Mix a word of a key into a hash."""
@@ -168,16 +217,14 @@ def take_in_at(slots, slots_float, kind, at, time, value, value_float):  # type:
 
 
 @helper
-def take_in(  # type: ignore[no-untyped-def]
-    slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, begin, end
-):  # fmt: skip
-    """Update the entries at `homes[2 * AHEAD + number]`, for numbers in `[begin, end)`, with their rows' arguments.
-
-    The sub-aggregates of an entry begin at its word `first`.
-    """
-    for op in range(op_count):
-        kind = ops[op]
-        base = arg_at[op]
+def take_in(table, rows, begin, end):  # type: ignore[no-untyped-def]
+    """Update the entries at `homes[2 * AHEAD + number]`, for numbers in `[begin, end)`, with their rows' arguments."""
+    slots, slots_float, homes = table.slots, table.slots_float, table.homes
+    args, args_float = rows.args, rows.args_float
+    first = 1 + table.key_words
+    for op in range(table.op_count):
+        kind = table.ops[op]
+        base = rows.arg_at[op]
         if kind == COUNT:
             for number in range(begin, end):
                 slots[homes[2 * AHEAD + number] + first + op] += 1
@@ -216,13 +263,14 @@ def take_in(  # type: ignore[no-untyped-def]
             for number in range(begin, end):
                 at = homes[2 * AHEAD + number] + first + op
                 place = base + homes[number]
-                time = args[arg_at[op - 1] + homes[number]]
+                time = args[rows.arg_at[op - 1] + homes[number]]
                 take_in_at(slots, slots_float, kind, at, time, args[place], args_float[place])
 
 
 @helper
-def holds_key(slots, at, key_words, words, word_at, row):  # type: ignore[no-untyped-def]
+def holds_key(table, at, rows, row):  # type: ignore[no-untyped-def]
     """Return whether the entry at word `at` has the key of `row`. The caller compares the pane."""
+    slots, key_words, words, word_at = table.slots, table.key_words, rows.words, rows.word_at
     if key_words == 1:
         return slots[at + 1] == words[word_at[0] + row]
     if key_words == 2:
@@ -236,36 +284,36 @@ def holds_key(slots, at, key_words, words, word_at, row):  # type: ignore[no-unt
 
 
 @helper
-def begin_entry(  # type: ignore[no-untyped-def]
-    slots, at, pane, key_words, words, word_at, row, starts, op_count
-):  # fmt: skip
+def begin_entry(table, at, pane, rows, row):  # type: ignore[no-untyped-def]
     """Write a new entry at word `at`, with a pane and the key of a row, as it is before its first packet."""
+    slots, key_words = table.slots, table.key_words
     slots[at] = pane
     for word in range(key_words):
-        slots[at + 1 + word] = words[word_at[word] + row]
-    for op in range(op_count):
-        slots[at + 1 + key_words + op] = starts[op]
+        slots[at + 1 + word] = rows.words[rows.word_at[word] + row]
+    for op in range(table.op_count):
+        slots[at + 1 + key_words + op] = table.starts[op]
 
 
 @helper
-def append_entry(slots, width, at, out, out_rows):  # type: ignore[no-untyped-def]
+def append_entry(table, at, out_rows):  # type: ignore[no-untyped-def]
     """Append the entry at word `at` to `out`; return the number of rows in `out`."""
-    for word in range(width):
-        out[out_rows * width + word] = slots[at + word]
+    for word in range(table.width):
+        table.out[out_rows * table.width + word] = table.slots[at + word]
     return out_rows + 1
 
 
 @helper
-def next_rows(homes, chosen, choose, begin, rows):  # type: ignore[no-untyped-def]
+def next_rows(table, rows, begin):  # type: ignore[no-untyped-def]
     """Write the next AHEAD chosen rows from `begin` on to `homes`; return their number and the next row."""
-    end = min(rows, begin + AHEAD)
+    homes = table.homes
+    end = min(rows.row_count, begin + AHEAD)
     found = np.int64(end - begin)
-    if choose:
+    if rows.choose:
         end = begin
         found = np.int64(0)
-        while end < rows and found < AHEAD:
+        while end < rows.row_count and found < AHEAD:
             homes[found] = end
-            found += chosen[end]
+            found += rows.chosen[end]
             end += 1
     else:
         for number in range(found):
@@ -274,23 +322,25 @@ def next_rows(homes, chosen, choose, begin, rows):  # type: ignore[no-untyped-de
 
 
 @helper
-def hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose):  # type: ignore[no-untyped-def]
-    """Hash the keys of the `found` rows in `homes`, or of the rows from `begin` on if not `choose`."""
-    for word in range(key_words):
-        if choose:
+def hash_keys(table, rows, found, begin):  # type: ignore[no-untyped-def]
+    """Hash the keys of the `found` rows in `homes`, or of the rows from `begin` on if all rows are chosen."""
+    hashes, words, word_at = table.hashes, rows.words, rows.word_at
+    for word in range(table.key_words):
+        if rows.choose:
             for number in range(found):
-                hashes[number] = mix(hashes[number], words[word_at[word] + homes[number]])
+                hashes[number] = mix(hashes[number], words[word_at[word] + table.homes[number]])
         else:
             for number in range(found):
                 hashes[number] = mix(hashes[number], words[word_at[word] + begin + number])
 
 
 @helper
-def find_tagged(slots, tags, buckets, width, hashes, homes, found):  # type: ignore[no-untyped-def]
+def find_tagged(table, buckets, found):  # type: ignore[no-untyped-def]
     """Write the likely word of each entry in `slots` to `homes[2 * AHEAD + number]`; -1 if no tag matches.
 
     The memory is prefetched, also the slot of a new entry. `buckets` is the number of buckets minus one.
     """
+    slots, tags, width, hashes = table.slots, table.tags, table.width, table.hashes
     straddles = (width & (width - 1)) != 0  # an entry may lie in two cache lines
     for number in range(found):
         prefetch(tags, np.int64(hashes[number] & buckets))
@@ -304,9 +354,8 @@ def find_tagged(slots, tags, buckets, width, hashes, homes, found):  # type: ign
         prefetch(slots, at)
         if straddles:
             prefetch(slots, at + width - 1)
-        homes[2 * AHEAD + number] = (
-            at if same != np.uint64(0) else -1
-        )  # an empty slot may contain an entry that was flushed
+        # an empty slot may contain an entry that was flushed
+        table.homes[2 * AHEAD + number] = at if same != np.uint64(0) else -1
 
 
 @helper

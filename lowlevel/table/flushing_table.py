@@ -30,6 +30,7 @@ from lowlevel.table.flush_kernels import (
     SLOW,
     SWEPT,
     WORDS,
+    FlushState,
     settle_table,
     update_flushing,
 )
@@ -82,8 +83,14 @@ class FlushingTable(Table):
         self.mask = len(self.counts) - 1
         self.state = np.zeros(WORDS, np.int64)
         self.state[CURRENT] = EMPTY
-        self._counts = pointer(self.counts, "i64")
-        self._state = pointer(self.state, "i64")
+        self.flushes = FlushState(
+            policy=self.code,
+            every=flushing.every,
+            counts=pointer(self.counts, "i64"),
+            panes=self.panes,
+            mask=self.mask,
+            state=pointer(self.state, "i64"),
+        )
 
     def update(
         self,
@@ -94,14 +101,11 @@ class FlushingTable(Table):
         limit: int = INT_MAX,
     ) -> None:
         """Add packets. Packets of panes above `limit` open no pane. Call `evictions_due` before."""
-        kernel, found_by = (update_tagged_flushing, self._hashes_at) if self.tagged else (update_flushing, self.probes)
-        self.evicted_rows = kernel.at(
-            self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
-            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
-            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
-            len(times), pane, origin, found_by, self._homes_at, self._evicted, self.evicted_rows,
-            limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
-        )  # fmt: skip
+        records = self.record, self.rows(times, chosen, pane, origin), self.flushes
+        if self.tagged:
+            self.evicted_rows = update_tagged_flushing.at(*records, limit, self.evicted_rows)
+        else:
+            self.evicted_rows = update_flushing.at(*records, self.probes, limit, self.evicted_rows)
 
     def settle(self, pane: int, before: int = INT_MIN) -> None:
         """Open `pane` without a packet, unless a later one is open, and flush entries beyond the bound.
@@ -110,10 +114,7 @@ class FlushingTable(Table):
         `evictions_due` before.
         """
         visits = max(1, len(self.slots) // SETTLING) if self.code == PACED else 0
-        self.evicted_rows = settle_table.at(
-            self._slots, self._tags, len(self.slots), self.width, pane, before, visits, self.code, self._counts,
-            self.panes, self.mask, self._state, self._evicted, self.evicted_rows,
-        )  # fmt: skip
+        self.evicted_rows = settle_table.at(self.record, self.flushes, pane, before, visits, self.evicted_rows)
 
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the entries that left, then all entries of panes below `before`."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from capture.column_matrix import CACHE_LINE, LINE_WORDS, column_matrix
 from capture.native import pointer
 from lowlevel.subaggregates import INT_MAX, SubAggregate
-from lowlevel.table.entries import AHEAD, BUCKET, COUNT, SUM, opcode, start
+from lowlevel.table.entries import AHEAD, BUCKET, COUNT, SUM, TableMemory, TableRows, opcode, start
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +127,49 @@ class Table(ABC):
         self._homes = np.zeros(3 * AHEAD, np.int64)
         self._hashes = np.zeros(AHEAD, np.uint64)
         # Addresses are computed once: numpy takes as long for them as hundreds of packets.
-        self._slots = pointer(self.slots, "i64")
-        self._tags = pointer(self.tags, "u64")
-        self._hashes_at = pointer(self._hashes, "u64")
-        self._ops = pointer(self.ops, "i64")
-        self._starts = pointer(self.starts, "i64")
+        slots_at = pointer(self.slots, "i64")
+        self.record = TableMemory(
+            slots=slots_at,
+            slots_float=slots_at,
+            tags=pointer(self.tags, "u64"),
+            slot_count=slots,
+            width=self.width,
+            key_words=key_words,
+            ops=pointer(self.ops, "i64"),
+            starts=pointer(self.starts, "i64"),
+            op_count=len(self.ops),
+            hashes=pointer(self._hashes, "u64"),
+            homes=pointer(self._homes, "i64"),
+            out=pointer(self.evicted, "i64"),
+        )
         self._words = pointer(self.words, "i64")
         self._args = pointer(self.args, "i64")
         self._word_at = pointer(self.word_at, "i64")
         self._arg_at = pointer(self.arg_at, "i64")
-        self._homes_at = pointer(self._homes, "i64")
         self._all = pointer(self._everyone, "u8")
-        self._evicted = pointer(self.evicted, "i64")
 
     @property
     def bytes(self) -> int:
         """Memory of the table and its buffers."""
         return sum(each.nbytes for each in (self.memory, self.tags, self.evicted, self.words, self.args))
+
+    def rows(
+        self, times: npt.NDArray[np.int64], chosen: npt.NDArray[np.uint8] | None, pane: int, origin: int
+    ) -> TableRows:
+        """Return the record of a batch: the packets in the columns `words` and `args`."""
+        return TableRows(
+            words=self._words,
+            word_at=self._word_at,
+            args=self._args,
+            args_float=self._args,
+            arg_at=self._arg_at,
+            times=pointer(times, "i64"),
+            chosen=self._all if chosen is None else pointer(chosen, "u8"),
+            choose=chosen is not None,
+            row_count=len(times),
+            pane_length=pane,
+            origin=origin,
+        )
 
     @abstractmethod
     def update(
@@ -180,7 +206,7 @@ class Table(ABC):
     def take_entries(self) -> None:
         """Accept entries of another table as rows, instead of packets: counts are added, not incremented."""
         self.ops = np.where(self.ops == COUNT, SUM, self.ops)
-        self._ops = pointer(self.ops, "i64")
+        self.record = self.record._replace(ops=pointer(self.ops, "i64"))
 
     @property
     def evictions_due(self) -> bool:

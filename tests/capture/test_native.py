@@ -10,12 +10,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from capture import native
-from capture.native import Kernel, cache_folder, helper, kernel, missing, pointer
+from capture.native import Integer, Integers, Kernel, cache_folder, helper, kernel, missing, pointer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +32,23 @@ def sum_doubled(values, count):
     for place in range(count):
         total += doubled(values[place])
     return total
+
+
+class Scaled(NamedTuple):
+    values: Integers
+    count: Integer
+
+
+class Turned(NamedTuple):
+    count: Integer
+    values: Integers
+
+
+def scale(first, record, out):
+    """Write each value times `first`; return their number."""
+    for place in range(record.count):
+        out[place] = first * doubled(record.values[place])
+    return record.count
 
 
 SIGNATURE = "i64(i64*, i64)"
@@ -61,6 +79,24 @@ def test_a_kernel_is_compiled_once_and_loaded_after_that(cache: Path, monkeypatc
     assert second(VALUES, 3) == 84
     assert second.function(VALUES, 3) == 84
     assert second.__doc__ == "Sum of twice each value."
+
+
+def test_a_kernel_takes_records_as_arrays_and_as_addresses(cache: Path) -> None:
+    scaled = kernel("i64(i64, Scaled, i64*)")(scale)
+    assert scaled.arguments == ["i64", "i64*", "i64", "i64*"]
+    for count, call in enumerate((scaled, scaled.function, scaled.at), 1):
+        out = np.zeros(3, np.int64)
+        by_address = call == scaled.at
+        record = Scaled(count=count, values=pointer(VALUES, "i64") if by_address else VALUES)
+        assert call(3, record, pointer(out, "i64") if by_address else out) == count
+        assert out.tolist() == [6, 12, 234][:count] + [0] * (3 - count)
+    assert scaled.group([3, VALUES, 2, VALUES]) == [3, Scaled(VALUES, 2), VALUES]
+    with pytest.raises(ValueError, match="shorter"):
+        scaled(3, (VALUES,), VALUES)
+
+
+def test_another_order_of_fields_has_another_file() -> None:
+    assert kernel("i64(i64, Scaled, i64*)")(scale).path() != kernel("i64(i64, Turned, i64*)")(scale).path()
 
 
 def test_another_signature_has_another_file(cache: Path) -> None:

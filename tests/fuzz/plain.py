@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import capture.native
-from capture.native import SCALARS, Kernel, pointer
+from capture.native import SCALARS, Kernel, flatten, pointer
 from tests.harness.guarded import Guarded, GuardedBytes
 
 Result = TypeVar("Result")
@@ -45,7 +45,12 @@ def run_plain(kernel: Kernel, *arguments: Any) -> int:
     """Call a kernel's plain Python. The caller sets `np.errstate(over="ignore")` if numbers may wrap."""
     return int(
         kernel.function(
-            *[guarded(value, kind) if kind else value for kind, value in zip(_kinds(kernel), arguments, strict=True)]
+            *kernel.group(
+                [
+                    guarded(value, kind) if kind else value
+                    for kind, value in zip(_kinds(kernel), flatten(arguments), strict=True)
+                ]
+            )
         )
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capture.native import SCALARS, Kernel
+from capture.native import SCALARS, Kernel, flatten
 
 
 def plain(kernel: Kernel, *arrays: np.ndarray) -> Callable[..., int]:
@@ -22,10 +22,10 @@ def plain(kernel: Kernel, *arrays: np.ndarray) -> Callable[..., int]:
             by_address[value].reshape(-1).view(SCALARS[kind[:-1]][2])
             if kind.endswith("*") and isinstance(value, int)
             else value
-            for kind, value in zip(kernel.arguments, arguments, strict=True)
+            for kind, value in zip(kernel.arguments, flatten(arguments), strict=True)
         ]
         with np.errstate(over="ignore"):  # hashes are meant to wrap
-            return kernel.function(*values)
+            return kernel.function(*kernel.group(values))
 
     run.at = run  # type: ignore[attr-defined]
     return run

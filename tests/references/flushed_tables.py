@@ -9,7 +9,7 @@ import numpy as np
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table.entries import AHEAD
 from lowlevel.table.flush_kernels import EMPTY, find_homes
-from lowlevel.table.flushing import Flushing
+from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable
 
 Packet = tuple[int, int]
@@ -45,11 +45,12 @@ def residents(table: FlushingTable) -> list[Left]:
 
 def home(key: int, slots: int) -> int:
     """The slot a packet looks at first."""
-    homes = np.zeros(3 * AHEAD, np.int64)
-    words, times = np.array([key], np.int64), np.zeros(1, np.int64)
+    table = FlushingTable(1, [], slots, 1, Flushing(Policy.PACED), 1)
+    homes, words, zero = np.zeros(3 * AHEAD, np.int64), np.array([key], np.int64), np.zeros(1, np.int64)
+    memory = table.record._replace(slots=words, homes=homes)
+    rows = table.rows(zero, None, PANE, 0)._replace(words=words, word_at=zero, times=zero)
     with np.errstate(over="ignore"):
-        everyone, word_at = np.ones(1, np.uint8), np.zeros(1, np.int64)
-        find_homes(words, slots, 2, 1, words, word_at, times, everyone, False, 0, 1, PANE, 0, homes)
+        find_homes(memory, rows, 0, 1)
     return int(homes[2 * AHEAD])
 
 

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from bench.ring_queue import LossFree, largest_backlog, loss_free
-from capture.native import pointer
 from lowlevel.subaggregates import INT_MAX
-from lowlevel.table.entries import AHEAD
 from lowlevel.table.flush_kernels import update_flushing
 from lowlevel.table.flushing import Flushing, Policy
 from tests.references.flushed_tables import PANE, table_of
@@ -74,17 +72,13 @@ def services_at(rate: float, flushing: Flushing, groups: int, slots: int) -> tup
     table.words[0, :packets] = names[np.random.default_rng(1).integers(groups, size=packets)]
     times = np.arange(packets) * PANE // int(WINDOW * rate)
     # As `Table.update` does, for a few packets out of many: with its views it would take most of the time.
-    state, counts, ops = (pointer(each, "i64") for each in (table.state, table.counts, table.ops))
-    words, args, instants = (pointer(each, "i64") for each in (table.words, table.args, times))
-    memory, starts, left = (pointer(each, "i64") for each in (table.memory, table.starts, table.evicted))
-    homes, everyone = np.empty(3 * AHEAD, np.int64), np.ones(1, np.uint8)
-    at, tags = pointer(table.word_at, "i64"), pointer(table.tags, "u64")  # each has one column
+    rows = table.rows(times, None, PANE, 0)
     partials = np.array(
         [
             update_flushing(
-                memory, memory, tags, slots, table.width, 1, ops, starts, 1, words + 8 * first, at, args, args, at,
-                instants + 8 * first, pointer(everyone, "u8"), 0, CHUNK, PANE, 0, 1, pointer(homes, "i64"), left, 0,
-                INT_MAX, table.code, flushing.every, counts, table.panes, table.mask, state,
+                table.record,
+                rows._replace(words=rows.words + 8 * first, times=rows.times + 8 * first, row_count=CHUNK),
+                table.flushes, 1, INT_MAX, 0,
             )
             for first in range(0, packets, CHUNK)
         ]
