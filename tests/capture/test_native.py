@@ -95,6 +95,7 @@ def test_a_kernel_takes_records_as_arrays_and_as_addresses(cache: Path) -> None:
         scaled(3, (VALUES,), VALUES)
 
 
+@pytest.mark.usefixtures("cache")
 def test_another_order_of_fields_has_another_file() -> None:
     assert kernel("i64(i64, Scaled, i64*)")(scale).path() != kernel("i64(i64, Turned, i64*)")(scale).path()
 

@@ -95,6 +95,7 @@ def test_a_kernel_whose_lives_differ_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     assert both(lambda plain: one(5)) == (6, 5)
 
 
+@pytest.mark.usefixtures("_no_new_kernels")
 def test_an_address_in_place_of_an_array_is_refused() -> None:
     with pytest.raises(TypeError, match="got an address"):
         run_plain(Kernel(lambda values: 0, "i64(i64*)"), 4711)
