@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bench.undisturbed import step
 from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from highlevel.sliding.bucket import END_WID, FIRST_WID
 from lowlevel.expressions.arrow import to_arrow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

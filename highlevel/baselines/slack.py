@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate

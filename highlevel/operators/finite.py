@@ -19,8 +19,8 @@ from highlevel.aggregation import BOUNDS, Aggregation
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.sliding.wid_ranges import Ranges, count, unite
 from highlevel.windows.kind import SlidingWindow
+from lowlevel.integer_ranges import Ranges, count, unite
 from lowlevel.punctuation import END, Item, Punctuation
 
 MERGE_ROWS = 65_536

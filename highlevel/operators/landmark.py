@@ -23,8 +23,8 @@ from highlevel.groups.keys import Keys
 from highlevel.groups.merging import Accumulated, Rule, accumulated
 from highlevel.groups.table import merged
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.sliding.wid_ranges import Ranges, append, unite
 from highlevel.windows.kind import LandmarkWindow
+from lowlevel.integer_ranges import Ranges, append, unite
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 

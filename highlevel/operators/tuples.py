@@ -22,8 +22,8 @@ from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
 from highlevel.operators.meld import UNION
 from highlevel.sliding.operator import SlidingAggregate
-from highlevel.sliding.wid_ranges import Ranges
 from highlevel.windows.kind import TupleWindow
+from lowlevel.integer_ranges import Ranges
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from highlevel.operators.operator import Operator
-from highlevel.sliding.wid_ranges import Ranges
+from lowlevel.integer_ranges import Ranges
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 """First columns of the results: the bounds of the half-open window, in ns or row numbers (`WindowKind.timed`)."""

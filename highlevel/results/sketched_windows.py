@@ -23,7 +23,7 @@ from highlevel.groups.merging import Accumulated, accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.results.sketches import MAKERS, Sketch, values_for
 from highlevel.sliding.operator import SlidingAggregate
-from highlevel.sliding.wid_ranges import Ranges, unite
+from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 NUMBER_BYTES = 8

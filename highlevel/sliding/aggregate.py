@@ -19,10 +19,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.sliding.merge_buffers import MergeBuffer, MergeBuffers
 from highlevel.sliding.scattered_partials import FEW_ROWS, MANY_WINDOWS, WID, ScatteredPartials
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Ranges, unite
 from highlevel.sliding.window_rows import Strategy, WindowRows, with_ids
+from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import SubAggregate, count_of_rows
 

@@ -11,8 +11,9 @@ from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.sliding.aggregate import WID, Aggregate
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Bucket, Ranges, append_ids
+from highlevel.sliding.bucket import END_WID, FIRST_WID, Bucket
 from highlevel.windows.kind import SlidingWindow
+from lowlevel.integer_ranges import Ranges, append_ids
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
 

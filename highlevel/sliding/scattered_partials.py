@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from highlevel.groups.merging import Accumulated
 from highlevel.groups.table import merged, one_batch
-from highlevel.sliding.wid_ranges import Ranges, append_ids, unite
+from lowlevel.integer_ranges import Ranges, append_ids, unite
 
 WID = "wid"
 

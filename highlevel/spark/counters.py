@@ -19,8 +19,8 @@ from highlevel.plan.fragments import sources_of
 from highlevel.plan.nodes import width_of
 from highlevel.plan.operators.operator import lows_of
 from highlevel.plan.pipeline import LinkUnion
-from highlevel.sliding.wid_ranges import count, unite
 from highlevel.spark.fragment_task import FragmentOutput, FragmentTask
+from lowlevel.integer_ranges import count, unite
 from lowlevel.punctuation import BEGINNING
 
 Counts = dict[str, Any]

@@ -28,9 +28,9 @@ from capture.files.blocks import Block
 from capture.files.formats import FileFormat
 from capture.metrics import Samples
 from capture.open import open_mapped
-from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.feeds import Feeds, PortOf
 from highlevel.spark.repartition import repartition_of
+from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING, Punctuation
 

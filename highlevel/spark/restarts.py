@@ -22,7 +22,7 @@ FIRST_DELAY = 1.0
 """Seconds before the first restart. Each further delay is twice as long, up to LONGEST_DELAY."""
 
 LONGEST_DELAY = 60.0
-"""Longest delay in seconds. All delays are three minutes, because a machine may be overloaded as long."""
+"""Longest delay in seconds. The delays add up to three minutes, so a run survives such an overload."""
 
 WORKER_START, WORKER_END, EXECUTOR_LOST = "worker_start", "worker_end", "executor_lost"
 

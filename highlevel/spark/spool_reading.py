@@ -31,12 +31,12 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
 from highlevel.plan.nodes import Leaf
-from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.estimates import sampled_times, with_ranges
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import LeafOutput, Read, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
 from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_plan
+from lowlevel.integer_ranges import Ranges
 from lowlevel.node.shedding import SAMPLED
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.spool.fingerprint import fingerprint

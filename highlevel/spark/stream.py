@@ -41,7 +41,6 @@ from capture.private_files import check_private_folder, make_private_folder, ope
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.user_types import readable
-from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
@@ -58,6 +57,7 @@ from highlevel.spark.session import SOON, ended_jvm, jvm_error, jvm_failures
 from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
+from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import TABLE_SLOTS
 
 

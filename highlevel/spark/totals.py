@@ -17,13 +17,13 @@ from highlevel.inline.engine import ALL_METRICS
 from highlevel.metrics import (
     set_progress,
 )
-from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import with_ranges
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import KEEP
+from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowlevel.expressions.arrow import TYPES, narrow
+from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.plan import ORDERED
 from lowlevel.punctuation import Item, Punctuation
 
@@ -84,32 +85,24 @@ SMALL = 1 << 16
 """Batches up to this size in bytes are not measured exactly."""
 
 
-Ranges = tuple[tuple[int, int], ...]
-"""Disjoint half-open ranges `[start, end)` of times in ns, sorted."""
+MAX_SKIPPED = 16
+"""Ranges of skipped times that a segment stores."""
 
-MOST_RANGES = 16
-"""Ranges of times without processed packets that a segment stores."""
-
-RANGES_BYTES = 48 * MOST_RANGES
+SKIPPED_BYTES = 48 * MAX_SKIPPED
 """Largest size of these ranges in the header of a segment."""
 
 
-def with_range(ranges: Ranges, start: int, end: int) -> Ranges:
-    """Return the union of `ranges` and `[start, end)`. Beyond MOST_RANGES the two nearest ranges become one.
+def with_skipped(skipped: Ranges, start: int, end: int) -> Ranges:
+    """Return the union of `skipped` and `[start, end)`. Beyond MAX_SKIPPED the two nearest ranges become one.
 
-    >>> with_range(((1, 3), (7, 8)), 2, 5)
-    ((1, 5), (7, 8))
+    >>> with_skipped([(1, 3), (7, 8)], 2, 5)
+    [(1, 5), (7, 8)]
     """
-    united: list[tuple[int, int]] = []
-    for first, last in sorted([*ranges, (start, end)]):
-        if united and first <= united[-1][1]:
-            united[-1] = united[-1][0], max(last, united[-1][1])
-        else:
-            united.append((first, last))
-    if len(united) > MOST_RANGES:
+    united = unite([*skipped, (start, end)])
+    if len(united) > MAX_SKIPPED:
         nearest = min(range(1, len(united)), key=lambda index: united[index][0] - united[index - 1][1])
         united[nearest - 1 : nearest + 1] = [(united[nearest - 1][0], united[nearest][1])]
-    return tuple(united)
+    return united
 
 
 @dataclass(slots=True)
@@ -125,7 +118,7 @@ class Pending:
     rows: int = 0
     first: int | None = None
     last: int | None = None
-    skipped: Ranges = ()
+    skipped: Ranges = field(default_factory=list)
 
     def add(self, number: int, item: Item, size: int, now: int | None) -> None:
         """Add an item of a plan, at the instant `now` if that is known."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.folder import SegmentFormatError, SegmentLostError
-from lowlevel.spool.pending import Ranges, pack, unpack
+from lowlevel.spool.pending import pack, unpack
 
 FORMAT = 1
 HEADER = b"wiretide.segment"
@@ -92,7 +92,7 @@ class Header:
     shed_before: int = 0
     ended: bool = False
     position: str | None = None
-    skipped: Ranges = ()
+    skipped: tuple[tuple[int, int], ...] = ()
 
     def encode(self) -> bytes:
         """Return the text for the metadata of the schema."""

@@ -19,12 +19,12 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
 from lowlevel.spool.folder import BLOCK, SpoolError, SpoolFullError, disk_bytes, keep_reserve, segment_path
 from lowlevel.spool.limits import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts, SpoolLimits, WhenFull
-from lowlevel.spool.pending import RANGES_BYTES, ItemSizes, Pending, with_range
+from lowlevel.spool.pending import SKIPPED_BYTES, ItemSizes, Pending, with_skipped
 from lowlevel.spool.segment import Header, Segment
 from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
-FRAME = 2048 + RANGES_BYTES
+FRAME = 2048 + SKIPPED_BYTES
 """Largest size of schema, messages, trailer and skipped times of a segment, in bytes."""
 
 OTHER_FILES = 7 * BLOCK
@@ -159,7 +159,7 @@ class SpoolWriter:
         The next segment with an item, or the last one, contains the times.
         """
         self._check_open()
-        self._pending.skipped = with_range(self._pending.skipped, start, end)
+        self._pending.skipped = with_skipped(self._pending.skipped, start, end)
 
     def tick(self, now: int) -> None:
         """Advance the time (ns since the epoch): write segments that are due, delete committed ones."""
@@ -324,7 +324,7 @@ class SpoolWriter:
             shed_before=self._shed,
             ended=self._ending,
             position=self.position,
-            skipped=pending.skipped,
+            skipped=tuple(pending.skipped),
         )
 
     def _promise(self, number: int) -> None:

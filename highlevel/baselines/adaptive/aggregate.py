@@ -35,8 +35,9 @@ from highlevel.baselines.adaptive.store import Store
 from highlevel.baselines.adaptive.thresholds import MemoryModel, Policy
 from highlevel.groups.key_words import Words
 from highlevel.operators.meld import Meld
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Ranges, unite
+from highlevel.sliding.bucket import END_WID, FIRST_WID
 from lowlevel.expressions.types import Type
+from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
 from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from highlevel.groups.key_words import Words
-from highlevel.sliding.wid_ranges import unite
+from lowlevel.integer_ranges import unite
 
 CLOSE_ROWS = 65_536
 """Window memberships of buffered tuples per step. One window may have more."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.sliding.wid_ranges import Ranges, unite
+from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import BEGINNING
 
 

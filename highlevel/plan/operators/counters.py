@@ -22,7 +22,7 @@ from highlevel.metrics import (
     STATE_BYTES,
     WINDOWS_OPEN,
 )
-from highlevel.sliding.wid_ranges import Ranges, count
+from lowlevel.integer_ranges import Ranges, count
 
 Count = Callable[[Samples, Any, str, str | None], None]
 """Add the counters of an operator to samples. The labels are the query and the operator's name.

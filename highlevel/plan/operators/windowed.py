@@ -21,8 +21,8 @@ from highlevel.results.sketched_windows import FoldingWindows
 from highlevel.results.stages import make_stages
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.sliding.operator import SlidingAggregate
-from highlevel.sliding.wid_ranges import Ranges
 from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
+from lowlevel.integer_ranges import Ranges
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 

@@ -25,9 +25,10 @@ from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
 from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, Policy, Thresholds
 from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, count
+from highlevel.sliding.bucket import END_WID, FIRST_WID
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
+from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds

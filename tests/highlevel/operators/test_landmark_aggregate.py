@@ -22,9 +22,9 @@ from highlevel.operators import landmark as landmark_aggregate
 from highlevel.operators.landmark import LandmarkAggregate
 from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyond_cap
 from highlevel.plan.pipeline import make_operator
-from highlevel.sliding.wid_ranges import count
 from highlevel.spark.state import addresses
 from highlevel.windows.kind import DEFAULT_CAP, LandmarkWindow
+from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.gsql import compile_query

@@ -15,9 +15,10 @@ import pytest
 from highlevel.sliding import aggregate, window_rows
 from highlevel.sliding import merge_buffers as pile
 from highlevel.sliding.aggregate import WID, Aggregate
+from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.sliding.scattered_partials import ScatteredPartials
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, count
 from highlevel.spark.state import addresses
+from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds

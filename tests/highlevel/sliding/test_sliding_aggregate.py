@@ -14,8 +14,8 @@ import pytest
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.sliding.aggregate import Aggregate
 from highlevel.sliding.operator import SlidingAggregate
-from highlevel.sliding.wid_ranges import count
 from highlevel.windows.kind import SlidingWindow
+from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.references.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered

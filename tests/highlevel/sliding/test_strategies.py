@@ -21,7 +21,7 @@ from highlevel.sliding import merge_buffers as pile
 from highlevel.sliding import window_rows
 from highlevel.sliding import window_rows as strategy
 from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.sliding.window_rows import Strategy, strategy_of
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

@@ -20,7 +20,6 @@ from capture.errors import InputError
 from capture.files.blocks import END_OF_FILE, Block, Index
 from highlevel.operators import finite
 from highlevel.operators.finite import windows_of
-from highlevel.sliding.wid_ranges import Ranges, append_ids, count, unite
 from highlevel.spark import packing
 from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
 from highlevel.spark.checked_files import checksum
@@ -29,6 +28,7 @@ from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.state import KEEP, PartState
 from highlevel.windows.kind import SlidingWindow
+from lowlevel.integer_ranges import Ranges, append_ids, count, unite
 from tests.references.pcap_bytes import NS
 
 

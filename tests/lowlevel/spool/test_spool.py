@@ -4,6 +4,7 @@ The twin is a list of the items that were appended. The tests detect lost, doubl
 narrowed columns, and numbers or watermarks that do not continue after a restart.
 """
 
+import json
 import os
 from pathlib import Path
 from random import Random
@@ -11,11 +12,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from lowlevel.integer_ranges import unite
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import SegmentLostError, SpoolError, segment_path
 from lowlevel.spool.limits import SpoolLimits, WhenFull
+from lowlevel.spool.pending import MAX_SKIPPED
 from lowlevel.spool.reader import SpoolReader
+from lowlevel.spool.segment import Header
 from lowlevel.spool.writer import SpoolWriter
 from tests.references.spool_items import LINK, pairs_plan, random_batch, random_items, random_plans, told
 
@@ -289,3 +293,41 @@ def test_numbers_go_on_behind_what_was_committed_where_nothing_else_is_left(tmp_
     writer.append(0, Punctuation(LINK, 0))
     writer.close()
     assert [segment.number for segment in reader] == [3]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_skipped_times_are_exact_up_to_a_number_of_ranges_and_then_cover_more(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    plan = pairs_plan()
+    writer = SpoolWriter(tmp_path, LINK, named([plan]), SMALL)
+    count = random.choice([3, 10, 60])
+    added = [(start, start + random.randrange(1, 40)) for start in random.sample(range(2000), count)]
+    for start, end in added:
+        writer.skip(start, end)
+    writer.append(0, random_batch(random, plan, 3))
+    writer.flush()
+    writer.append(0, random_batch(random, plan, 3))
+    writer.close(ended=True)
+    first, second = (SpoolReader(tmp_path).read(number).header.skipped for number in (0, 1))
+    exact = unite(added)
+    covered = {time for start, end in first for time in range(start, end)}
+    assert first == tuple(unite(first))
+    assert covered >= {time for start, end in exact for time in range(start, end)}
+    assert len(first) == min(len(exact), MAX_SKIPPED)
+    assert second == ()
+    if len(exact) <= MAX_SKIPPED:
+        assert first == tuple(exact)
+
+
+def test_a_last_segment_without_items_names_skipped_times(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, named([pairs_plan()]), SMALL)
+    writer.skip(5, 9)
+    writer.close()
+    assert [segment.header.skipped for segment in SpoolReader(tmp_path)] == [((5, 9),)]
+
+
+def test_a_header_without_skipped_times_is_that_of_an_earlier_version() -> None:
+    header = Header(LINK, 3, 0, (("query", "print"),), (BEGINNING,))
+    fields = json.loads(header.encode())
+    del fields["skipped"]
+    assert Header.decode(json.dumps(fields).encode()) == header

@@ -1,0 +1,54 @@
+"""Bucket: tag each partial with its windows (Li 2008, §6.1.1, with the floors of its errata).
+
+Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window. So one half-open range of window IDs
+`[first_wid, end_wid)` is sufficient, and the volume does not grow with the number of open windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.punctuation import END, Item, Punctuation
+
+FIRST_WID = "first_wid"
+END_WID = "end_wid"
+
+
+class Bucket:
+    """Replaces `pane` by `first_wid, end_wid`, and times in punctuation by window ids.
+
+    It has no state except a counter.
+    """
+
+    def __init__(self, window: SlidingWindow, pane: int) -> None:
+        """Tag partials of panes of `pane` ns with the ids of `window`."""
+        self.window = window
+        self.pane = pane
+        self.outside = 0
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Tag a batch. Drop and count partials before the origin or between windows (SLIDE greater than RANGE)."""
+        first, end = self.window.wids(self.window.origin + batch.column("pane").to_numpy() * self.pane)
+        tagged = batch.drop_columns(["pane"])
+        tagged = tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
+        inside = first < end
+        if not inside.all():
+            self.outside += int(len(inside) - np.count_nonzero(inside))
+            tagged = tagged.filter(pa.array(inside))
+        if tagged.num_rows:
+            yield tagged
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Convert a watermark to a window ID: all windows with smaller IDs are final."""
+        yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return an empty snapshot."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Do nothing, because there is no state."""
