@@ -18,17 +18,11 @@ take the same records. The update and flush kernels of tables take records; the 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
-import errno
 import functools
 import hashlib
 import json
-import os
-import stat
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
@@ -40,14 +34,8 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 
 from capture import object_code
-from capture.private_files import (
-    UnsafeFolderError,
-    belongs_to_us,
-    check_private_folder,
-    make_private_folder,
-    only_we_can_write,
-    replace_file,
-)
+from capture.kernel_cache import cache_folder, read_own
+from capture.private_files import UnsafeFolderError, make_private_folder, replace_file
 
 SCALARS: dict[str, tuple[str, Any, Any]] = {
     "i64": ("int64", ctypes.c_int64, np.int64),
@@ -66,9 +54,6 @@ Bytes = Annotated[Any, "u8*"]
 
 IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
 """Attributes that mark helpers. The last one is the function that builds a helper without a Python body."""
-
-CACHE = "kernels"
-"""Name of the cache folder for machine code."""
 
 kernels: list[Kernel] = []
 """All kernels declared in this process."""
@@ -117,58 +102,6 @@ def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
         # This takes a third of the time of numpy's attribute. Arrays are buffers, but their type stubs omit this.
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     return int(array.__array_interface__["data"][0])
-
-
-def cache_folder() -> Path:
-    """Return the folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`.
-
-    Machine code runs with the rights of this user. A hash in the file gives no protection: whoever can replace the code
-    can replace the hash. So a folder that another user could write to is not used: this process prints one warning and
-    compiles into a temporary folder.
-    """
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return _safe_folder(Path(base) if base else Path.home() / ".cache")
-    except RuntimeError:  # no HOME and no such user, as in some containers: compile again in every process
-        return _scratch_folder()
-
-
-@functools.cache
-def _safe_folder(base: Path) -> Path:
-    """Return the cache folder below `base`, or the scratch folder if a part of the cache folder is not safe."""
-    folder = base / "wiretide" / CACHE
-    for part in (base / "wiretide", folder):
-        try:
-            check_private_folder(part)
-            owned = belongs_to_us(part.lstat())
-        except FileNotFoundError:
-            continue  # it will be created with mode 0700
-        except (NotADirectoryError, PermissionError):
-            return folder  # it can be neither read nor written, so it is harmless
-        except UnsafeFolderError as error:
-            _warn(f"{error}; until then kernels are compiled again in every process")
-            return _scratch_folder()
-        if not owned:
-            _warn(f"{part}: a symbolic link of another user; delete it; kernels are compiled again in every process")
-            return _scratch_folder()
-    return folder
-
-
-def _warn(text: str) -> None:
-    print(f"wiretide: warning: the cache of machine code is not used: {text}", file=sys.stderr, flush=True)
-
-
-@functools.cache
-def _scratch_folder() -> Path:
-    """Create a temporary folder that only this process uses, because code from a shared folder is not trusted."""
-    scratch = tempfile.TemporaryDirectory(prefix="wiretide-kernels-")
-    atexit.register(scratch.cleanup)
-    return Path(scratch.name)
-
-
-def has_lasting_cache() -> bool:
-    """Return whether the machine code that this process stores is kept for other processes."""
-    return cache_folder().name == CACHE
 
 
 def missing(needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
@@ -249,7 +182,7 @@ class Kernel:
     def stored(self) -> tuple[str, bytes] | None:
         """Return symbol and machine code from the cache; None unless the file is complete and writable only by us."""
         try:
-            header, _, code = _read_own(self.path()).partition(b"\n")
+            header, _, code = read_own(self.path()).partition(b"\n")
             header_fields = json.loads(header)
             symbol = header_fields["symbol"]
             whole = header_fields["sha256"] == _fingerprint(symbol, code)
@@ -395,16 +328,6 @@ def _target() -> list[str]:
 
     features = llvm.get_host_cpu_features().flatten()
     return [llvm.__name__, llvm.get_host_cpu_name(), features, str(llvm.llvm_version_info)]
-
-
-def _read_own(path: Path) -> bytes:
-    """Read a file that only this user or root can write. Raises OSError for other files and for symbolic links."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or not only_we_can_write(status):
-            raise PermissionError(errno.EPERM, "other users can write this file", str(path))
-        return file.read()
 
 
 def _spelled(code: CodeType) -> tuple[Any, ...]:

@@ -17,7 +17,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from capture.native import Kernel, has_lasting_cache, kernels
+from capture.kernel_cache import has_lasting_cache
+from capture.native import Kernel, kernels
 
 FOLDERS = ("capture", "lowlevel", "highlevel")
 """The packages that contain kernels."""
@@ -29,7 +30,7 @@ DECLARATION = "\n@kernel("
 def declare_kernels() -> None:
     """Import every module that contains kernels; `capture.native.kernels` then has all of them."""
     for folder in FOLDERS:
-        root = Path(*importlib.import_module(folder).__path__)
+        root = Path(importlib.import_module(folder).__path__[0])
         for path in sorted(root.rglob("*.py")):
             if DECLARATION in path.read_text("utf-8"):
                 importlib.import_module(".".join([folder, *path.relative_to(root).with_suffix("").parts]))

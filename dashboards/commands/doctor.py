@@ -46,7 +46,8 @@ def checks() -> Iterator[Check]:
 
 
 def _kernels() -> Check:
-    from capture.native import cache_folder, kernels, missing
+    from capture.kernel_cache import cache_folder
+    from capture.native import kernels, missing
     from dashboards.kernel_compilation import declare_kernels
 
     declare_kernels()

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from capture import native
-from capture.native import Integer, Integers, Kernel, cache_folder, helper, kernel, missing, pointer
+from capture.kernel_cache import cache_folder
+from capture.native import Integer, Integers, Kernel, helper, kernel, missing, pointer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -268,7 +269,8 @@ def test_two_processes_may_compile_at_once_and_a_third_imports_no_numba(tmp_path
 
 CALLS = """
 import numpy as np
-from capture.native import cache_folder, kernel
+from capture.kernel_cache import cache_folder
+from capture.native import kernel
 
 def tripled(value):
     return value * 3
