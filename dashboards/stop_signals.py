@@ -98,3 +98,12 @@ def redeliver_interrupts() -> None:
             sys.__unraisablehook__(unraisable)
 
     sys.unraisablehook = report
+
+
+def forget_interrupted_text() -> None:
+    """Let the process end with its exit status although Ctrl-C or SIGTERM has interrupted Python code held as text.
+
+    `dataclass` and `namedtuple` run such text. CPython remembers that an interrupt left it, even if the interrupt was
+    handled, and kills the process with SIGINT at its end. It forgets when it runs the next text.
+    """
+    exec("")

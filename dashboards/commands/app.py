@@ -20,7 +20,7 @@ from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
 from dashboards.commands.query import query
 from dashboards.commands.run import run
-from dashboards.stop_signals import TERMINATED, interruptible, redeliver_interrupts
+from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
 from dashboards.wire_text import escaped, lines_escaped
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
@@ -85,6 +85,7 @@ def main() -> None:
         if isinstance(error, SystemExit) and error.code != INTERRUPTED:
             raise
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all work is stopped: another Ctrl-C must not change the status
+        forget_interrupted_text()
         print("wiretide: stopped", file=sys.stderr)
         sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
     except WiretideError as error:

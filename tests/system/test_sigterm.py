@@ -78,3 +78,18 @@ def test_a_command_over_files_ends_with_the_status_of_the_signal(command: str, t
             file.write(records)
     assert terminated([command, path, SQL], tmp_path) == (143, "wiretide: stopped\n")
     assert list(tmp_path.iterdir()) == [captures]
+
+
+def test_an_interrupt_inside_a_dataclass_definition_leaves_the_exit_status(tmp_path: Path) -> None:
+    # `dataclass` passes text to `exec`; python -m does not reset what CPython remembers of an interrupt there.
+    (tmp_path / "interrupted_command.py").write_text(
+        "from dashboards.commands import app\n"
+        "def importing():\n"
+        "    exec('raise KeyboardInterrupt')\n"
+        "app.COMMANDS = (importing,)\n"
+        "app.main()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    command = [sys.executable, "-m", "interrupted_command", "importing"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "wiretide: stopped\n")
