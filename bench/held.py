@@ -13,7 +13,7 @@ from bench.disorder import SECOND
 from bench.links import Link, events
 from bench.report import Report
 from bench.steps import Step
-from highlevel.compare.state_size import held, held_bytes
+from highlevel.compare.drive import held, held_bytes
 
 
 @dataclass

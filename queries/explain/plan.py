@@ -2,9 +2,188 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from highlevel.aggregation import Aggregation
+from highlevel.joins.spec import Band, JoinKind, Progress
+from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
-from queries.explain.lines import high_lines, low_lines, watched_lines
-from queries.explain.nodes import graph_lines
+from lowlevel.durations import duration_text
+from lowlevel.expressions.tree import Expression, columns_of
+from lowlevel.kinds import columns_of_kind
+from queries.explain.lines import high_lines, line, low_lines, rates_text, remembering_lines, watched_lines
+from queries.text.printer import expression_text
+
+KINDS = {
+    JoinKind.INNER: "pairs that match",
+    JoinKind.LEFT: "pairs that match, and left rows without a match, once no match can arrive",
+    JoinKind.RIGHT: "pairs that match, and right rows without a match, once no match can arrive",
+    JoinKind.FULL: "pairs that match, and rows of both sides without a match, once no match can arrive",
+    JoinKind.SEMI: "left rows with a match, once each",
+    JoinKind.ANTI: "left rows without a match, once no match can arrive",
+}
+"""The results of each kind of join."""
+
+
+def graph_lines(plan: Plan) -> Iterator[str]:
+    """Yield the nodes, inputs before their readers, with a blank line before each node."""
+    names = dict(zip(plan.nodes, plan.node_names, strict=True))
+    verb = "runs" if len(plan.leaves) == 1 else "run"
+    many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} {verb} next to the packets"
+    yield f"graph: {many}; rows in any order of arrival, until a watermark covers them"
+    for node, name in names.items():
+        reads = ", ".join(names[each] for each in node.inputs)
+        yield ""
+        yield f"{name}: " + (_low_level(node) if isinstance(node, Leaf) else f"over {reads}")
+        yield from _node_lines(node, names)
+        yield line("watermark", _watermark(node, plan))
+    watched = list(watched_lines(plan))
+    if watched:
+        yield from ("", "watchlists:", *watched)
+
+
+def _low_level(leaf: Leaf) -> str:
+    how = "in a table of fixed size" if leaf.low.reduced else "and each row that passes WHERE is passed on unchanged"
+    return f"low level, next to the {leaf.low.kind}, once per link, {how}"
+
+
+def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
+    match node:
+        case Leaf():
+            yield from _leaf(node)
+        case Union():
+            yield line("meld", "rows pass at once; the watermark is the minimum of the inputs")
+        case Select():
+            yield line("keep", _text(node.where))
+        case Apply():
+            yield from _columns(node)
+        case Distinct():
+            yield line("distinct", f"the first row of each {', '.join(node.keys)}")
+            yield line("state", f"keys, until the watermark of {' and '.join(node.progress)} is later")
+        case Join():
+            yield from _join(node, names)
+        case Windowed():
+            yield line(
+                "time", _spelled(node.time) if node.aggregation.windowed else "none: the whole input is one window"
+            )
+            if not node.merges_partials:
+                yield from _of_rows(node.aggregation)
+            yield from list(high_lines(node.aggregation))[1:]
+        case PairGroups():
+            yield from _groups(node)
+        case _:
+            parameters = {field.name: getattr(node, field.name) for field in fields(node)}
+            yield from (line(name, str(value)) for name, value in parameters.items() if value not in node.inputs)
+
+
+def _leaf(leaf: Leaf) -> Iterator[str]:
+    low = leaf.low
+    every = "the files of every link, or of the link with this name"
+    bound = every if leaf.of_every_link else "the files bound to each name; every link separately"
+    yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
+    yield line("rows", f"{low.kind}: each is {columns_of_kind(low.kind).row}")
+    yield line("columns", f"{', '.join(sorted(low.columns))}: only these are decoded")
+    if low.sampling is not None:
+        yield line("sampling", f"{rates_text(low.sampling)}, regardless of the announced rates")
+    where = "every row" if low.where is None else f"{expression_text(low.where)}, before the row is stored"
+    yield line("keep", where)
+    yield from remembering_lines(low)
+    if low.reduced:
+        yield line("key", ", ".join(expression_text(key.expression) for key in low.keys) or "none")
+        yield line("pane", duration_text(low.pane))
+    else:
+        yield line("passes on", ", ".join(["ts", *(key.name for key in low.keys)]))
+
+
+def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
+    spec = join.spec
+    left, right = (str(dict(side.columns)[side.time]) for side in (spec.left, spec.right))
+    yield line("kind", f"{spec.kind}: {KINDS[spec.kind]}; left is {names[join.left]}, right {names[join.right]}")
+    if isinstance(spec.window, Band):
+        low, high = _signed(spec.window.low), _signed(spec.window.high)
+        yield line("window", f"{right} - {left} from {low} to {high}, both included ({_edge(spec.window)})")
+        kept = (max(0, spec.window.high), max(0, -spec.window.low))
+        later = [f"{duration_text(delay)} later than" if delay else "later than" for delay in kept]
+        yield line("state", f"left rows until the watermark of {right} is {later[0]} their {left},")
+        yield line("", f"right rows until the watermark of {left} is {later[1]} their {right}")
+    else:
+        yield line("window", f"{left} and {right} in the same {duration_text(spec.window.length)}, tumbling")
+        yield line("state", "rows of a side until the watermark of the other side is later than their window")
+    for one, other in spec.keys:
+        yield line("key", f"{expression_text(one)} of the left = {expression_text(other)} of the right")
+    if not spec.keys:
+        yield line("key", "none: every row is compared with every row of the other side in its window")
+    if spec.residual is not None:
+        yield line("of pairs", expression_text(spec.residual))
+    yield line("columns", ", ".join(column.name for column in join.columns))
+
+
+def _edge(window: Band) -> str:
+    return f"{window.boundary.name.replace('_', '-')} {window.boundary.value}"
+
+
+def _columns(node: Apply) -> Iterator[str]:
+    """Yield the computed columns, then the unchanged columns."""
+    kept = []
+    for out in node.outputs:
+        text = _text(out.expression)
+        if text == out.name:
+            kept.append(out.name)
+        else:
+            yield line("column", f"{out.name} = {text}")
+    if kept:
+        yield line("unchanged", ", ".join(kept))
+
+
+def _of_rows(aggregation: Aggregation) -> Iterator[str]:
+    """Yield the keys and sub-aggregates that a row becomes."""
+    for key in aggregation.low.keys:
+        yield line("key", f"{key.name} = {_text(key.expression)}")
+    for sub in aggregation.low.subaggregates:
+        argument = "*" if sub.argument is None else _text(sub.argument)
+        yield line("of each row", f"{sub.name} = {sub.kind}({argument})")
+
+
+def _groups(node: PairGroups) -> Iterator[str]:
+    yield from _of_rows(node.aggregation)
+    if node.aggregation.having is not None:
+        yield line("having", expression_text(node.aggregation.having))
+    for out in node.aggregation.select:
+        yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
+    times = " and ".join(column for column, _, _ in node.times)
+    kind = "watermark" if len(node.times) == 1 else "joint watermark"
+    yield line("state", f"a group until the {kind} of {times} covers it")
+
+
+def _watermark(node: Node, plan: Plan) -> str:
+    """Return the times of a node's watermarks and, for a join, the nodes that need them."""
+    shown = " and ".join(_spelled(name) for name in node.progress)
+    if not shown:
+        return "none before the end"
+    if not isinstance(node, Join):
+        return shown
+    if node.form is Progress.JOINT:
+        return f"{shown}, joint: a group is written once a joint watermark covers both times"
+    readers = [type(each).__name__.lower() for each in plan.nodes if node in each.inputs]
+    return f"{shown}, for {', '.join(readers) or 'the results'}"
+
+
+def _text(expression: Expression) -> str:
+    """Print an expression over rows, with ts for the pane column."""
+    spelled = {column.name: replace(column, name=_spelled(column.name)) for column in columns_of(expression)}
+    return expression_text(substituted(expression, spelled))
+
+
+def _spelled(name: str) -> str:
+    return "ts" if name == PANE else name
+
+
+def _signed(nanoseconds: int) -> str:
+    if nanoseconds == 0:
+        return "0"
+    return ("-" if nanoseconds < 0 else "") + duration_text(abs(nanoseconds))
 
 
 def explain(plan: Plan) -> str:

@@ -27,6 +27,7 @@ from lowlevel.subaggregates import TIME_OF
 from queries.binding.binder import Binder, has_groups
 from queries.binding.names import Names, Scope
 from queries.plans.conjuncts import conjuncts
+from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
 from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
@@ -37,7 +38,6 @@ from queries.plans.table_lookup import TableLookup
 from queries.text.errors import QueryError
 from queries.text.parser import parse_query
 from queries.text.tree import Condition, Query, Word, calls_in
-from queries.windows.group_window import bind_group_window
 
 MakeSource = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
 """Return the node of FROM and its names of columns. Arguments: the needed columns, and the times for watermarks."""

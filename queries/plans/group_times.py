@@ -14,9 +14,9 @@ from lowlevel.expressions.tree import Column, Expression
 from queries.binding.binder import Binder, Resolve
 from queries.binding.links import SPREADABLE, Links
 from queries.binding.names import Names
+from queries.plans.group_window import TS, GroupWindow, window_of_quotient
 from queries.text.errors import QueryError
 from queries.text.tree import Query
-from queries.windows.group_window import TS, GroupWindow, window_of_quotient
 
 
 class GroupTimes:

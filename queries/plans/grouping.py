@@ -22,11 +22,11 @@ from queries.binding.binder import Binder, Resolve
 from queries.binding.links import PACKETS, SPREADABLE, Links
 from queries.binding.names import Names, Scope
 from queries.plans.group_times import GroupTimes, interval_of
+from queries.plans.group_window import GroupWindow, window_of_quotient
 from queries.plans.output_names import ColumnName, output_names, plain_names, spelled
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.tree import Condition, Name, Query, SelectItem, Word
-from queries.windows.group_window import GroupWindow, window_of_quotient
 
 
 class Grouping:

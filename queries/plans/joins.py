@@ -22,10 +22,10 @@ from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Litera
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
 from queries.plans.conjuncts import conjuncts, equality, implied
+from queries.plans.join_window import ItemWindow, bind_item_window
 from queries.plans.relations import NamedTable, Placed, Relation, conjunction, names_in, renamed
 from queries.text.errors import QueryError
 from queries.text.tree import FromItem, Table
-from queries.windows.join_window import ItemWindow, bind_item_window
 
 KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 """Joins whose results always have a row of the left side."""

@@ -1,7 +1,7 @@
 """Parser of windows: `[RANGE 10 minutes, SLIDE 1 minute, WA ts]`, and TUMBLE, HOP and SESSION in GROUP BY.
 
-Parameters may be in any order, and commas between them are optional. `queries.windows`
-decides which parameters make a window together.
+Parameters may be in any order, and commas between them are optional. `queries.plans` decides which parameters make a
+window together.
 """
 
 from __future__ import annotations

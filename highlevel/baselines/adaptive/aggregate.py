@@ -16,7 +16,7 @@ for which it is the last window. When the window closes, the group's volume decr
 switch. So an empty state has the volume 0.
 
 The work is done by numba kernels over arrays of words (`highlevel.baselines.adaptive.kernels`), one call per batch. A
-punctuation that closes windows reads the state once per step (`highlevel.baselines.adaptive.closing`).
+punctuation that closes windows reads the state once per step (`highlevel.baselines.adaptive.aggregate`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.baselines.adaptive.closing import steps
 from highlevel.baselines.adaptive.extents import Extents
 from highlevel.baselines.adaptive.layout import ACCUMULATORS, END, FIRST, GROUP, TO_EAGER, UPDATES, WID
 from highlevel.baselines.adaptive.state import from_tables, tables_of
@@ -41,6 +40,37 @@ from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
 from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
+
+CLOSE_ROWS = 65_536
+"""Window memberships of buffered tuples per step. One window may have more."""
+
+
+def steps(closed: int, low: int, first: Words, end: Words) -> Iterator[int]:
+    """Split the windows `[closed, low)` into steps of at most CLOSE_ROWS memberships. Yield the ends.
+
+    A tuple becomes a partial for each window that is about to close. A long range gives many windows per tuple, and a
+    watermark may close any number of windows. So the work is divided into steps of limited memory.
+
+    `[first, end)` are the windows of the tuples. Windows without tuples cost no step.
+    """
+    if len(first) == 0:
+        yield low
+        return
+    order = np.argsort(first, kind="stable")
+    starts, stops = first[order], np.sort(end)
+    heads = np.flatnonzero(np.append(True, starts[1:] != starts[:-1]))
+    reached = np.minimum(np.maximum.reduceat(end[order], heads), low)
+    memberships = 0
+    for start, stop in unite(zip(starts[heads].tolist(), reached.tolist(), strict=True)):
+        wids = np.arange(max(start, closed), stop)
+        counts = np.searchsorted(starts, wids, "right") - np.searchsorted(stops, wids, "right")
+        for wid, count in zip(wids.tolist(), counts.tolist(), strict=True):
+            if memberships and memberships + count > CLOSE_ROWS:
+                yield wid
+                memberships = 0
+            memberships += count
+    yield low
+
 
 OPERATIONS = {
     ("sum", Type.INT): SUM,

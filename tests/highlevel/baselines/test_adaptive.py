@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.baselines.adaptive import arrays, closing
-from highlevel.baselines.adaptive import partials as partials_module
+from highlevel.baselines.adaptive import aggregate, arrays
+from highlevel.baselines.adaptive import store as partials_module
 from highlevel.baselines.adaptive import store as store_module
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
@@ -168,7 +168,7 @@ def test_any_stream_and_any_switching_give_what_wid_gives(part: int, monkeypatch
     switched = 0
     for seed in range(part, 1000, 4):
         random = Random(seed)
-        monkeypatch.setattr(closing, "CLOSE_ROWS", random.choice([1, 5, 65_536]))
+        monkeypatch.setattr(aggregate, "CLOSE_ROWS", random.choice([1, 5, 65_536]))
         spec = random_spec(random)
         sources = random.choice([1, 1, 2, 3])
         inputs = [in_wids(spec, random_stream(random, 30)) for _ in range(sources)]
