@@ -1,4 +1,4 @@
-"""The explanation of a pipeline file: reader, queries and tables of each link; then the plans."""
+"""The explanation of a pipeline file: for each link its reader, queries and tables; then the plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from queries.pipeline.node_settings import NodeSettings, SpooledLink
 def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     """Yield the lines of the explanation. Inputs are not opened and may be missing.
 
-    Raises PipelineError and InputError for errors of `wiretide capture` and `wiretide run`.
+    Raises PipelineError and InputError as `wiretide capture` and `wiretide run` do.
     """
     plans = pipeline.plans()
     check_names(plans, [*pipeline.links, *pipeline.spooled])
@@ -75,20 +75,20 @@ def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[
     """Yield lines about the tables of a link: their queries, sharing, feeding and memory."""
     low = [leaf.low for leaf in leaves]
     if any(plan.reduced for plan in low):
-        together = spelled_bytes(bytes_at_most(slots, low, flushing))
-        yield _line("tables", f"{slots:,} slots per table, at most {together} for all tables")
+        total = spelled_bytes(bytes_at_most(slots, low, flushing))
+        yield _line("tables", f"{slots:,} slots per table, at most {total} for all tables")
     tables = share(low, feeding=flushing.policy is Policy.AT_ONCE)
     for shared in tables:
-        names = ", ".join(dict.fromkeys(leaves[sharer.number].name for sharer in shared.sharers))
+        names = ", ".join(dict.fromkeys(leaves[sharer.index].name for sharer in shared.sharers))
         if not shared.plan.reduced:
             yield _line("no table", f"{names}: each row is passed on unchanged")
             continue
-        whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
+        text = f"{names}: shared, because they have the same groups" if len(shared.sharers) > 1 else names
         if shared.feeder is not None:
-            finer = leaves[tables[shared.feeder].sharers[0].number].name
-            whose += f"; reads the partials of the table of {finer}, not packets"
+            finer = leaves[tables[shared.feeder].sharers[0].index].name
+            text += f"; reads the partials of the table of {finer}, not packets"
         versions = len(possible_versions(shared.plan))
-        yield _line("table", whose + (f"; up to {versions}, by the IP versions of addresses" if versions > 1 else ""))
+        yield _line("table", text + (f"; up to {versions}, by the IP versions of addresses" if versions > 1 else ""))
 
 
 def _line(label: str, text: str) -> str:

@@ -113,7 +113,7 @@ class Node:
                 feeder.feed(query)
             tables.append((query, shared))
         share_conditions(query for query, _ in tables)
-        of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
+        of_number = {sharer.index: query for query, shared in tables for sharer in shared.sharers}
         self.queries = [of_number[number] for number in range(len(plans))]  # a shared table occurs several times
         self.streams = []
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
@@ -155,7 +155,7 @@ class Node:
             newest = END if self.at_once else stream.promise.newest
             for query, shared in stream.tables:
                 for batch in query.add(rows, newest):
-                    yield from shared.handed_out(batch)
+                    yield from shared.partials_by_query(batch)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Record that a poll at `now` (ns) found no data; yield the partials and punctuation that follow from it.
@@ -191,25 +191,25 @@ class Node:
             return
         for query, shared in stream.tables:
             for batch in query.complete(low, idle):
-                yield from shared.handed_out(batch)
+                yield from shared.partials_by_query(batch)
             for sharer in shared.sharers:
-                mark = self.described[sharer.number].next_boundary(query.low)
+                mark = self.described[sharer.index].next_boundary(query.low)
                 if mark is not None:
-                    yield sharer.number, Punctuation(self.link, mark)
+                    yield sharer.index, Punctuation(self.link, mark)
         stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
 
     def _due(self, shared: SharedPlan) -> int:
         """Return the next watermark that flushes entries: any watermark, if rows are spread over closed panes."""
         if shared.plan.spread:
             return BEGINNING + 1
-        return min(self.described[sharer.number].due for sharer in shared.sharers)
+        return min(self.described[sharer.index].due for sharer in shared.sharers)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Flush the tables without a watermark: at the end of a byte range, not of the link."""
         for stream in self.streams:
             for query, shared in stream.tables:
-                for batch in query.empty():
-                    yield from shared.handed_out(batch)
+                for batch in query.flush_all():
+                    yield from shared.partials_by_query(batch)
 
     @property
     def sets_waiting(self) -> int:

@@ -1,8 +1,8 @@
 """The kernel of a bucket table whose old entries are flushed gradually, in any order (`lowlevel.table.flush_kernels`).
 
-An entry is in any slot of its group's bucket, whatever its pane. A group that occurs again finds its own old entry by
-the tag and replaces it. Another group takes an empty slot or, if there is none, its home slot: a search for an old
-entry in the other slots would cost more than it saves.
+An entry of any pane is in any slot of its group's bucket. A group that occurs again finds its own old entry by the tag
+and replaces it. A new group gets an empty slot or, if the bucket is full, its home slot. A search for an old entry in
+the other slots would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ import numpy as np
 
 from capture.native import kernel
 from lowlevel.table.entries import (
-    AHEAD,
     BUCKET,
+    ENTRIES,
+    PANES,
     TableMemory,
     TableRows,
     begin_entry,
-    find_tagged,
-    first_of,
-    free,
+    choose_slots,
+    collect_rows,
+    find_by_tag,
+    find_first,
+    has_key,
     hash_keys,
-    holds_key,
     home_of,
     mark_of,
-    next_rows,
+    match_tags,
     tag_of,
-    tagged,
-    take_in,
+    update_entries,
     write_tag,
 )
 from lowlevel.table.flush_kernels import (
@@ -35,12 +36,12 @@ from lowlevel.table.flush_kernels import (
     EVICTED,
     OLD,
     FlushState,
-    begin_group,
+    append_direct,
+    begin_chunk,
     count_entry,
-    end_group,
-    leave_directly,
-    move_out,
-    open_within,
+    end_chunk,
+    flush_entry,
+    open_pane_in_chunk,
 )
 
 
@@ -48,91 +49,91 @@ from lowlevel.table.flush_kernels import (
 def update_tagged_flushing(  # type: ignore[no-untyped-def]
     table: TableMemory, rows: TableRows, flushes: FlushState, limit, out_rows
 ):
-    """Add packets to the table and move old entries to `out`; return the number of rows in `out`.
+    """Add packets to the table and flush old entries; return the number of rows in `out`.
 
-    Same contract as `lowlevel.table.flush_kernels.update_flushing`.
+    The contract is that of `lowlevel.table.flush_kernels.update_flushing`.
     """
-    slots, tags, width, hashes, homes = table.slots, table.tags, table.width, table.hashes, table.homes
+    slots, tags, width, hashes, chunk = table.slots, table.tags, table.width, table.hashes, table.chunk
     state = flushes.state
-    buckets = np.uint64(table.slot_count // BUCKET - 1)
+    bucket_mask = np.uint64(table.slot_count // BUCKET - 1)
     pane_of_row = np.int64(0)
     pane_start = np.int64(0)
-    pane_end = np.int64(0)  # an empty interval: the first packet finds its pane by division
+    pane_end = np.int64(0)  # an empty interval, so that the pane of the first packet is computed
     end = 0
     while end < rows.row_count:
         begin = end
-        found, end = next_rows(table, rows, begin)
-        if found == 0:
+        count, end = collect_rows(table, rows, begin)
+        if count == 0:
             continue
-        for number in range(found):
-            time = rows.times[homes[number]]
+        for index in range(count):
+            time = rows.times[chunk[index]]
             if time < pane_start or time >= pane_end:
                 pane_of_row = (time - rows.origin) // rows.pane_length
                 pane_start = rows.origin + pane_of_row * rows.pane_length
                 pane_end = pane_start + rows.pane_length
-            homes[AHEAD + number] = pane_of_row
-            hashes[number] = np.uint64(0)
-        hash_keys(table, rows, found, begin)
+            chunk[PANES + index] = pane_of_row
+            hashes[index] = np.uint64(0)
+        hash_keys(table, rows, count, begin)
         rows_before = out_rows
-        taken = 0  # packets whose arguments are in their entries
-        late = False  # whether those of a packet of an old pane may not be
-        out_rows = begin_group(table, flushes, found, limit, out_rows)
-        find_tagged(table, buckets, found)
+        first_pending = 0  # packets before this one have updated their entries
+        late_pending = False  # whether a packet of an old pane may be pending
+        out_rows = begin_chunk(table, flushes, count, limit, out_rows)
+        find_by_tag(table, bucket_mask, count)
         current = state[CURRENT]
         old_before = state[OLD]
-        for number in range(found):
-            row = homes[number]
-            pane = homes[AHEAD + number]
+        for index in range(count):
+            row = chunk[index]
+            pane = chunk[PANES + index]
             if pane > current and pane <= limit:
-                out_rows = open_within(table, rows, flushes, pane, taken, number, found, out_rows)
-                taken = number
-                late = False
+                out_rows = open_pane_in_chunk(table, rows, flushes, pane, first_pending, index, count, out_rows)
+                first_pending = index
+                late_pending = False
                 old_before = state[OLD]
                 current = pane
-            at = homes[2 * AHEAD + number]
+            offset = chunk[ENTRIES + index]
             if pane > current or pane <= current - flushes.panes:
-                out_rows = leave_directly(table, rows, flushes, pane, taken, number, out_rows)
-                taken = number + 1
+                out_rows = append_direct(table, rows, flushes, pane, first_pending, index, out_rows)
+                first_pending = index + 1
                 continue
-            late = late or pane < current
-            if at >= 0 and slots[at] == pane and holds_key(table, at, rows, row):
+            late_pending = late_pending or pane < current
+            if offset >= 0 and slots[offset] == pane and has_key(table, offset, rows, row):
                 continue
-            mixed = hashes[number]
-            tag = tag_of(mixed)
-            bucket = np.int64(mixed & buckets)
-            held = tags[bucket]
-            home = home_of(mixed)
-            same = tagged(held, tag)
-            old = np.int64(-1)  # the slot of an entry that makes room
-            known = False
-            while same != np.uint64(0) and not known:
-                slot = bucket * BUCKET + np.int64(first_of(same))
-                same &= same - np.uint64(1)
-                at = slot * width
-                if holds_key(table, at, rows, row):
-                    known = slots[at] == pane
-                    if slots[at] < current and old < 0:
+            hash_value = hashes[index]
+            tag = tag_of(hash_value)
+            bucket = np.int64(hash_value & bucket_mask)
+            bucket_tags = tags[bucket]
+            home = home_of(hash_value)
+            matches = match_tags(bucket_tags, tag)
+            old = np.int64(-1)  # the slot of an old entry that can be replaced
+            exists = False
+            while matches != np.uint64(0) and not exists:
+                slot = bucket * BUCKET + np.int64(find_first(matches))
+                matches &= matches - np.uint64(1)
+                offset = slot * width
+                if has_key(table, offset, rows, row):
+                    exists = slots[offset] == pane
+                    if slots[offset] < current and old < 0:
                         old = slot
-            if not known:
-                slot = bucket * BUCKET + np.int64(first_of(free(held, home)))
-                full = (held & mark_of(np.uint64(slot & 7))) != np.uint64(0)
+            if not exists:
+                slot = bucket * BUCKET + np.int64(find_first(choose_slots(bucket_tags, home)))
+                full = (bucket_tags & mark_of(np.uint64(slot & 7))) != np.uint64(0)
                 if full or (old >= 0 and pane == current):
                     if old < 0 and slots[slot * width] < current:
                         old = slot
-                    if old < 0 or late:
-                        take_in(table, rows, taken, number)
-                        taken = number
-                        late = pane < current
+                    if old < 0 or late_pending:
+                        update_entries(table, rows, first_pending, index)
+                        first_pending = index
+                        late_pending = pane < current
                     slot = slot if old < 0 else old
                     state[COLLISIONS] += old < 0
-                    out_rows = move_out(table, flushes, slot, current, out_rows)
+                    out_rows = flush_entry(table, flushes, slot, current, out_rows)
                     state[EVICTED] += 1
                 else:
                     state[COLLISIONS] += slot != bucket * BUCKET + np.int64(home)
-                at = slot * width
+                offset = slot * width
                 write_tag(tags, bucket, np.uint64(slot & 7), tag)
-                begin_entry(table, at, pane, rows, row)
+                begin_entry(table, offset, pane, rows, row)
                 count_entry(flushes, pane, current)
-            homes[2 * AHEAD + number] = at
-        out_rows = end_group(table, rows, flushes, taken, found, old_before, rows_before, out_rows)
+            chunk[ENTRIES + index] = offset
+        out_rows = end_chunk(table, rows, flushes, first_pending, count, old_before, rows_before, out_rows)
     return out_rows

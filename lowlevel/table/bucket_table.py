@@ -1,8 +1,8 @@
 """The bucket table: buckets of eight slots with tags; `flush` writes all entries of closed panes at once.
 
-An entry is in any of the eight slots of its group's bucket. If all are full, a new entry evicts the entry in its own
-home slot. A word of tags (`lowlevel.table.entries`) tells the slot. So a packet reads one cache line of the
-table, which is larger than the processor caches.
+An entry is in any of the eight slots of its group's bucket. If all eight are full, a new entry evicts the entry in its
+home slot. The tags of the bucket (`lowlevel.table.entries`) show the slot of an entry. So a packet reads only one cache
+line of the slots, which do not fit into the processor caches.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ import numpy.typing as npt
 from capture.native import kernel, pointer
 from lowlevel.subaggregates import INT_MAX, SubAggregate
 from lowlevel.table.entries import (
-    AHEAD,
-    ANY,
+    ALL_MARKS,
     BUCKET,
+    CHUNK_ROWS,
+    ENTRIES,
+    PANES,
     TableMemory,
     TableRows,
     append_entry,
     begin_entry,
-    find_tagged,
-    first_of,
-    free,
+    choose_slots,
+    collect_rows,
+    find_by_tag,
+    find_first,
+    has_key,
     hash_keys,
-    holds_key,
     home_of,
     mark_of,
-    next_rows,
+    match_tags,
     tag_of,
-    tagged,
-    take_in,
+    update_entries,
     write_tag,
 )
 from lowlevel.table.table import Table, Tally
@@ -42,109 +44,110 @@ from lowlevel.table.table import Table, Tally
 def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type: ignore[no-untyped-def]
     """Add packets to the table; return the number of rows in `out` afterwards.
 
-    `out` receives evicted entries, after the `out_rows` that it contains; has room for out_rows + rows. `tally` counts
-    entries whose home slot was full when they began, and entries in slots that were empty.
+    Evicted entries are appended to `out`, which contains `out_rows` rows and has room for `rows.row_count` more.
+    `tally[0]` counts new entries whose home slot was full, `tally[1]` new entries in an empty slot.
     """
-    slots, tags, width, hashes, homes = table.slots, table.tags, table.width, table.hashes, table.homes
+    slots, tags, width, hashes, chunk = table.slots, table.tags, table.width, table.hashes, table.chunk
     times, pane_length, origin = rows.times, rows.pane_length, rows.origin
     if rows.row_count == 0:
         return out_rows
     collisions = np.int64(0)
     inserted = np.int64(0)
-    buckets = np.uint64(table.slot_count // BUCKET - 1)
-    least = times[0]
-    most = times[0]
+    bucket_mask = np.uint64(table.slot_count // BUCKET - 1)
+    min_time = times[0]
+    max_time = times[0]
     for row in range(rows.row_count):
-        least = min(least, times[row])
-        most = max(most, times[row])
-    pane = (least - origin) // pane_length
+        min_time = min(min_time, times[row])
+        max_time = max(max_time, times[row])
+    pane = (min_time - origin) // pane_length
     pane_start = origin + pane * pane_length
     pane_end = pane_start + pane_length
-    of_one_pane = most < pane_end
-    for number in range(AHEAD):
-        homes[AHEAD + number] = pane
+    one_pane = max_time < pane_end
+    for index in range(CHUNK_ROWS):
+        chunk[PANES + index] = pane
     end = 0
     while end < rows.row_count:
         begin = end
-        found, end = next_rows(table, rows, begin)
-        if not of_one_pane:
-            for number in range(found):
-                time = times[homes[number]]
+        count, end = collect_rows(table, rows, begin)
+        if not one_pane:
+            for index in range(count):
+                time = times[chunk[index]]
                 if time < pane_start or time >= pane_end:
                     pane = (time - origin) // pane_length
                     pane_start = origin + pane * pane_length
                     pane_end = pane_start + pane_length
-                homes[AHEAD + number] = pane
-        for number in range(found):
-            hashes[number] = np.uint64(homes[AHEAD + number]) * np.uint64(0x9E3779B97F4A7C15)
-        hash_keys(table, rows, found, begin)
-        find_tagged(table, buckets, found)
-        taken = 0  # packets whose arguments are in their entries
-        for number in range(found):
-            row = homes[number]
-            pane_of_row = homes[AHEAD + number]
-            at = homes[2 * AHEAD + number]
-            if at >= 0 and slots[at] == pane_of_row and holds_key(table, at, rows, row):
+                chunk[PANES + index] = pane
+        for index in range(count):
+            hashes[index] = np.uint64(chunk[PANES + index]) * np.uint64(0x9E3779B97F4A7C15)
+        hash_keys(table, rows, count, begin)
+        find_by_tag(table, bucket_mask, count)
+        first_pending = 0  # packets before this one have updated their entries
+        for index in range(count):
+            row = chunk[index]
+            pane_of_row = chunk[PANES + index]
+            offset = chunk[ENTRIES + index]
+            if offset >= 0 and slots[offset] == pane_of_row and has_key(table, offset, rows, row):
                 continue
-            mixed = hashes[number]
-            tag = tag_of(mixed)
-            bucket = np.int64(mixed & buckets)
-            held = tags[bucket]
-            home = home_of(mixed)
-            same = tagged(held, tag)
-            known = False
-            while same != np.uint64(0) and not known:
-                at = (bucket * BUCKET + np.int64(first_of(same))) * width
-                known = slots[at] == pane_of_row and holds_key(table, at, rows, row)
-                same &= same - np.uint64(1)
-            if not known:
-                place = first_of(free(held, home))
-                at = (bucket * BUCKET + np.int64(place)) * width
-                if held & mark_of(place) != np.uint64(0):
-                    take_in(table, rows, taken, number)
-                    taken = number
-                    out_rows = append_entry(table, at, out_rows)
+            hash_value = hashes[index]
+            tag = tag_of(hash_value)
+            bucket = np.int64(hash_value & bucket_mask)
+            bucket_tags = tags[bucket]
+            home = home_of(hash_value)
+            matches = match_tags(bucket_tags, tag)
+            exists = False
+            while matches != np.uint64(0) and not exists:
+                offset = (bucket * BUCKET + np.int64(find_first(matches))) * width
+                exists = slots[offset] == pane_of_row and has_key(table, offset, rows, row)
+                matches &= matches - np.uint64(1)
+            if not exists:
+                bucket_slot = find_first(choose_slots(bucket_tags, home))
+                offset = (bucket * BUCKET + np.int64(bucket_slot)) * width
+                if bucket_tags & mark_of(bucket_slot) != np.uint64(0):
+                    update_entries(table, rows, first_pending, index)
+                    first_pending = index
+                    out_rows = append_entry(table, offset, out_rows)
                     collisions += 1
                 else:
                     inserted += 1
-                    collisions += place != home
-                write_tag(tags, bucket, place, tag)
-                begin_entry(table, at, pane_of_row, rows, row)
-            homes[2 * AHEAD + number] = at
-        take_in(table, rows, taken, found)
+                    collisions += bucket_slot != home
+                write_tag(tags, bucket, bucket_slot, tag)
+                begin_entry(table, offset, pane_of_row, rows, row)
+            chunk[ENTRIES + index] = offset
+        update_entries(table, rows, first_pending, count)
     tally[0] += collisions
     tally[1] += inserted
     return out_rows
 
 
 @kernel("i64(TableMemory, i64, i64, i64*)")
-def flush_table(table: TableMemory, before, room, hand):  # type: ignore[no-untyped-def]
+def flush_table(table: TableMemory, before, room, progress):  # type: ignore[no-untyped-def]
     """Move entries whose pane is below `before` to `out`; return their number.
 
-    `room` is the number of entries that fit into `out`, at least BUCKET. The kernel continues at bucket `hand[0]` and
-    writes the next bucket there, or the number of buckets at the end. `hand[1]` becomes the smallest pane that stayed,
-    if that is smaller.
+    * `room`: number of entries that fit into `out`, at least BUCKET. If they are not enough, the caller repeats the
+      call.
+    * `progress[0]`: the bucket at which this call begins, and then the next call; at the end the number of buckets.
+    * `progress[1]`: a pane; the kernel replaces it by the smallest pane of an entry that stays, if that is smaller.
     """
     slots, tags = table.slots, table.tags
     rows = 0
-    bucket = hand[0]
-    smallest = hand[1]
+    bucket = progress[0]
+    smallest = progress[1]
     while bucket < table.slot_count // BUCKET and rows + BUCKET <= room:
-        held = tags[bucket]
-        full = held & np.uint64(ANY)
+        bucket_tags = tags[bucket]
+        full = bucket_tags & np.uint64(ALL_MARKS)
         while full != np.uint64(0):
-            place = first_of(full)
+            bucket_slot = find_first(full)
             full &= full - np.uint64(1)
-            at = (bucket * BUCKET + np.int64(place)) * table.width
-            if slots[at] < before:
-                rows = append_entry(table, at, rows)
-                held &= ~(np.uint64(0xFF) << (place << np.uint64(3)))
+            offset = (bucket * BUCKET + np.int64(bucket_slot)) * table.width
+            if slots[offset] < before:
+                rows = append_entry(table, offset, rows)
+                bucket_tags &= ~(np.uint64(0xFF) << (bucket_slot << np.uint64(3)))
             else:
-                smallest = min(smallest, slots[at])
-        tags[bucket] = held
+                smallest = min(smallest, slots[offset])
+        tags[bucket] = bucket_tags
         bucket += 1
-    hand[0] = bucket
-    hand[1] = smallest
+    progress[0] = bucket
+    progress[1] = smallest
     return rows
 
 
@@ -154,13 +157,13 @@ class TaggedTable(Table):
     def __init__(self, key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int) -> None:
         """Make a table of `slots` (a power of two, at least BUCKET) for batches of up to `capacity` packets."""
         super().__init__(key_words, subaggregates, slots, capacity, BUCKET, max(capacity, BUCKET))
-        self.evicted_before = 0  # evicted entries that the caller has taken
+        self.taken = 0  # number of evicted entries that the caller has taken
         self.flushed = 0
         self.burst = 0
-        self.oldest = INT_MAX  # lower bound of the panes of entries that the last flush left
-        self.counted = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
-        self.hand = np.zeros(2, np.int64)  # of a flush: the next bucket, and the smallest pane that stayed
-        self._counted = pointer(self.counted, "i64")
+        self.oldest = INT_MAX  # smallest pane of the entries that the last flush did not write
+        self.counts = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
+        self.progress = np.zeros(2, np.int64)  # of a flush: the next bucket, and the smallest pane that stays
+        self._counts = pointer(self.counts, "i64")
 
     def update(
         self,
@@ -175,30 +178,30 @@ class TaggedTable(Table):
         `limit` has no effect here: this table has no current pane.
         """
         self.evicted_rows = update_table.at(
-            self.record, self.rows(times, chosen, pane, origin), self.evicted_rows, self._counted
+            self.record, self.rows(times, chosen, pane, origin), self.evicted_rows, self._counts
         )
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
-        """Return the evicted entries, a row of words each; valid until the next update or flush."""
-        taken = super().take_evicted()
-        self.evicted_before += len(taken)
-        return taken
+        """Return the evicted entries, one row of words for each. They are valid until the next update or flush."""
+        entries = super().take_evicted()
+        self.taken += len(entries)
+        return entries
 
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the entries of all panes below `before`, some at a time. Call `take_evicted` before.
+        """Yield the entries of all panes below `before`, in several arrays. Call `take_evicted` before.
 
-        Each array is valid until the next is requested. After the last one, `oldest` is the smallest pane that stays.
+        An array is valid until the next one is requested. After the last one, `oldest` is the smallest pane that stays.
         """
-        self.hand[:] = 0, INT_MAX
-        left = 0
-        while self.hand[0] < len(self.tags):
-            rows = flush_table(self.record, before, len(self.evicted), self.hand)
-            left += rows
+        self.progress[:] = 0, INT_MAX
+        flushed = 0
+        while self.progress[0] < len(self.tags):
+            rows = flush_table(self.record, before, len(self.evicted), self.progress)
+            flushed += rows
             self.flushed += rows
             if rows:
                 yield self.evicted[:rows]
-        self.oldest = int(self.hand[1])
-        self.burst = max(self.burst, left)
+        self.oldest = int(self.progress[1])
+        self.burst = max(self.burst, flushed)
 
     @property
     def residents(self) -> npt.NDArray[np.int64]:
@@ -208,12 +211,12 @@ class TaggedTable(Table):
     @property
     def tally(self) -> Tally:
         """Return the counters. This reads all slots, to find their panes."""
-        collisions, inserted = self.counted.tolist()
+        collisions, inserted = self.counts.tolist()
         panes = self.slots[:, 0][self.tags.view(np.uint8) != 0]
-        several = len(panes) > 0 and panes.min() != panes.max()
+        several = len(panes) > 0 and panes.min() != panes.max()  # usually not, and `unique` sorts
         return Tally(
             collisions=collisions,
-            evicted=self.evicted_before + self.evicted_rows,
+            evicted=self.taken + self.evicted_rows,
             flushed=self.flushed,
             burst=self.burst,
             resident=inserted - self.flushed,

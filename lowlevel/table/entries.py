@@ -1,7 +1,7 @@
 """The entries of the fixed-size tables, for their kernels: slots, tags, hashes, and updates of sub-aggregates.
 
-The tables do not fit into the processor caches. So packets are processed in groups of AHEAD: prefetch all their slots,
-then find all their entries, then update each sub-aggregate for the whole group.
+The tables do not fit into the processor caches. So packets are processed in chunks of CHUNK_ROWS: prefetch all their
+slots, then find all their entries, then update each sub-aggregate for the whole chunk.
 """
 
 from __future__ import annotations
@@ -58,96 +58,109 @@ IDENTITIES: dict[int, int | float] = {
 """The value that replaces a NULL argument: the identity of the operation."""
 
 
-def start(kind: int) -> int:
+def initial_word(code: int) -> int:
     """Return the initial word of a sub-aggregate, as an integer."""
-    identity = IDENTITIES.get(kind, 0)
+    identity = IDENTITIES.get(code, 0)
     return int(np.array(identity, np.float64).view(np.int64)) if isinstance(identity, float) else identity
 
 
 def opcode(sub: SubAggregate) -> int:
-    """Return the operation with which kernels update this sub-aggregate."""
+    """Return the code of the operation that updates this sub-aggregate."""
     return COUNT if sub.argument is None else OPCODES[sub.kind, sub.type]
 
 
-# Tags: one byte for each slot of a table. It tells whether the slot is full and, nearly always, of which group.
+# Tags: each slot of a table has a tag, a byte that shows if the slot is full and (nearly always) of which group.
 #
-# Eight slots are a bucket, and their tags are one word. One read of that word, which is likely in a processor cache,
-# finds the slot to compare, without a branch (as in Google's Swiss tables, with a word instead of a vector). The tag of
-# a full slot is 0x80 and seven bits of its group's hash; the tag of an empty slot is 0.
+# Eight slots are a bucket, and their eight tags are one word, which is likely in a processor cache. A comparison of all
+# eight tags without a branch finds the slot (as in Google's Swiss tables, with a word instead of a vector). The tag of
+# a full slot is 0x80 and seven bits of its group's hash. The tag of an empty slot is 0.
 #
-#     word    00 00 9c 00 81 d2 00 9c        tag 9c: slots 0 and 5 may be it        slots 1, 4, 6 and 7 are empty
+#     tags    00 00 9c 00 81 d2 00 9c        a group with tag 9c may be in slot 0 or 5; slots 1, 4, 6 and 7 are empty
 #     slot     7  6  5  4  3  2  1  0
 #
-# Marks are words with 0x80 in the bytes of the slots that they select.
+# Functions select slots of a bucket by *marks*: a word with 0x80 in the bytes of the selected slots.
 
 
 BUCKET = 8
-"""Slots of a bucket."""
+"""Number of slots in a bucket."""
 
-ANY = 0x8080808080808080
+ALL_MARKS = 0x8080808080808080
 """The marks of all slots of a bucket."""
 
-EACH = 0x0101010101010101
-"""A byte times this is a word of eight such bytes."""
+BYTE_ONES = 0x0101010101010101
+"""A byte multiplied by this is a word of eight copies of the byte."""
 
-OTHERS = 0x7F7F7F7F7F7F7F7F
+LOW_BITS = 0x7F7F7F7F7F7F7F7F
+"""All bits of a word that are not marks."""
 
-PLACES = 0x0001020304050607
-"""Multiplied by 256**n, its highest byte is n."""
+BYTE_INDEXES = 0x0001020304050607
+"""The highest byte of this multiplied by 256**n is n."""
 
 
 @helper
-def tag_of(mixed):  # type: ignore[no-untyped-def]
+def tag_of(hash_value):  # type: ignore[no-untyped-def]
     """Return the tag of a group from the highest bits of its hash."""
-    return (mixed >> np.uint64(56)) | np.uint64(0x80)
+    return (hash_value >> np.uint64(56)) | np.uint64(0x80)
 
 
 @helper
-def home_of(mixed):  # type: ignore[no-untyped-def]
+def home_of(hash_value):  # type: ignore[no-untyped-def]
     """Return the home slot of a group in its bucket, 0..7."""
-    return (mixed >> np.uint64(40)) & np.uint64(7)
+    return (hash_value >> np.uint64(40)) & np.uint64(7)
 
 
 @helper
-def mark_of(place):  # type: ignore[no-untyped-def]
-    """Return the mark of the slot `place` (uint64, 0..7)."""
-    return np.uint64(0x80) << (place << np.uint64(3))
+def mark_of(bucket_slot):  # type: ignore[no-untyped-def]
+    """Return the mark of a slot of a bucket (uint64, 0..7)."""
+    return np.uint64(0x80) << (bucket_slot << np.uint64(3))
 
 
 @helper
-def tagged(held, tag):  # type: ignore[no-untyped-def]
-    """Mark the slots whose tag is `tag`; `held` are the tags of a bucket."""
-    differing = held ^ (tag * np.uint64(EACH))
-    return ~(((differing & np.uint64(OTHERS)) + np.uint64(OTHERS)) | differing | np.uint64(OTHERS))
+def match_tags(bucket_tags, tag):  # type: ignore[no-untyped-def]
+    """Return the marks of the slots of a bucket whose tag is `tag`."""
+    differing = bucket_tags ^ (tag * np.uint64(BYTE_ONES))
+    return ~(((differing & np.uint64(LOW_BITS)) + np.uint64(LOW_BITS)) | differing | np.uint64(LOW_BITS))
 
 
 @helper
-def free(held, home):  # type: ignore[no-untyped-def]
-    """Mark the slots for a new group: its home if that is empty or no slot is empty, otherwise all empty slots."""
-    empty = ~held & np.uint64(ANY)
+def choose_slots(bucket_tags, home):  # type: ignore[no-untyped-def]
+    """Return the marks of the slots for a new group.
+
+    The home slot if it is empty or the bucket is full, otherwise all empty slots.
+    """
+    empty = ~bucket_tags & np.uint64(ALL_MARKS)
     mark = mark_of(home)
     return mark if (empty & mark) != np.uint64(0) or empty == np.uint64(0) else empty
 
 
 @helper
-def first_of(marks):  # type: ignore[no-untyped-def]
-    """Return the lowest marked slot, 0..7; 0 if no slot is marked."""
+def find_first(marks):  # type: ignore[no-untyped-def]
+    """Return the lowest marked slot, 0..7; 0 if there is no mark."""
     lowest = marks & (~marks + np.uint64(1))
-    return ((lowest >> np.uint64(7)) * np.uint64(PLACES)) >> np.uint64(56)
+    return ((lowest >> np.uint64(7)) * np.uint64(BYTE_INDEXES)) >> np.uint64(56)
 
 
-AHEAD = 64
-"""Packets whose slots are prefetched together; their cache lines fit into every cache."""
+CHUNK_ROWS = 64
+"""Number of packets in a chunk. The cache lines of their slots fit into every cache."""
+
+PANES = CHUNK_ROWS
+"""Offset of the panes in `TableMemory.chunk`."""
+
+ENTRIES = 2 * CHUNK_ROWS
+"""Offset of the entries in `TableMemory.chunk`."""
 
 
 class TableMemory(NamedTuple):
     """The memory of a table, for its kernels; built once per table.
 
-    * `slots`: slot_count (a power of two) x width words, and a row of scratch. `slots_float`: the same, as float64.
+    * `slots`: slot_count (a power of two) rows of `width` words, and a row of scratch.
+    * `slots_float`: the memory of `slots`, as float64.
     * `tags`: one word for each bucket.
-    * `ops`, `starts`: for each sub-aggregate its operation, and the word of a new entry before its first packet.
-    * `hashes`, `homes`: scratch, AHEAD and 3 x AHEAD words.
-    * `out`: receives the entries that leave.
+    * `ops`: the operation of each sub-aggregate. `initial_words`: its word in a new entry, before the first packet.
+    * `hashes`: the hash of each packet of the chunk.
+    * `chunk`: for each packet of the chunk its row in the batch; from PANES on its pane; from ENTRIES on its entry, as
+      the offset of its first word in `slots`.
+    * `out`: receives the evicted and flushed entries.
     """
 
     slots: Integers
@@ -157,28 +170,29 @@ class TableMemory(NamedTuple):
     width: Integer
     key_words: Integer
     ops: Integers
-    starts: Integers
+    initial_words: Integers
     op_count: Integer
     hashes: Unsigned
-    homes: Integers
+    chunk: Integers
     out: Integers
 
 
 class TableRows(NamedTuple):
     """The packets of a batch, for the kernels of a table; built once per batch.
 
-    * The column of key word w begins at `words[word_at[w]]`, the column of an argument at `args[arg_at[op]]`.
+    * The column of key word w begins at `words[key_offsets[w]]`.
+    * The column of the argument of sub-aggregate i begins at `args[arg_offsets[i]]`.
     * `args_float`: the memory of `args`, as float64.
     * `times`: ts in ns. Columns and times have `row_count` values.
-    * If `choose`, only packets with `chosen` = 1 are added.
+    * If `choose` is 1, only packets with `chosen` = 1 are added.
     * Panes are `pane_length` ns long from `origin` on.
     """
 
     words: Integers
-    word_at: Integers
+    key_offsets: Integers
     args: Integers
     args_float: Floats
-    arg_at: Integers
+    arg_offsets: Integers
     times: Integers
     chosen: Bytes
     choose: Integer
@@ -188,178 +202,178 @@ class TableRows(NamedTuple):
 
 
 @helper
-def mix(mixed, word):  # type: ignore[no-untyped-def]
-    """Mix a word of a key into a hash."""
-    mixed = (mixed ^ np.uint64(word)) * np.uint64(0xFF51AFD7ED558CCD)
-    return mixed ^ (mixed >> np.uint64(32))
+def mix(hash_value, word):  # type: ignore[no-untyped-def]
+    """Return a hash with one more word of a key mixed in."""
+    hash_value = (hash_value ^ np.uint64(word)) * np.uint64(0xFF51AFD7ED558CCD)
+    return hash_value ^ (hash_value >> np.uint64(32))
 
 
 @helper
-def take_in_at(slots, slots_float, kind, at, time, value, value_float):  # type: ignore[no-untyped-def]
+def update_first_or_last(slots, slots_float, code, offset, time, value, value_float):  # type: ignore[no-untyped-def]
     """Store a value and its time if the time is earlier than the stored one (FIRST) or later (LAST).
 
-    The value is in word `at`, its time in word `at - 1`. For equal times FIRST keeps the smaller value, LAST the
-    larger.
+    The stored value is in word `offset` and its time in word `offset - 1`. For equal times FIRST keeps the smaller
+    value, LAST the larger.
     """
-    precedes = time < slots[at - 1] if kind in (FIRST, FIRST_FLOAT) else time > slots[at - 1]
-    if time == slots[at - 1]:
-        if kind == FIRST:
-            precedes = value < slots[at]
-        elif kind == LAST:
-            precedes = value > slots[at]
-        elif kind == FIRST_FLOAT:
-            precedes = value_float < slots_float[at]
+    precedes = time < slots[offset - 1] if code in (FIRST, FIRST_FLOAT) else time > slots[offset - 1]
+    if time == slots[offset - 1]:
+        if code == FIRST:
+            precedes = value < slots[offset]
+        elif code == LAST:
+            precedes = value > slots[offset]
+        elif code == FIRST_FLOAT:
+            precedes = value_float < slots_float[offset]
         else:
-            precedes = value_float > slots_float[at]
+            precedes = value_float > slots_float[offset]
     if precedes:
-        slots[at - 1] = time
-        slots[at] = value
+        slots[offset - 1] = time
+        slots[offset] = value
 
 
 @helper
-def take_in(table, rows, begin, end):  # type: ignore[no-untyped-def]
-    """Update the entries at `homes[2 * AHEAD + number]`, for numbers in `[begin, end)`, with their rows' arguments."""
-    slots, slots_float, homes = table.slots, table.slots_float, table.homes
+def update_entries(table, rows, begin, end):  # type: ignore[no-untyped-def]
+    """Update the entries of the packets `[begin, end)` of the chunk with the arguments of these packets."""
+    slots, slots_float, chunk = table.slots, table.slots_float, table.chunk
     args, args_float = rows.args, rows.args_float
-    first = 1 + table.key_words
+    aggregates_offset = 1 + table.key_words
     for op in range(table.op_count):
-        kind = table.ops[op]
-        base = rows.arg_at[op]
-        if kind == COUNT:
-            for number in range(begin, end):
-                slots[homes[2 * AHEAD + number] + first + op] += 1
-        elif kind == SUM:
-            for number in range(begin, end):
-                slots[homes[2 * AHEAD + number] + first + op] += args[base + homes[number]]
-        elif kind == MIN:
-            for number in range(begin, end):
-                at = homes[2 * AHEAD + number] + first + op
-                slots[at] = min(slots[at], args[base + homes[number]])
-        elif kind == MAX:
-            for number in range(begin, end):
-                at = homes[2 * AHEAD + number] + first + op
-                slots[at] = max(slots[at], args[base + homes[number]])
-        elif kind == SUM_FLOAT:
-            for number in range(begin, end):
-                slots_float[homes[2 * AHEAD + number] + first + op] += args_float[base + homes[number]]
-        elif kind == MIN_FLOAT:
-            for number in range(begin, end):
-                at = homes[2 * AHEAD + number] + first + op
-                slots_float[at] = min(slots_float[at], args_float[base + homes[number]])
-        elif kind == MAX_FLOAT:
-            for number in range(begin, end):
-                at = homes[2 * AHEAD + number] + first + op
-                slots_float[at] = max(slots_float[at], args_float[base + homes[number]])
-        elif kind == BIT_AND:
-            for number in range(begin, end):
-                slots[homes[2 * AHEAD + number] + first + op] &= args[base + homes[number]]
-        elif kind == BIT_OR:
-            for number in range(begin, end):
-                slots[homes[2 * AHEAD + number] + first + op] |= args[base + homes[number]]
-        elif kind == BIT_XOR:
-            for number in range(begin, end):
-                slots[homes[2 * AHEAD + number] + first + op] ^= args[base + homes[number]]
-        elif kind not in (EARLIEST, LATEST):
-            for number in range(begin, end):
-                at = homes[2 * AHEAD + number] + first + op
-                place = base + homes[number]
-                time = args[rows.arg_at[op - 1] + homes[number]]
-                take_in_at(slots, slots_float, kind, at, time, args[place], args_float[place])
+        code = table.ops[op]
+        column = rows.arg_offsets[op]
+        if code == COUNT:
+            for index in range(begin, end):
+                slots[chunk[ENTRIES + index] + aggregates_offset + op] += 1
+        elif code == SUM:
+            for index in range(begin, end):
+                slots[chunk[ENTRIES + index] + aggregates_offset + op] += args[column + chunk[index]]
+        elif code == MIN:
+            for index in range(begin, end):
+                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                slots[offset] = min(slots[offset], args[column + chunk[index]])
+        elif code == MAX:
+            for index in range(begin, end):
+                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                slots[offset] = max(slots[offset], args[column + chunk[index]])
+        elif code == SUM_FLOAT:
+            for index in range(begin, end):
+                slots_float[chunk[ENTRIES + index] + aggregates_offset + op] += args_float[column + chunk[index]]
+        elif code == MIN_FLOAT:
+            for index in range(begin, end):
+                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                slots_float[offset] = min(slots_float[offset], args_float[column + chunk[index]])
+        elif code == MAX_FLOAT:
+            for index in range(begin, end):
+                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                slots_float[offset] = max(slots_float[offset], args_float[column + chunk[index]])
+        elif code == BIT_AND:
+            for index in range(begin, end):
+                slots[chunk[ENTRIES + index] + aggregates_offset + op] &= args[column + chunk[index]]
+        elif code == BIT_OR:
+            for index in range(begin, end):
+                slots[chunk[ENTRIES + index] + aggregates_offset + op] |= args[column + chunk[index]]
+        elif code == BIT_XOR:
+            for index in range(begin, end):
+                slots[chunk[ENTRIES + index] + aggregates_offset + op] ^= args[column + chunk[index]]
+        elif code not in (EARLIEST, LATEST):
+            for index in range(begin, end):
+                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                argument = column + chunk[index]
+                time = args[rows.arg_offsets[op - 1] + chunk[index]]
+                update_first_or_last(slots, slots_float, code, offset, time, args[argument], args_float[argument])
 
 
 @helper
-def holds_key(table, at, rows, row):  # type: ignore[no-untyped-def]
-    """Return whether the entry at word `at` has the key of `row`. The caller compares the pane."""
-    slots, key_words, words, word_at = table.slots, table.key_words, rows.words, rows.word_at
+def has_key(table, offset, rows, row):  # type: ignore[no-untyped-def]
+    """Return whether the entry at word `offset` has the key of `row`. The caller must compare the pane."""
+    slots, key_words, words, key_offsets = table.slots, table.key_words, rows.words, rows.key_offsets
     if key_words == 1:
-        return slots[at + 1] == words[word_at[0] + row]
+        return slots[offset + 1] == words[key_offsets[0] + row]
     if key_words == 2:
-        return (slots[at + 1] == words[word_at[0] + row]) & (slots[at + 2] == words[word_at[1] + row])
-    same = True
+        return (slots[offset + 1] == words[key_offsets[0] + row]) & (slots[offset + 2] == words[key_offsets[1] + row])
+    matches = True
     for word in range(key_words):
-        if slots[at + 1 + word] != words[word_at[word] + row]:
-            same = False
+        if slots[offset + 1 + word] != words[key_offsets[word] + row]:
+            matches = False
             break
-    return same
+    return matches
 
 
 @helper
-def begin_entry(table, at, pane, rows, row):  # type: ignore[no-untyped-def]
-    """Write a new entry at word `at`, with a pane and the key of a row, as it is before its first packet."""
+def begin_entry(table, offset, pane, rows, row):  # type: ignore[no-untyped-def]
+    """Write a new entry with this pane and the key of `row` at word `offset`. No packet is counted yet."""
     slots, key_words = table.slots, table.key_words
-    slots[at] = pane
+    slots[offset] = pane
     for word in range(key_words):
-        slots[at + 1 + word] = rows.words[rows.word_at[word] + row]
+        slots[offset + 1 + word] = rows.words[rows.key_offsets[word] + row]
     for op in range(table.op_count):
-        slots[at + 1 + key_words + op] = table.starts[op]
+        slots[offset + 1 + key_words + op] = table.initial_words[op]
 
 
 @helper
-def append_entry(table, at, out_rows):  # type: ignore[no-untyped-def]
-    """Append the entry at word `at` to `out`; return the number of rows in `out`."""
+def append_entry(table, offset, out_rows):  # type: ignore[no-untyped-def]
+    """Append the entry at word `offset` to `out`; return the number of rows in `out`."""
     for word in range(table.width):
-        table.out[out_rows * table.width + word] = table.slots[at + word]
+        table.out[out_rows * table.width + word] = table.slots[offset + word]
     return out_rows + 1
 
 
 @helper
-def next_rows(table, rows, begin):  # type: ignore[no-untyped-def]
-    """Write the next AHEAD chosen rows from `begin` on to `homes`; return their number and the next row."""
-    homes = table.homes
-    end = min(rows.row_count, begin + AHEAD)
-    found = np.int64(end - begin)
+def collect_rows(table, rows, begin):  # type: ignore[no-untyped-def]
+    """Fill the chunk with the next chosen rows from `begin` on; return their number and the row after them."""
+    chunk = table.chunk
+    end = min(rows.row_count, begin + CHUNK_ROWS)
+    count = np.int64(end - begin)
     if rows.choose:
         end = begin
-        found = np.int64(0)
-        while end < rows.row_count and found < AHEAD:
-            homes[found] = end
-            found += rows.chosen[end]
+        count = np.int64(0)
+        while end < rows.row_count and count < CHUNK_ROWS:
+            chunk[count] = end
+            count += rows.chosen[end]
             end += 1
     else:
-        for number in range(found):
-            homes[number] = begin + number
-    return found, end
+        for index in range(count):
+            chunk[index] = begin + index
+    return count, end
 
 
 @helper
-def hash_keys(table, rows, found, begin):  # type: ignore[no-untyped-def]
-    """Hash the keys of the `found` rows in `homes`, or of the rows from `begin` on if all rows are chosen."""
-    hashes, words, word_at = table.hashes, rows.words, rows.word_at
+def hash_keys(table, rows, count, begin):  # type: ignore[no-untyped-def]
+    """Mix the keys of the `count` rows of the chunk into `hashes`. If all rows are chosen, they begin at `begin`."""
+    hashes, words, key_offsets = table.hashes, rows.words, rows.key_offsets
     for word in range(table.key_words):
         if rows.choose:
-            for number in range(found):
-                hashes[number] = mix(hashes[number], words[word_at[word] + table.homes[number]])
+            for index in range(count):
+                hashes[index] = mix(hashes[index], words[key_offsets[word] + table.chunk[index]])
         else:
-            for number in range(found):
-                hashes[number] = mix(hashes[number], words[word_at[word] + begin + number])
+            for index in range(count):
+                hashes[index] = mix(hashes[index], words[key_offsets[word] + begin + index])
 
 
 @helper
-def find_tagged(table, buckets, found):  # type: ignore[no-untyped-def]
-    """Write the likely word of each entry in `slots` to `homes[2 * AHEAD + number]`; -1 if no tag matches.
+def find_by_tag(table, bucket_mask, count):  # type: ignore[no-untyped-def]
+    """Write the likely entry of each packet to `chunk` from ENTRIES on; -1 if no tag matches.
 
-    The memory is prefetched, also the slot of a new entry. `buckets` is the number of buckets minus one.
+    Prefetches these entries, or the slots of new entries. `bucket_mask` is the number of buckets minus one.
     """
     slots, tags, width, hashes = table.slots, table.tags, table.width, table.hashes
-    straddles = (width & (width - 1)) != 0  # an entry may lie in two cache lines
-    for number in range(found):
-        prefetch(tags, np.int64(hashes[number] & buckets))
-    for number in range(found):
-        mixed = hashes[number]
-        bucket = mixed & buckets
-        held = tags[np.int64(bucket)]
-        same = tagged(held, tag_of(mixed))
-        place = first_of(same if same != np.uint64(0) else free(held, home_of(mixed)))
-        at = np.int64(bucket * np.uint64(BUCKET) + place) * width
-        prefetch(slots, at)
-        if straddles:
-            prefetch(slots, at + width - 1)
-        # an empty slot may contain an entry that was flushed
-        table.homes[2 * AHEAD + number] = at if same != np.uint64(0) else -1
+    spans_lines = (width & (width - 1)) != 0  # an entry may be in two cache lines
+    for index in range(count):
+        prefetch(tags, np.int64(hashes[index] & bucket_mask))
+    for index in range(count):
+        hash_value = hashes[index]
+        bucket = hash_value & bucket_mask
+        bucket_tags = tags[np.int64(bucket)]
+        matches = match_tags(bucket_tags, tag_of(hash_value))
+        marks = matches if matches != np.uint64(0) else choose_slots(bucket_tags, home_of(hash_value))
+        offset = np.int64(bucket * np.uint64(BUCKET) + find_first(marks)) * width
+        prefetch(slots, offset)
+        if spans_lines:
+            prefetch(slots, offset + width - 1)
+        # The words of an empty slot may be those of a flushed entry, so an empty slot is -1.
+        table.chunk[ENTRIES + index] = offset if matches != np.uint64(0) else -1
 
 
 @helper
-def write_tag(tags, bucket, place, tag):  # type: ignore[no-untyped-def]
-    """Set the tag of the slot `place` (uint64) of a bucket; 0 means empty."""
-    shift = place << np.uint64(3)
+def write_tag(tags, bucket, bucket_slot, tag):  # type: ignore[no-untyped-def]
+    """Set the tag of a slot (uint64, 0..7) of a bucket; the tag 0 means empty."""
+    shift = bucket_slot << np.uint64(3)
     tags[bucket] = (tags[bucket] & ~(np.uint64(0xFF) << shift)) | (tag << shift)

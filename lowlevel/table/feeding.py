@@ -19,45 +19,50 @@ from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table.keys import TILE, KeyLayout
 from lowlevel.table.table import Table
 
-# The entries that leave the finer table update the coarser one, instead of the packets.
+# A table is updated by packets, or by the entries that leave a finer table (its *feeder*):
 #
-#     finer      GROUP BY srcIP, destIP, srcPort, destPort, protocol   panes of 10 s   updated by every packet
-#     coarser    GROUP BY srcIP, destIP                                panes of 60 s   by entries that leave the finer
-#     coarsest   GROUP BY destIP                                       panes of 60 s   by entries that leave the coarser
+#     finer      GROUP BY srcIP, destIP, srcPort, destPort, protocol   panes of 10 s   updated by packets
+#     coarser    GROUP BY srcIP, destIP                                panes of 60 s   by entries of the finer table
+#     coarsest   GROUP BY destIP                                       panes of 60 s   by entries of the coarser table
 #
-# Gigascope's authors feed queries from *phantoms* in the same way (Zhang, Koudas, Ooi, Srivastava 2005). One table can
-# feed another if both have the same rows (kind, predicate, sampling), its keys contain the other's keys, the other's
-# panes consist of its panes, and it has the other's sub-aggregates. They merge as between the levels: counts by
-# addition. If rows are spread over panes, pieces are counted, so the panes must be equal.
+# Gigascope's authors feed queries from *phantoms* in the same way (Zhang, Koudas, Ooi, Srivastava 2005). A finer table
+# can feed a coarser table if
 #
-# A table that packets feed **also keeps a sub-aggregate for another table** (`widened`), up to MOST_KEPT of them: a
-# longer entry costs each packet less than a search in one more table.
+# * both have the same rows (kind, predicate, sampling),
+# * the keys and the sub-aggregates of the finer table contain those of the coarser table, and
+# * panes of the coarser table consist of panes of the finer table. They must be equal if rows are spread over panes,
+#   because the pieces of a row in several panes would be counted several times.
 #
-# Tables that are flushed gradually are not fed: an entry that leaves the finer table at the bound would stay in the
-# coarser one for the same time again.
+# Sub-aggregates merge as at the high level: counts are added.
 #
-# Of several possible feeders the one with the fewest keys is used, because the fewest entries leave it. Two plans that
-# could feed each other have the same groups: the first one feeds. So no table feeds itself.
+# A table that packets update **keeps more sub-aggregates for the tables that it feeds** (`widen`), if it then has at
+# most MAX_SUBAGGREGATES. A longer entry costs a packet less time than a search in one more table.
+#
+# Tables with gradual flushes do not feed tables. Otherwise an entry that leaves the finer table at the bound would stay
+# in the coarser table for the same time again.
+#
+# If several tables could be the feeder, the table with the fewest keys is chosen, because the fewest entries leave it.
+# Two plans that could feed each other have the same groups. Then the first one feeds the other.
 
 
-ALONE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
-"""Sub-aggregates that merge without any other word."""
+MERGEABLE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
+"""Sub-aggregates that consist of one word, which merges without other words."""
 
-MOST_KEPT = 4
-"""Largest number of sub-aggregates of a table that keeps some for another table."""
+MAX_SUBAGGREGATES = 4
+"""Largest number of sub-aggregates of a table that keeps some for tables that it feeds."""
 
-Word = tuple[Kind, Expression | None]
-"""The content of a sub-aggregate, without its name: kind and argument."""
+Function = tuple[Kind, Expression | None]
+"""The kind and the argument of a sub-aggregate, without its name."""
 
 
-def word_of(sub: SubAggregate) -> Word:
-    """Return the content of a sub-aggregate."""
+def function_of(sub: SubAggregate) -> Function:
+    """Return the kind and the argument of a sub-aggregate."""
     return sub.kind, sub.argument
 
 
 def can_feed(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
     """Return whether the table of `finer` can feed the table of `coarser`."""
-    return has_groups_of(finer, coarser) and lacking(finer, coarser) == []
+    return has_groups_of(finer, coarser) and missing_subaggregates(finer, coarser) == []
 
 
 def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
@@ -75,68 +80,72 @@ def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
     return {key.expression for key in coarser.keys} <= {key.expression for key in finer.keys}
 
 
-def lacking(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Word] | None:
+def missing_subaggregates(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Function] | None:
     """Return the sub-aggregates of `coarser` that `finer` lacks; None if some cannot be merged word by word."""
-    kept = {word_of(sub) for sub in finer.subaggregates}
-    wanted = dict.fromkeys(word_of(sub) for sub in coarser.subaggregates)
-    return None if any(kind not in ALONE for kind, _ in wanted) else [word for word in wanted if word not in kept]
+    existing = {function_of(sub) for sub in finer.subaggregates}
+    required = dict.fromkeys(function_of(sub) for sub in coarser.subaggregates)
+    if any(kind not in MERGEABLE for kind, _ in required):
+        return None
+    return [function for function in required if function not in existing]
 
 
-def widened(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
-    """Return the plans, some with additional sub-aggregates for tables that they feed; fewest keys first."""
+def widen(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
+    """Return the plans in their order, some with additional sub-aggregates for tables that they can then feed."""
     wide = list(plans)
     feeder_of = feeders(wide)
-    for place in sorted(range(len(wide)), key=lambda place: len(wide[place].keys)):
-        if feeder_of[place] is not None:
+    for index in sorted(range(len(wide)), key=lambda index: len(wide[index].keys)):
+        if feeder_of[index] is not None:
             continue
         finer = [
             other
             for other, plan in enumerate(wide)
-            if other != place and feeder_of[other] is None and _may_keep(plan, wide[place])
+            if other != index and feeder_of[other] is None and _can_widen(plan, wide[index])
         ]
         if finer:
             chosen = min(finer, key=lambda other: _preference(other, wide))
-            wide[chosen] = _keeping(wide[chosen], wide[place])
+            wide[chosen] = _widen(wide[chosen], wide[index])
             feeder_of = feeders(wide)
     return wide
 
 
-def _may_keep(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
-    """Return whether `finer` should keep what it lacks to feed `coarser`."""
-    more = lacking(finer, coarser)
-    return more is not None and len(finer.subaggregates) + len(more) <= MOST_KEPT and has_groups_of(finer, coarser)
+def _can_widen(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
+    """Return whether `finer` can feed `coarser` with additional sub-aggregates, and has room for them."""
+    missing = missing_subaggregates(finer, coarser)
+    if missing is None or len(finer.subaggregates) + len(missing) > MAX_SUBAGGREGATES:
+        return False
+    return has_groups_of(finer, coarser)
 
 
-def _keeping(finer: LowLevelPlan, coarser: LowLevelPlan) -> LowLevelPlan:
-    """Return `finer` with the sub-aggregates that it lacks to feed `coarser`."""
-    first = len(finer.subaggregates)
-    more = [SubAggregate(f"other{number}", *word) for number, word in enumerate(lacking(finer, coarser) or (), first)]
-    return replace(finer, subaggregates=(*finer.subaggregates, *more))
+def _widen(finer: LowLevelPlan, coarser: LowLevelPlan) -> LowLevelPlan:
+    """Return `finer` with the sub-aggregates that it needs to feed `coarser`."""
+    missing = enumerate(missing_subaggregates(finer, coarser) or (), len(finer.subaggregates))
+    added = [SubAggregate(f"other{index}", *function) for index, function in missing]
+    return replace(finer, subaggregates=(*finer.subaggregates, *added))
 
 
-def _preference(place: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, int]:
-    """Rank a plan among possible feeders: with few keys and long panes, few entries leave its table."""
-    return len(plans[place].keys), -plans[place].pane, place
+def _preference(index: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, int]:
+    """Return the rank of a plan among possible feeders: from a table with few keys and long panes few entries leave."""
+    return len(plans[index].keys), -plans[index].pane, index
 
 
 def feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:
-    """Return for each plan the index of the plan that feeds its table; None if packets do."""
-    return [_feeder(place, plans) for place in range(len(plans))]
+    """Return for each plan the index of the plan that feeds its table; None if packets update it."""
+    return [_feeder(index, plans) for index in range(len(plans))]
 
 
-def _feeder(place: int, plans: Sequence[LowLevelPlan]) -> int | None:
-    plan = plans[place]
+def _feeder(index: int, plans: Sequence[LowLevelPlan]) -> int | None:
+    plan = plans[index]
     finer = [
         other
         for other, candidate in enumerate(plans)
-        if can_feed(candidate, plan) and (other < place or not can_feed(plan, candidate))
+        if can_feed(candidate, plan) and (other < index or not can_feed(plan, candidate))
     ]
     return min(finer, key=lambda other: _preference(other, plans), default=None)
 
 
-def depth(place: int, feeder_of: Sequence[int | None]) -> int:
+def depth(index: int, feeder_of: Sequence[int | None]) -> int:
     """Return the number of tables between the packets and the table of a plan."""
-    feeder = feeder_of[place]
+    feeder = feeder_of[index]
     return 0 if feeder is None else 1 + depth(feeder, feeder_of)
 
 
@@ -144,13 +153,13 @@ def depth(place: int, feeder_of: Sequence[int | None]) -> int:
 def project(  # type: ignore[no-untyped-def]
     entries, rows, width, shift, panes_of_one, moves, move_count, taken, taken_count, words, args, capacity, panes
 ):  # fmt: skip
-    """Convert `rows` entries of `width` words into key words, arguments and panes of rows; return the smallest pane.
+    """Convert entries of a finer table into rows for a coarser table; return the smallest pane of these rows.
 
-    * Entry pane p becomes `(p + shift) // panes_of_one`.
-    * `moves`: five numbers for each piece of a key: word and shift in the entry, mask of its bits, and word and shift
-      in the key. Pieces of one word are in ascending order.
+    * `entries`: `rows` entries of `width` words. Pane p of an entry becomes `(p + shift) // panes_of_one`.
+    * `moves`: five numbers for each piece of a key. They are its word and its shift in the entry, the mask of its bits,
+      and its word and its shift in the new key. Pieces of one word are in ascending order.
     * `taken`: the words of the entry that become arguments.
-    * `words`, `args`: `capacity` columns.
+    * `words`, `args`, `panes`: receive key words, arguments and panes of the rows. A column has `capacity` words.
     """
     smallest = np.int64(INT_MAX)
     last = np.int64(0)
@@ -192,23 +201,23 @@ class Projection:
     def __init__(
         self, finer: LowLevelPlan, entries: KeyLayout, coarser: LowLevelPlan, rows: KeyLayout, table: Table
     ) -> None:
-        """Prepare for entries laid out as `entries`, and for `table`, whose keys are laid out as `rows`."""
+        """Prepare for entries of `finer` with the layout `entries`, and for `table` of `coarser` with layout `rows`."""
         self.entries = entries
         self.rows = rows
         self.table = table
         self.shift = (finer.origin - coarser.origin) // finer.pane
         self.panes_of_one = coarser.pane // finer.pane
-        places = [key.expression for key in finer.keys]
-        self.sources = [places.index(key.expression) for key in coarser.keys]
+        finer_keys = [key.expression for key in finer.keys]
+        self.sources = [finer_keys.index(key.expression) for key in coarser.keys]
         self.moves = np.array(_moves(entries, rows, self.sources), np.int64).reshape(-1)
-        words = [word_of(sub) for sub in finer.subaggregates]
+        functions = [function_of(sub) for sub in finer.subaggregates]
         first = 1 + entries.words
-        self.taken = np.array([first + words.index(word_of(sub)) for sub in coarser.subaggregates], np.int64)
+        self.taken = np.array([first + functions.index(function_of(sub)) for sub in coarser.subaggregates], np.int64)
 
     def fill(self, entries: npt.NDArray[np.int64], panes: npt.NDArray[np.int64]) -> int:
-        """Write up to a batch of entries into the columns of the table, and their panes to `panes`.
+        """Write entries as rows into the columns of the table, and their panes to `panes`; return the smallest pane.
 
-        Returns the smallest pane.
+        The number of entries is at most the capacity of the table.
         """
         for key, source in zip(self.rows.keys, self.sources, strict=True):
             name = self.entries.keys[source].name
@@ -222,10 +231,10 @@ class Projection:
 
 
 def _moves(entries: KeyLayout, rows: KeyLayout, sources: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
-    """Return the pieces of keys that `project` moves; pieces that stay neighbours are one piece."""
-    pieces: list[tuple[int, int, int, int, int]] = []  # word, shift, bits, word and shift they go to
-    targets = [place for each in rows.slices for place in each]
-    origins = [place for source in sources for place in entries.slices[source]]
+    """Return the `moves` of `project`. Pieces that are neighbours in the entry and in the new key are one piece."""
+    pieces: list[tuple[int, int, int, int, int]] = []  # word, shift, bits, word and shift in the new key
+    targets = [piece for slices in rows.slices for piece in slices]
+    origins = [piece for source in sources for piece in entries.slices[source]]
     paired = sorted(zip(targets, origins, strict=True), key=lambda pair: (pair[0].word, pair[0].shift))
     for target, origin in paired:
         if pieces:

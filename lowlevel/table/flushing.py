@@ -1,20 +1,20 @@
 """Flush policies: when entries of old panes leave a table (Li 2008, §8.2), at once or gradually.
 
-A pane is *old* when a later one has been opened. The sum of the partials is the same with every policy. The policies
-differ in the order of partials, in the time that entries stay, and in the number that leave together while packets
-wait in a ring:
+A pane is *old* when a later pane has been opened. Results are the same with every policy. The policies differ in the
+order of partials, in the time that entries stay in the table, and in the size of the largest burst. A *burst* is a
+number of entries that leave together, while packets wait in a ring:
 
-| policy | an old entry leaves when | most that leave together |
+| policy | old entries leave | largest burst |
 | --- | --- | --- |
-| AT_ONCE | the watermark passes the end of its pane | all of a pane |
-| IOP_SLOW | one per packet; *all* before two groups of the new pane can collide, and before the next pane | all |
-| IOP_TWO_SLOT | the same, with a second slot before it is a collision (deployed Gigascope) | all, less often |
-| LAZY | another group needs its slot | all of a pane whose groups did not occur again |
-| SLOW | the same, and one for every `every` packets | entries that `every` left for the bound |
-| PACED | the hand visits it; it visits all slots in half the packets of the last pane | few |
+| AT_ONCE | when the watermark passes the end of their pane | all entries of a pane |
+| IOP_SLOW | one per packet; *all* before two groups of the new pane collide, or the next pane opens | all entries |
+| IOP_TWO_SLOT | as with IOP_SLOW, but a packet tests two slots (deployed Gigascope) | all entries, less often |
+| LAZY | when another group needs their slot | all entries of a pane whose groups did not occur again |
+| SLOW | as with LAZY, and in addition one for every `every` packets | the entries that remain at the bound |
+| PACED | when the hand visits them; it visits all slots in half the packets of the last pane | few entries |
 
-With the ordered policies (IOP) partials are in order if packets are. The others bound the time in the table: an entry
-of pane w leaves at the latest when pane w + `disorder` + 1 is opened, by a packet or a watermark.
+With the ordered policies (IOP) partials are in order if packets are in order. The other gradual policies have a bound:
+an entry of pane w leaves at the latest when a packet or a watermark opens pane w + `disorder` + 1.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_DISORDER = 1 << 10
-"""Largest number of old panes in a table. Each has a counter, which is read when a pane opens."""
+"""Largest number of old panes in a table. Each pane has a counter, and all counters are read when a pane opens."""
 
 MOST_EVERY = 1 << 30
-"""Largest number of packets per flushed entry: with more, no entry would leave before the bound."""
+"""Largest number of packets per flushed entry. With a larger one, no entry would leave before the bound."""
 
 
 class Policy(StrEnum):
@@ -41,15 +41,16 @@ class Policy(StrEnum):
 
     @property
     def ordered(self) -> bool:
-        """Whether partials are in the order of their panes if packets are in order."""
+        """Return whether partials are in the order of their panes if packets are in order."""
         return self in (Policy.IOP_SLOW, Policy.IOP_TWO_SLOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Flushing:
-    """A policy and its bounds: `disorder`, the number of old panes (M), and `every`, packets per entry (i).
+    """A flush policy and its parameters.
 
-    AT_ONCE uses neither; only SLOW uses `every`.
+    * `disorder`: the largest number of old panes in the table (M). AT_ONCE does not use it.
+    * `every`: the number of packets per flushed entry (i). Only SLOW uses it.
 
     >>> Flushing("paced", disorder=2)
     Flushing(policy=<Policy.PACED: 'paced'>, disorder=2, every=1)
@@ -69,8 +70,8 @@ class Flushing:
             raise ValueError(f"got a disorder of {self.disorder} panes, expected 0 to {MOST_DISORDER:,}")
         if self.policy.ordered and self.disorder != 1:
             raise ValueError(
-                f"got a disorder of {self.disorder} panes for {self.policy}, expected 1: in order, the old pane is out "
-                "before the next opens"
+                f"got a disorder of {self.disorder} panes for {self.policy}, expected 1: this policy flushes the old "
+                "pane before the next pane opens"
             )
         if not 1 <= self.every <= MOST_EVERY:
             raise ValueError(f"got one entry for every {self.every} packets, expected 1 to {MOST_EVERY:,}")

@@ -28,10 +28,10 @@ from lowlevel.table.flush_kernels import (
     PACED,
     RESIDENT,
     SLOW,
+    STATE_WORDS,
     SWEPT,
-    WORDS,
     FlushState,
-    settle_table,
+    advance_table,
     update_flushing,
 )
 from lowlevel.table.flushing import Flushing, Policy
@@ -44,17 +44,17 @@ CODES = {
     Policy.SLOW: SLOW,
     Policy.PACED: PACED,
 }
-"""Codes of the policies in kernels. AT_ONCE has another kind of table."""
+"""Codes of the policies in kernels. AT_ONCE has none: it uses `TaggedTable`."""
 
 IOP_PROBES = {Policy.IOP_SLOW: 1, Policy.IOP_TWO_SLOT: 2}
-"""Slots that a packet tests, for policies that define their number."""
+"""Number of slots that a packet tests, for the ordered policies."""
 
-SETTLING = 64
+SWEEP_WATERMARKS = 64
 """Watermarks without packets after which PACED's hand has visited all slots."""
 
 
 class FlushingTable(Table):
-    """A table with gradual flushes. `take_evicted` returns all entries that left, in their order. Not thread safe."""
+    """A table with gradual flushes. `take_evicted` returns evicted and flushed entries in order. Not thread safe."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class FlushingTable(Table):
     ) -> None:
         """Make a table of `slots` (a power of two) for batches of up to `capacity` packets.
 
-        `probes` is the number of slots that a packet tests one by one. By default the policy defines it; policies that
-        do not, test a bucket by its tags. Raises ValueError for AT_ONCE.
+        `probes` is the number of slots that a packet tests one by one. By default ordered policies test IOP_PROBES
+        slots, and the others compare the tags of a bucket. Raises ValueError for AT_ONCE.
         """
         if flushing.policy not in CODES:
-            raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: no entry leaves bit by bit")
+            raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: it does not flush gradually")
         self.probes = probes or IOP_PROBES.get(flushing.policy, BUCKET)
         self.tagged = probes is None and flushing.policy not in IOP_PROBES
         super().__init__(key_words, subaggregates, slots, capacity, self.probes, slots + capacity)
@@ -81,7 +81,7 @@ class FlushingTable(Table):
         self.panes = flushing.disorder + 1
         self.counts = np.zeros(1 << (self.panes - 1).bit_length(), np.int64)
         self.mask = len(self.counts) - 1
-        self.state = np.zeros(WORDS, np.int64)
+        self.state = np.zeros(STATE_WORDS, np.int64)
         self.state[CURRENT] = EMPTY
         self.flushes = FlushState(
             policy=self.code,
@@ -107,18 +107,18 @@ class FlushingTable(Table):
         else:
             self.evicted_rows = update_flushing.at(*records, self.probes, limit, self.evicted_rows)
 
-    def settle(self, pane: int, before: int = INT_MIN) -> None:
-        """Open `pane` without a packet, unless a later one is open, and flush entries beyond the bound.
+    def advance(self, pane: int, before: int = INT_MIN) -> None:
+        """Open `pane` without a packet, unless a later pane is open.
 
-        Entries of panes below `before` leave, and with PACED those that the hand finds in some slots. Call
-        `evictions_due` before.
+        Flushes entries beyond the bound and entries of panes below `before`. With PACED the hand visits some slots.
+        Call `evictions_due` before.
         """
-        visits = max(1, len(self.slots) // SETTLING) if self.code == PACED else 0
-        self.evicted_rows = settle_table.at(self.record, self.flushes, pane, before, visits, self.evicted_rows)
+        visits = max(1, len(self.slots) // SWEEP_WATERMARKS) if self.code == PACED else 0
+        self.evicted_rows = advance_table.at(self.record, self.flushes, pane, before, visits, self.evicted_rows)
 
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the entries that left, then all entries of panes below `before`."""
-        self.settle(INT_MIN, before)
+        """Yield one array: the evicted entries, then all entries of panes below `before`."""
+        self.advance(INT_MIN, before)
         yield self.take_evicted()
 
     @property
@@ -158,7 +158,7 @@ class FlushingTable(Table):
 def make_table(
     key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int, flushing: Flushing
 ) -> TaggedTable | FlushingTable:
-    """Return a table for a policy."""
+    """Return an empty table for a flush policy."""
     if flushing.policy is Policy.AT_ONCE:
         return TaggedTable(key_words, subaggregates, slots, capacity)
     return FlushingTable(key_words, subaggregates, slots, capacity, flushing)

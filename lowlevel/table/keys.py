@@ -1,9 +1,12 @@
 """Group keys as machine words: how the key columns of a plan are packed for the table, and unpacked into Arrow.
 
-Columns are packed side by side, each with the bits that its values need, into as few 64-bit words as their order
-allows: a pair of IPv4 addresses is one word, the IPv4 5-tuple two. An address has the width of its version, and no bits
-if it is NULL; there is a table for each tuple of versions that occurs. In other narrow columns NULL is packed as 0 and
-values are one higher. A NULL of a 64-bit column sets a separate bit. A text is packed as its ID.
+A key has one or more *codes*: integers with a fixed number of bits. Each code is packed into the first 64-bit word with
+enough free bits. So a pair of IPv4 addresses is one word, and the IPv4 5-tuple two words.
+
+* Address: 32 bits, or two codes of 64 bits, or no code for NULL. Each tuple of IP versions has its own table.
+* Other columns of less than 64 bits: if they may be NULL, the code is the value plus 1, and 0 is NULL.
+* Columns of 64 bits: if they may be NULL, a second code of one bit is 1 for NULL.
+* Text: the code is the ID of the text.
 """
 
 from __future__ import annotations
@@ -28,12 +31,12 @@ ADDRESS_BITS = {0: [], 4: [32], 6: [64, 64]}
 """Bits of each code of an address by IP version; 0 is NULL."""
 
 TEXT_BITS = 32
-"""Bits of the ID of a text."""
+"""Number of bits in the ID of a text."""
 
 MAC_BITS = 48
 
-TOGETHER = 3
-"""Codes that are packed into a word in one pass."""
+CODES_PER_PASS = 3
+"""Number of codes that one pass packs into a word."""
 
 TILE = 64
 """Number of entries whose codes are read together."""
@@ -43,10 +46,10 @@ TILE = 64
 def pack_word(  # type: ignore[no-untyped-def]
     word, keep, codes, shift, add, second, second_shift, second_add, third, third_shift, third_add, count, rows
 ):  # fmt: skip
-    """Write `codes[i] + add` into `word[i]` from bit `shift` on; other bits keep their value only if `keep`.
+    """Write `codes[i] + add` into `word[i]` from bit `shift` on. The other bits keep their value only if `keep`.
 
-    If not `keep` and `count` is 2 or 3, the codes of `second` and `third` are written too. One pass for all of them
-    avoids a second read and write of the word, which costs as much as the column.
+    Without `keep`, `count` (1 to 3) columns of codes are written: also `second` and `third`. One pass over all of them
+    is faster, because a word is written only once.
     """
     if keep:
         for row in range(rows):
@@ -66,10 +69,10 @@ def pack_word(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64, i64*, i64, i64*)")
 def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-untyped-def]
-    """Write code i of each of `rows` entries of `width` words to `out[i * rows + row]`; return rows.
+    """Read `count` codes of `rows` entries of `width` words: write code i to `out[i * rows + row]`; return `rows`.
 
-    `slices` has four numbers for each code: its word, its shift, the mask of its bits, and the number to subtract. The
-    codes of TILE entries are read together, while these entries are in the nearest cache.
+    `slices` has four numbers for each code: its word, its shift, the mask of its bits, and the number to subtract. All
+    codes of TILE entries are read before the next entries, while these entries are in the L1 cache.
     """
     begin = np.int64(0)
     while begin < rows:
@@ -87,7 +90,7 @@ def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-un
 
 
 def codes_of(entries: npt.NDArray[np.int64], slices: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int64]:
-    """Return a row for each slice (as in `read_slices`) with its code in each of `entries`, which are rows of words."""
+    """Return a row of codes for each slice (as in `read_slices`). The rows of `entries` are entries."""
     codes = np.empty((len(slices), len(entries)), np.int64)
     numbers = np.array(slices, np.int64).reshape(-1)
     read_slices(entries, len(entries), entries.shape[1], numbers, len(slices), codes)
@@ -95,13 +98,13 @@ def codes_of(entries: npt.NDArray[np.int64], slices: Sequence[tuple[int, int, in
 
 
 def whole_words(first: int, end: int) -> list[tuple[int, int, int, int]]:
-    """Return the slices that are the words `[first, end)`."""
+    """Return a slice for each of the words `[first, end)`."""
     return [(word, 0, -1, 0) for word in range(first, end)]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The position of a code: bits `[shift, shift + bits)` of word `word`."""
+    """The bits of a code in a key: bits `[shift, shift + bits)` of word `word`."""
 
     word: int
     shift: int
@@ -109,7 +112,7 @@ class Slice:
 
 
 def code_widths(key: Key, version: int) -> list[int]:
-    """Return the bits of each code of a key. `version` is the IP version of an address, 0 for NULL."""
+    """Return the number of bits of each code of a key. `version` is the IP version of an address, 0 for NULL."""
     expression = key.expression
     match expression.type:
         case Type.ADDRESS:
@@ -129,50 +132,50 @@ def code_widths(key: Key, version: int) -> list[int]:
 
 
 class KeyLayout:
-    """The layout of one table's keys. `versions` has the IP version of each address key, in their order."""
+    """The layout of one table's keys. `slices` has the bits of each key's codes; `words` is the number of key words."""
 
     def __init__(self, keys: Sequence[Key], versions: Sequence[int] = ()) -> None:
-        """Compute the layout."""
+        """Compute the layout. `versions` are the IP versions of the address keys, in order."""
         self.keys = keys
-        each = iter(versions)
-        self.versions = [next(each) if key.expression.type is Type.ADDRESS else 0 for key in keys]
+        next_version = iter(versions)
+        self.versions = [next(next_version) if key.expression.type is Type.ADDRESS else 0 for key in keys]
         self.slices: list[list[Slice]] = []
-        self.names: dict[str, Sequence[str]] = {}  # of each text key: the texts of the IDs
-        used: list[int] = []  # used bits of each word
+        self.names: dict[str, Sequence[str]] = {}  # the texts by ID, for each text key
+        used_bits: list[int] = []  # for each word
         for key, version in zip(keys, self.versions, strict=True):
-            places = []
+            slices = []
             for bits in code_widths(key, version):
-                word = next((number for number, taken in enumerate(used) if taken + bits <= 64), len(used))
-                if word == len(used):
-                    used.append(0)
-                places.append(Slice(word, used[word], bits))
-                used[word] += bits
-            self.slices.append(places)
-        self.words = len(used)
+                word = next((word for word, used in enumerate(used_bits) if used + bits <= 64), len(used_bits))
+                if word == len(used_bits):
+                    used_bits.append(0)
+                slices.append(Slice(word, used_bits[word], bits))
+                used_bits[word] += bits
+            self.slices.append(slices)
+        self.words = len(used_bits)
 
     def pack(self, columns: Columns, rows: int, words: npt.NDArray[np.int64]) -> None:
-        """Evaluate the keys over `rows` rows into `words` (number of words x capacity)."""
-        of_words: list[list[tuple[npt.NDArray[np.int64], int, int]]] = [[] for _ in range(self.words)]
-        for key, version, places in zip(self.keys, self.versions, self.slices, strict=True):
-            codes = self._codes(key, version, columns, rows, len(places))
-            for place, (code, add) in zip(places, codes, strict=True):
-                of_words[place.word].append((code, place.shift, add))
-        for word, pieces in zip(words, of_words, strict=False):
-            first = pieces[:TOGETHER]
-            unread = pieces[:1] * (TOGETHER - len(first))
-            pack_word(word, False, *chain.from_iterable(first + unread), len(first), rows)
-            for piece in pieces[TOGETHER:]:
-                pack_word(word, True, *piece * TOGETHER, 1, rows)
+        """Evaluate the keys over `rows` rows, and pack them into `words` (number of words x capacity)."""
+        word_pieces: list[list[tuple[npt.NDArray[np.int64], int, int]]] = [[] for _ in range(self.words)]
+        for key, version, slices in zip(self.keys, self.versions, self.slices, strict=True):
+            codes = self._codes(key, version, columns, rows, len(slices))
+            for bits, (code, add) in zip(slices, codes, strict=True):
+                word_pieces[bits.word].append((code, bits.shift, add))
+        for word, pieces in zip(words, word_pieces, strict=False):
+            first = pieces[:CODES_PER_PASS]
+            padding = pieces[:1] * (CODES_PER_PASS - len(first))
+            pack_word(word, False, *chain.from_iterable(first + padding), len(first), rows)
+            for piece in pieces[CODES_PER_PASS:]:
+                pack_word(word, True, *piece * CODES_PER_PASS, 1, rows)
 
     def _codes(
         self, key: Key, version: int, columns: Columns, rows: int, count: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-        """Yield the codes of a key as int64 columns, each with the number to add."""
+        """Yield the `count` codes of a key as int64 columns, each with the number to add to its values."""
         vector = evaluate(key.expression, columns)
         if isinstance(vector, AddressVector):
             for half in {0: [], 4: [vector.low], 6: [vector.high, vector.low]}[version]:
-                whole = np.ascontiguousarray(half) if half.ndim else np.full(rows, half)
-                yield whole.view(np.int64), 0
+                column = np.ascontiguousarray(half) if half.ndim else np.full(rows, half)
+                yield column.view(np.int64), 0
             return
         if isinstance(vector, TextVector):
             self.names[key.name] = vector.names
@@ -193,22 +196,22 @@ class KeyLayout:
         yield np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64), 0
 
     def unpack(self, entries: npt.NDArray[np.int64], first: int = 0) -> list[pa.Array]:
-        """Return the key columns of `entries`: contiguous rows of words, keys from word `first` on."""
-        places = [
-            (first + place.word, place.shift, -1 if place.bits == 64 else (1 << place.bits) - 1, self._added(key, each))
-            for key, each in zip(self.keys, self.slices, strict=True)
-            for place in each
+        """Return the key columns of `entries`, which are contiguous rows of words with the keys from `first` on."""
+        slices = [
+            (first + code.word, code.shift, -1 if code.bits == 64 else (1 << code.bits) - 1, self._added(key, of_key))
+            for key, of_key in zip(self.keys, self.slices, strict=True)
+            for code in of_key
         ]
-        codes = codes_of(entries, places)
+        codes = codes_of(entries, slices)
         columns = []
-        at = 0
-        for key, version, each in zip(self.keys, self.versions, self.slices, strict=True):
-            own = codes[at : at + len(each)]
-            at += len(each)
+        first_code = 0
+        for key, version, of_key in zip(self.keys, self.versions, self.slices, strict=True):
+            own = codes[first_code : first_code + len(of_key)]
+            first_code += len(of_key)
             if key.expression.type is Type.ADDRESS:
                 columns.append(
                     to_arrow(version, own[0].view(np.uint64), own[-1].view(np.uint64))
-                    if each
+                    if of_key
                     else pa.nulls(len(entries), pa.binary())
                 )
             else:
@@ -216,24 +219,25 @@ class KeyLayout:
         return columns
 
     @staticmethod
-    def _added(key: Key, places: Sequence[Slice]) -> int:
-        """Return the number added to the values of a narrow column in the table, where 0 means NULL."""
-        return int(len(places) == 1 and key.expression.nullable and key.expression.type is not Type.ADDRESS)
+    def _added(key: Key, slices: Sequence[Slice]) -> int:
+        """Return the number that was added to the values of a key: 1 if its code 0 means NULL."""
+        return int(len(slices) == 1 and key.expression.nullable and key.expression.type is not Type.ADDRESS)
 
     def _column(self, key: Key, codes: npt.NDArray[np.int64]) -> pa.Array:
-        kind = key.expression.type
+        """Return the column of a key that is not an address."""
+        type_ = key.expression.type
         data = codes[0]
-        absent = None
+        nulls = None
         if key.expression.nullable:
-            absent = data == -1 if len(codes) == 1 else codes[1] != 0
-            absent = absent if absent.any() else None
-        if kind is Type.TEXT:
-            distinct, places = np.unique(data, return_inverse=True)  # -1 is NULL
+            nulls = data == -1 if len(codes) == 1 else codes[1] != 0
+            nulls = nulls if nulls.any() else None
+        if type_ is Type.TEXT:
+            distinct, indexes = np.unique(data, return_inverse=True)  # -1 is NULL
             names = self.names[key.name]
-            texts = [None if each < 0 else names[each] for each in distinct.tolist()]
-            return pa.array(texts, pa.string()).take(pa.array(places))
-        if kind is Type.MAC:
-            return macs_to_arrow(data, None if absent is None else ~absent)
-        if kind is Type.FLOAT:
+            texts = [None if text_id < 0 else names[text_id] for text_id in distinct.tolist()]
+            return pa.array(texts, pa.string()).take(pa.array(indexes))
+        if type_ is Type.MAC:
+            return macs_to_arrow(data, None if nulls is None else ~nulls)
+        if type_ is Type.FLOAT:
             data = data.view(np.float64)
-        return pa.array(data, mask=absent).cast(ARROW_TYPES[kind])
+        return pa.array(data, mask=nulls).cast(ARROW_TYPES[type_])

@@ -1,4 +1,4 @@
-"""The tables of one query on one link, and the partials that leave them."""
+"""The tables of one query on one link: they are updated with rows, and their entries leave as partials."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from lowlevel.table.flushing_table import FlushingTable, make_table
 from lowlevel.table.inputs import Inlet, is_plain
 from lowlevel.table.keys import KeyLayout, codes_of, whole_words
 from lowlevel.table.spread import Spreader
-from lowlevel.table.table import Table, Tally, together
+from lowlevel.table.table import Table, Tally, add_tallies
 
-COUNTED = 8**5
-"""Largest code that is found by counting: the codes of five addresses of different headers."""
+MAX_COUNTED_CODE = 8**5
+"""Largest code for which counting finds the distinct codes. The codes of five address columns are smaller."""
 
 VERSIONS = (0, 4, 6)
 """IP versions of an address; 0 is NULL."""
 
 Versions = tuple[int, ...]
-"""IP versions of a plan's address keys, in their order."""
+"""IP versions of the address keys of a plan, in order."""
 
 
 class QueryTables:
     """The tables of one query on one link: a table for each tuple of IP versions of the address keys.
 
-    Not thread safe. A table is allocated at the first row of its versions; few tuples occur together.
+    A table is allocated when the first row with its versions arrives. Not thread safe.
     """
 
     def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing = AT_ONCE) -> None:
@@ -57,15 +57,15 @@ class QueryTables:
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
         self.plain_addresses = all(isinstance(expression, Column) for expression in self.addresses)
         self.plain = is_plain(plan)
-        self.oldest = INT_MAX  # lower bound of the panes in tables that are flushed at once
-        self.limit = INT_MAX  # no row opens a later pane
-        self.handed_out = INT_MIN, INT_MIN  # current pane and smallest pane that could stay, at the last flush
-        self.low = BEGINNING
-        self.is_fed = False  # its rows are entries of another table
-        self.fed: list[QueryTables] = []
-        self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's tables
-        self.panes = np.empty(0, np.int64)  # of entries from the feeder
-        self.waiting: list[pa.RecordBatch] = []  # partials that the next call yields
+        self.oldest = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
+        self.limit = INT_MAX  # the latest pane that a row can open
+        self.last_flush = INT_MIN, INT_MIN  # at the last gradual flush: current pane, smallest pane that could stay
+        self.low = BEGINNING  # watermark of the partials
+        self.is_fed = False  # entries of another query's tables update these tables, instead of rows
+        self.fed: list[QueryTables] = []  # the tables that the entries of these tables update
+        self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's table
+        self.panes = np.empty(0, np.int64)  # panes of the entries of the feeder
+        self.waiting: list[pa.RecordBatch] = []  # partials that the next call returns
         self.accepted = 0
         self.filtered = 0
 
@@ -78,18 +78,18 @@ class QueryTables:
     @property
     def tally(self) -> Tally:
         """Return the counters of the tables so far."""
-        return together(table.tally for _, table in self.tables.values())
+        return add_tallies(table.tally for _, table in self.tables.values())
 
     def feed(self, other: QueryTables) -> None:
-        """Pass the entries that leave these tables to those of `other`, which then only counts rows.
+        """Update the tables of `other` with the entries that leave these tables. Then `other.add` only counts rows.
 
-        Each later call must be made to these tables before `other`: then the watermark of these tables is also right
-        for the rows of `other`. Raises ValueError for tables that are flushed gradually.
+        The caller must call every method on these tables first, and then on `other`. Then the watermark is right for
+        the entries that `other` receives. Raises ValueError for tables with gradual flushes.
         """
         if self.flushing.policy is not Policy.AT_ONCE or other.flushing.policy is not Policy.AT_ONCE:
             raise ValueError(
-                f"got tables flushed {self.flushing.policy} and {other.flushing.policy}, expected {Policy.AT_ONCE}: "
-                "entries that leave late would stay twice as long"
+                f"got the flush policies {self.flushing.policy} and {other.flushing.policy}, expected {Policy.AT_ONCE} "
+                "for both: with gradual flushes, entries would stay twice as long"
             )
         other.is_fed = True
         other.spreader = self.spreader
@@ -98,8 +98,7 @@ class QueryTables:
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
         """Add rows; return the partials that leave.
 
-        `newest` (ns) is the newest accepted time of the link: in tables that are flushed gradually, no later row makes
-        panes old.
+        `newest` is the newest accepted time of the link in ns. In tables with gradual flushes, later rows open no pane.
         """
         count = rows.count
         if count > self.capacity:
@@ -112,7 +111,7 @@ class QueryTables:
         self.accepted += accepted
         self.filtered += count - accepted
         if accepted == 0 or self.is_fed:
-            return self._waited()
+            return self._take_waiting()
         if self.spreader is not None:
             return self._pieces(self.spreader, rows, chosen)
         columns = rows.columns
@@ -124,74 +123,76 @@ class QueryTables:
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
         times = columns["ts"]
         assert isinstance(times, Vector)
-        self._book(columns, times.data, rows.earliest, chosen)
-        return self._waited()
+        self._add_rows(columns, times.data, rows.earliest, chosen)
+        return self._take_waiting()
 
     def _pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
-        """Add the pieces of the chosen rows. There may be so many that entries must be taken in between."""
+        """Add the pieces of the chosen rows; yield the partials after each group of pieces."""
         for pieces in spreader.cut(rows.columns, rows.count, chosen):
-            self._book(pieces.columns, pieces.times, pieces.earliest, None)
-            yield from self._waited()
+            self._add_rows(pieces.columns, pieces.times, pieces.earliest, None)
+            yield from self._take_waiting()
 
-    def _book(self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None) -> None:
-        """Add rows to the panes of their `times`, none of which is below `earliest`."""
+    def _add_rows(self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None) -> None:
+        """Add rows to the tables, in the panes of their `times`. `earliest` is at most the smallest time."""
         self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
-        for versions, of_versions in self._parted(columns, chosen):
+        for versions, rows_of_versions in self._split_by_versions(columns, chosen):
             layout, table = self._table(versions)
             if table.evictions_due:
                 self.waiting += self._partials(layout, table, table.take_evicted())
-            self.inlets[versions].lay_out(columns, len(times))
-            everyone = None if of_versions is None else of_versions.view(np.uint8)
-            table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
+            self.inlets[versions].write(columns, len(times))
+            flags = None if rows_of_versions is None else rows_of_versions.view(np.uint8)
+            table.update(times, flags, self.plan.pane, self.plan.origin, self.limit)
 
-    def _parted(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
-        """Split the chosen rows by the versions of their address keys."""
+    def _split_by_versions(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
+        """Yield each tuple of IP versions of the address keys that occurs, with the chosen rows that have it."""
         if self.plain_addresses and isinstance(columns, SettledColumns) and columns.only_ipv4:
             yield (4,) * len(self.addresses), chosen
             return
-        found = []
+        version_columns = []
         for expression in self.addresses:
             vector = evaluate(expression, columns)
             assert isinstance(vector, AddressVector)
-            found.append(vector.version)
-        # Addresses of one header share their column of versions; and most batches are all of one version.
-        distinct = list({id(column): column for column in found}.values())
-        only = {id(column): _only(column) for column in distinct}
-        if None not in only.values():
-            yield tuple(only[id(column)] or 0 for column in found), chosen
+            version_columns.append(vector.version)
+        # The addresses of a header share a column of versions, and most batches have only one version.
+        distinct = list({id(column): column for column in version_columns}.values())
+        common = {id(column): _common_version(column) for column in distinct}
+        if None not in common.values():
+            yield tuple(common[id(column)] or 0 for column in version_columns), chosen
             return
         if len(distinct) == 1:
             for version in VERSIONS:
-                here = distinct[0] == version if chosen is None else chosen & (distinct[0] == version)
-                if here.any():
-                    yield (version,) * len(found), here
+                matching = distinct[0] == version if chosen is None else chosen & (distinct[0] == version)
+                if matching.any():
+                    yield (version,) * len(version_columns), matching
             return
         codes = distinct[0]
         for column in distinct[1:]:
             codes = codes * 8 + column
-        for code in _occurring(codes if chosen is None else codes[chosen]):
-            here = codes == code
+        for code in _distinct_codes(codes if chosen is None else codes[chosen]):
+            matching = codes == code
             digits = {}
             for column in reversed(distinct):
                 code, digits[id(column)] = divmod(code, 8)
-            yield tuple(digits[id(column)] for column in found), here if chosen is None else chosen & here
+            versions = tuple(digits[id(column)] for column in version_columns)
+            yield versions, matching if chosen is None else chosen & matching
 
     def _table(self, versions: Versions) -> tuple[KeyLayout, Table]:
+        """Return the table for IP versions and the layout of its keys; make it if it is new."""
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
             table = make_table(layout.words, self.plan.subaggregates, self.slots, self.capacity, self.flushing)
             if self.is_fed:
-                table.take_entries()
+                table.accept_entries()
             self.tables[versions] = layout, table
             self.inlets[versions] = Inlet(self.plan, layout, table)
         return self.tables[versions]
 
-    def take_in(self, finer: LowLevelPlan, layout: KeyLayout, leaving: npt.NDArray[np.int64]) -> None:
-        """Add entries of a finer table; partials that they evict wait for the next call."""
+    def add_entries(self, finer: LowLevelPlan, layout: KeyLayout, leaving: npt.NDArray[np.int64]) -> None:
+        """Add entries of a finer table. Partials that they evict wait until the next call of `add` or `complete`."""
         versions = tuple(layout.versions)
         if versions not in self.projections:
-            of_key = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
-            own, table = self._table(tuple(of_key[expression] for expression in self.addresses))
+            version_of = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
+            own, table = self._table(tuple(version_of[expression] for expression in self.addresses))
             if len(self.panes) == 0:
                 self.panes = np.empty(self.capacity, np.int64)
             self.projections[versions] = Projection(finer, layout, self.plan, own, table)
@@ -202,36 +203,36 @@ class QueryTables:
                 self.waiting += self._partials(own, table, table.take_evicted())
             some = leaving[begin : begin + table.capacity]
             self.oldest = min(self.oldest, projection.fill(some, self.panes))
-            table.update(self.panes[: len(some)], None, 1, 0)  # panes of 1 from 0: a pane is its own time
+            table.update(self.panes[: len(some)], None, 1, 0)  # panes as times: with a length of 1, both are equal
 
-    def _waited(self) -> Sequence[pa.RecordBatch]:
-        """Return the waiting partials."""
+    def _take_waiting(self) -> Sequence[pa.RecordBatch]:
+        """Return the waiting partials, and remove them."""
         if not self.waiting:
             return ()
         waited, self.waiting = self.waiting, []
         return waited
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept the watermark `low` and return the partials of closed panes; END flushes all entries.
+        """Accept the watermark `low` and yield the partials of closed panes; END flushes all entries.
 
-        `self.low` is then the watermark of the partials: `low`, or less if entries of earlier panes stay in tables that
-        are flushed gradually. If the link is `idle` all of them are flushed, because no packet waits.
+        Then `self.low` is the watermark of the partials. With gradual flushes it is less than `low` if entries of
+        closed panes stay. If the link is `idle`, all entries of closed panes are flushed, because no packet waits.
         """
-        yield from self._waited()
+        yield from self._take_waiting()
         if low == END:
-            yield from self.empty()
+            yield from self.flush_all()
         else:
             pane = (low - self.plan.origin) // self.plan.pane
             if self.flushing.policy is Policy.AT_ONCE:
                 yield from self._flush(pane)
             else:
-                yield from self._settle(pane, idle)
+                yield from self._flush_gradually(pane, idle)
                 low = min(low, self.plan.origin + min(pane, self._smallest) * self.plan.pane)
         self.low = max(self.low, low)
 
-    def empty(self) -> Iterator[pa.RecordBatch]:
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Flush all entries, without a watermark."""
-        yield from self._waited()
+        yield from self._take_waiting()
         self.oldest = INT_MAX
         for layout, table in self.tables.values():
             yield from self._partials(layout, table, table.take_evicted())
@@ -251,17 +252,17 @@ class QueryTables:
             oldest = min(oldest, table.oldest)
         self.oldest = oldest
 
-    def _settle(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
-        """Flush entries beyond the bound, or at the hand, before a watermark that covers them."""
+    def _flush_gradually(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
+        """Advance tables with gradual flushes to `pane`; yield their partials if panes have been closed."""
         current = pane if self.limit == INT_MAX else max(pane, self.limit)
         for layout, table in self._flushing_tables():
             if table.evictions_due:
                 yield from self._partials(layout, table, table.take_evicted())
-            table.settle(current, pane if idle else INT_MIN)
+            table.advance(current, pane if idle else INT_MIN)
         state = current, min(pane, self._smallest)
-        if state == self.handed_out and not idle:
+        if state == self.last_flush and not idle:
             return
-        self.handed_out = state
+        self.last_flush = state
         for layout, table in self._flushing_tables():
             yield from self._partials(layout, table, table.take_evicted())
 
@@ -272,15 +273,15 @@ class QueryTables:
 
     @property
     def _smallest(self) -> int:
-        """Return the smallest pane of an entry in tables that are flushed gradually; INT_MAX without an entry."""
+        """Return the smallest pane of an entry in tables with gradual flushes; INT_MAX if they are empty."""
         return min((table.smallest for _, table in self._flushing_tables()), default=INT_MAX)
 
     def _partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """Convert entries of a table into one batch of partials."""
+        """Convert entries of a table into one batch of partials, and update the fed tables with them."""
         if len(entries) == 0:
             return
         for other in self.fed:
-            other.take_in(self.plan, layout, entries)
+            other.add_entries(self.plan, layout, entries)
         first = 1 + table.key_words
         end = first + len(self.plan.subaggregates)
         pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, end)])
@@ -296,7 +297,7 @@ class QueryTables:
         return self._link_column.slice(0, count)
 
 
-def _only(versions: npt.NDArray[np.int64]) -> int | None:
+def _common_version(versions: npt.NDArray[np.int64]) -> int | None:
     """Return the common version; None if versions differ."""
     if versions.ndim == 0:
         return int(versions)
@@ -304,8 +305,8 @@ def _only(versions: npt.NDArray[np.int64]) -> int | None:
     return first if (versions == first).all() else None
 
 
-def _occurring(codes: npt.NDArray[np.int64]) -> list[int]:
-    """Return the codes that occur. Counting is ten times faster than sorting if codes are small."""
-    small = int(codes.max(initial=0)) <= COUNTED
-    found = np.flatnonzero(np.bincount(codes)) if small else np.unique(codes)
-    return [int(code) for code in found]
+def _distinct_codes(codes: npt.NDArray[np.int64]) -> list[int]:
+    """Return the distinct codes. Counting is ten times faster than sorting if codes are small."""
+    small = int(codes.max(initial=0)) <= MAX_COUNTED_CODE
+    distinct = np.flatnonzero(np.bincount(codes)) if small else np.unique(codes)
+    return distinct.tolist()

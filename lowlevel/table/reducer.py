@@ -1,4 +1,4 @@
-"""The reducer of a plan on a link: tables that pre-aggregate its rows, or a pass for plans that need all rows."""
+"""The reducer of a plan on a link: it converts rows into partials, with tables or (without aggregation) one by one."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Tally
 
-# Windows that depend on single rows (their number, the exact time of each) need all rows. Each row is then a partial
-# of a pane of 1 ns, so the high level handles it like any other partial. Rows are written at once, in their order.
+# Some windows depend on the number or the exact times of rows, so they need all rows. Then each row is a partial in a
+# pane of 1 ns, and the high level handles it as any other partial. These partials are written immediately and in order.
 
 
 class QueryRows:
-    """The reducer of a plan that needs all rows: each row is a partial. Holds no row. Not thread safe."""
+    """The reducer of a plan that needs all rows: each row becomes a partial. No rows are stored. Not thread safe."""
 
     def __init__(self, link: str, plan: LowLevelPlan) -> None:
         """Set link and plan. Raises ValueError for a plan with tables, or with SPREAD."""
         if plan.reduced or plan.spread or plan.pane != 1 or plan.origin != 0:
-            raise ValueError(f"expected a plan of single rows, whole and in panes of 1 ns, got {plan}")
+            raise ValueError(f"expected a plan of single rows, without SPREAD and in panes of 1 ns, got {plan}")
         self.link = link
         self.plan = plan
         self.where = None if plan.where is None else Condition(plan.where)
-        self.spreader: Spreader | None = None  # rows are whole
+        self.spreader: Spreader | None = None  # rows are not spread over panes
         self.low = BEGINNING
         self.accepted = 0
         self.filtered = 0
@@ -53,7 +53,7 @@ class QueryRows:
         return Tally(direct=self.accepted)
 
     def add(self, rows: Rows, newest: int = END) -> Sequence[pa.RecordBatch]:
-        """Yield the rows that pass WHERE, as partials."""
+        """Return the rows that pass WHERE, as one batch of partials."""
         if rows.count == 0:
             return ()
         chosen = None if self.where is None else self.where.true_rows(rows.columns, rows.count)
@@ -80,20 +80,19 @@ class QueryRows:
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept a watermark; there is nothing to flush."""
+        """Accept the watermark `low`; yield no partials."""
         self.low = max(self.low, low)
         return iter(())
 
-    def empty(self) -> Iterator[pa.RecordBatch]:
-        """Flush: there is nothing to flush."""
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
+        """Yield no partials, because no rows are stored."""
         return iter(())
 
 
 class QueryReducer(Protocol):
     """Converts the rows of one plan on one link into partials. Not thread safe.
 
-    `low` is the watermark of the partials written so far. `accepted` and `filtered` count the rows that WHERE kept and
-    dropped.
+    `low` is the watermark of the partials. `accepted` counts the rows that pass WHERE, `filtered` the other rows.
     """
 
     plan: LowLevelPlan
@@ -114,18 +113,18 @@ class QueryReducer(Protocol):
         ...
 
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
-        """Add rows of a link whose newest accepted time is `newest`; yield partials that are evicted."""
+        """Add rows; return the partials that leave. `newest` is the newest accepted time of the link in ns."""
         ...
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
         """Accept the watermark `low`; yield the partials of closed panes."""
         ...
 
-    def empty(self) -> Iterator[pa.RecordBatch]:
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Flush all entries, without a watermark."""
         ...
 
 
 def make_reducer(link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing) -> QueryReducer:
-    """Return the reducer of a plan: tables of `slots` slots for batches of up to `capacity` rows, or a pass."""
+    """Return the reducer of a plan. Its tables have `slots` slots; a batch has up to `capacity` rows."""
     return QueryTables(link, plan, slots, capacity, flushing) if plan.reduced else QueryRows(link, plan)

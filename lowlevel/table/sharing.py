@@ -3,14 +3,15 @@
     a: … WHERE w GROUP BY x, y: count(*)          table of w, (x, y), pane p:   a: pane, x, y, s0
     b: … WHERE w GROUP BY x, y: sum(len), count(*)      count(*), sum(len)      b: pane, x, y, s1, s0
 
-A packet then finds its entry once for all these queries. Each query receives the entries that leave as its own
-partials: its columns under its names, without a copy. So the high level is not aware of sharing.
+So a packet updates one entry for all these queries. Each query receives the partials of the table as if they were its
+own: only its columns, under its names, without a copy. The high level does not see that tables are shared.
 
-Queries share a table if rows, keys in their order, panes and spreading are equal (`identity`); names of columns do not
-matter. Equal sub-aggregates, also of one query, are one word of the entry. **Not shared** are tables of queries with
-another order of keys, with a multiple of the pane, or with a predicate that is written differently: their entries would
-differ. Tables with fewer keys, another order, or longer panes can be fed from another one (`lowlevel.table.feeding`).
-Plans of single rows (`lowlevel.table.reducer`) have no table; they share the evaluation of keys and arguments.
+Queries share a table if their rows, keys in order, panes and spreading are equal (`identity`). Names of columns may
+differ. Equal sub-aggregates, also those of one query, are one word of the entry.
+
+Queries do **not** share a table if their keys have another order, their pane is a multiple, or their predicate is
+written differently. But a table can feed another table with fewer keys, another order, or longer panes
+(`lowlevel.table.feeding`). Plans of single rows (`lowlevel.table.reducer`) have no table.
 """
 
 from __future__ import annotations
@@ -26,86 +27,88 @@ from lowlevel.expressions.tree import Expression
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
 from lowlevel.subaggregates import SubAggregate
-from lowlevel.table.feeding import Word, depth, feeders, widened, word_of
+from lowlevel.table.feeding import Function, depth, feeders, function_of, widen
 from lowlevel.table.reducer import QueryReducer
 
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """One query of a shared table: the number of its plan, its plan, and the positions of its columns in the table."""
+    """One query of a shared table: the index of its plan, its plan, and its columns in the partials of the table."""
 
-    number: int
+    index: int
     plan: LowLevelPlan
-    places: tuple[int, ...]
+    columns: tuple[int, ...]
 
     def partials(self, shared: pa.RecordBatch) -> pa.RecordBatch:
-        """Return this query's view of a table's partials, without a copy."""
-        return pa.RecordBatch.from_arrays([shared.column(place) for place in self.places], schema=self.plan.schema)
+        """Return this query's columns of the table's partials, without a copy."""
+        return pa.RecordBatch.from_arrays([shared.column(column) for column in self.columns], schema=self.plan.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPlan:
-    """The plan of one table and the queries that share it: `plan` has the sub-aggregates of all of them.
+    """The plan of one table, and the queries that share the table.
 
-    `feeder` is the index of the plan whose table feeds this one; None if packets do.
+    * `plan`: has the sub-aggregates of all these queries.
+    * `feeder`: index of the shared plan whose table feeds this table; None if packets update it.
     """
 
     plan: LowLevelPlan
     sharers: tuple[Sharer, ...]
     feeder: int | None = None
 
-    def handed_out(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
-        """Yield a batch of the table's partials for each query, with the number of its plan."""
+    def partials_by_query(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
+        """Yield for each query the index of its plan and its partials in a batch of the table."""
         for sharer in self.sharers:
-            yield sharer.number, batch if sharer.plan is self.plan else sharer.partials(batch)
+            yield sharer.index, batch if sharer.plan is self.plan else sharer.partials(batch)
 
 
 def identity(plan: LowLevelPlan) -> LowLevelPlan:
-    """Return the parts of a plan that must be equal to share a table: all but names of keys and sub-aggregates."""
-    keys = tuple(replace(key, name=str(place)) for place, key in enumerate(plan.keys))
+    """Return a plan that is equal for all plans that can share a table: without names of keys and sub-aggregates."""
+    keys = tuple(replace(key, name=str(index)) for index, key in enumerate(plan.keys))
     return replace(plan, keys=keys, subaggregates=())
 
 
 def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> list[SharedPlan]:
-    """Group plans by the table that they can share, each with its number, in the order of `plans`.
+    """Return the shared plans, one for each table, in the order of their first query in `plans`.
 
-    With `feeding`, a group is always after the group that feeds it.
+    With `feeding`, tables may feed other tables. Then a shared plan is always after the one that feeds it.
     """
     groups: dict[LowLevelPlan, list[int]] = {}
-    for number, plan in enumerate(plans):
-        groups.setdefault(identity(plan), []).append(number)
-    tables = [_union(of_table, numbers, plans) for of_table, numbers in groups.items()]
+    for index, plan in enumerate(plans):
+        groups.setdefault(identity(plan), []).append(index)
+    tables = [_merge_plans(shared, indexes, plans) for shared, indexes in groups.items()]
     if not feeding:
         return tables
-    wide = widened([shared.plan for shared in tables])
+    wide = widen([shared.plan for shared in tables])
     tables = [replace(shared, plan=plan) for shared, plan in zip(tables, wide, strict=True)]
     feeder_of = feeders(wide)
-    order = sorted(range(len(tables)), key=lambda place: depth(place, feeder_of))
-    places: dict[int | None, int] = {place: number for number, place in enumerate(order)}
-    return [replace(tables[place], feeder=places.get(feeder_of[place])) for place in order]
+    order = sorted(range(len(tables)), key=lambda index: depth(index, feeder_of))
+    new_indexes: dict[int | None, int] = {index: new for new, index in enumerate(order)}
+    return [replace(tables[index], feeder=new_indexes.get(feeder_of[index])) for index in order]
 
 
-def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelPlan]) -> SharedPlan:
-    words: dict[Word, int] = {}
-    for number in numbers:
-        for sub in plans[number].subaggregates:
-            words.setdefault(word_of(sub), len(words))
-    fixed = 2 + len(of_table.keys)  # link, pane and the keys
+def _merge_plans(shared: LowLevelPlan, indexes: list[int], plans: Sequence[LowLevelPlan]) -> SharedPlan:
+    """Return `shared` with the sub-aggregates of the plans at `indexes`."""
+    words: dict[Function, int] = {}
+    for index in indexes:
+        for sub in plans[index].subaggregates:
+            words.setdefault(function_of(sub), len(words))
+    fixed = 2 + len(shared.keys)  # link, pane and the keys
     sharers = []
-    for number in numbers:
-        plan = plans[number]
-        own = [fixed + words[word_of(sub)] for sub in plan.subaggregates]
-        sharers.append(Sharer(number, plan, (*range(fixed), *own)))
-    if len(numbers) == 1 and len(words) == len(plan.subaggregates):
+    for index in indexes:
+        plan = plans[index]
+        own = [fixed + words[function_of(sub)] for sub in plan.subaggregates]
+        sharers.append(Sharer(index, plan, (*range(fixed), *own)))
+    if len(indexes) == 1 and len(words) == len(plan.subaggregates):
         return SharedPlan(plan, tuple(sharers))
-    subaggregates = tuple(SubAggregate(f"s{place}", *word) for word, place in words.items())
-    return SharedPlan(replace(of_table, subaggregates=subaggregates), tuple(sharers))
+    subaggregates = tuple(SubAggregate(f"s{word}", *function) for function, word in words.items())
+    return SharedPlan(replace(shared, subaggregates=subaggregates), tuple(sharers))
 
 
 def share_conditions(tables: Iterable[QueryReducer]) -> None:
-    """Share the condition of tables with an equal predicate, so that it tests each batch of rows once."""
-    known: dict[tuple[str, FixedRates | None, Expression], Condition] = {}
+    """Give queries with equal rows and predicate one condition, so that each batch of rows is tested once."""
+    conditions: dict[tuple[str, FixedRates | None, Expression], Condition] = {}
     for query in tables:
         plan = query.plan
         if plan.where is not None and query.where is not None:
-            query.where = known.setdefault((plan.kind, plan.sampling, plan.where), query.where)
+            query.where = conditions.setdefault((plan.kind, plan.sampling, plan.where), query.where)

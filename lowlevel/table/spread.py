@@ -2,13 +2,13 @@
 
     pane            |          p          |        p + 1        |        p + 2        |
     row                        [start ··················· end)
-    offset from its start       0         lo = hi             d
+    offset from its start       0         x                   d
 
-The share of a row of d ns with V bytes in the pane that covers `[lo, hi)` of it is `V * hi // d - V * lo // d`. The
-terms of neighbouring pieces cancel, so the shares add up to V exactly, for all panes. Each share is off by at most 1. A
-row without length, or whose start is after its end, is one piece.
+The pieces are `[0, x)` and `[x, d)`. If the row has V bytes, the share of a piece `[low, high)` is
+`V * high // d - V * low // d`. A share is less than 1 away from the exact fraction. Terms of neighbouring pieces
+cancel, so the shares of a row add up to V exactly. A row without duration, or with a start after its end, is one piece.
 
-Only sums of counters are divided. Other aggregates use a row once, whole, in its last piece (`AtEnd`).
+Only sums of counters are divided. Other aggregates count a row once: in its last piece and with whole values (`AtEnd`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, taken
 from lowlevel.expressions.tree import ENDS, SHARE
 
 MOST_PIECES = 10_000
-"""Largest number of pieces of one row. A row of more panes is one piece, at its end, and counted: its start comes from
-a wrong clock, or the window is far too short."""
+"""Largest number of pieces of one row. A longer row is one piece, at its end, and is counted in `too_long`. Its start
+is from a wrong clock, or the window is far too short."""
 
 COUNTERS = re.compile(
     r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)", re.IGNORECASE
@@ -34,20 +34,21 @@ COUNTERS = re.compile(
 """Names of the columns that are counters over the lifetime of a row."""
 
 PIECE_WORDS = 5
-"""Words of a piece."""
+"""Number of words in a piece."""
 
 ROW, PANE, WHOLE = range(3)
-"""Words of the state: the next row, its next pane (from its first), and the number of rows with too many panes."""
+"""Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were too
+long."""
 
 
 def is_counter(column: str) -> bool:
-    """Return whether a column is a counter over the lifetime of a row, and so can be divided."""
+    """Return whether a column is a counter over the lifetime of a row. Only such columns can be divided."""
     return COUNTERS.fullmatch(column) is not None
 
 
 @helper
 def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
-    """Return `value * part // whole` of uint64 with part <= whole; the product has 128 bits."""
+    """Return `value * part // whole` of uint64 with part <= whole. The product may have 128 bits."""
     bits = np.uint64(32)
     lower = np.uint64(0xFFFFFFFF)
     one = np.uint64(1)
@@ -59,7 +60,7 @@ def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
     high = value_high * part_high + (cross >> bits) + (other >> bits) + (middle >> bits)
     if high == 0:
         return low // whole
-    # Long division, a bit at a time. `high` stays below `whole`, which is below 2**63: the quotient is at most `value`.
+    # Long division, bit by bit. The quotient is at most `value`, so `high` stays below `whole`, which is below 2**63.
     for _ in range(64):
         high = high << one | low >> np.uint64(63)
         low = low << one
@@ -75,9 +76,11 @@ def cut_rows(  # type: ignore[no-untyped-def]
 ):
     """Cut rows into pieces until there are `capacity` pieces or no more rows; return the number of pieces.
 
-    If `choose`, only rows with `chosen` = 1. Piece i belongs to row `row_of[i]` and pane `pane_of[i]`, and covers the
-    offsets `[low[i], high[i])` of the row's `length[i]` ns; the last piece of a row has high = length. These five
-    arrays have room for `capacity`. `state` (3 words) is where the next call continues.
+    * `starts`, `ends`: times of the rows in ns. If `choose`, only rows with `chosen` = 1 are cut.
+    * `most`: a row that is as long as this number of panes, or longer, is one piece.
+    * `row_of`, `pane_of`: row and pane of each piece. `low`, `high`: the piece in ns from the start of the row.
+      `length`: the duration of the row; the last piece of a row has high = length. Each array has `capacity` words.
+    * `state`: three words. The next call continues there.
     """
     pieces = 0
     row = state[ROW]
@@ -88,7 +91,7 @@ def cut_rows(  # type: ignore[no-untyped-def]
         end = ends[row]
         duration = np.int64(0)
         if starts[row] < end:
-            # The difference of two int64 fits uint64, whatever the times.
+            # As uint64, the difference of any two times does not overflow.
             lasted = np.uint64(end) - np.uint64(starts[row])
             if lasted // np.uint64(pane_length) < np.uint64(most):
                 duration = np.int64(lasted)
@@ -116,7 +119,7 @@ def cut_rows(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64*, i64*, i64*, i64*, i64, i64*)")
 def share_values(values, row_of, low, high, length, pieces, out):  # type: ignore[no-untyped-def]
-    """Write the share of each piece in its row's value to `out` (`pieces` words); return `pieces`."""
+    """Write the share of each piece in the value of its row to `out` (`pieces` words); return `pieces`."""
     for piece in range(pieces):
         value = values[row_of[piece]]
         if length[piece] == 0:
@@ -133,7 +136,7 @@ def share_values(values, row_of, low, high, length, pieces, out):  # type: ignor
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of rows. `times` are the starts of their panes; `earliest` is the smallest of them."""
+    """Pieces of rows. `times` are the starts of their panes in ns; `earliest` is the smallest of these times."""
 
     count: int
     earliest: int
@@ -142,9 +145,9 @@ class Pieces:
 
 
 class PieceColumns(Mapping[str, AnyVector]):
-    """Columns of pieces: whole values under the column's name, divided values under SHARE and the name.
+    """Columns of pieces. The name of a column returns whole values, SHARE + name returns divided values.
 
-    The column ENDS tells which piece is the last of its row.
+    The column ENDS is true for the last piece of each row.
     """
 
     def __init__(self, rows: Columns, row_of: npt.NDArray[np.int64], spans: list[npt.NDArray[np.int64]]) -> None:
@@ -182,17 +185,17 @@ class PieceColumns(Mapping[str, AnyVector]):
 
 
 class Spreader:
-    """Cuts the rows of one query into pieces, a fixed number at a time. Not thread safe."""
+    """Cuts the rows of one query into pieces. `too_long` counts rows with too many pieces. Not thread safe."""
 
     def __init__(self, pane: int, origin: int, capacity: int) -> None:
-        """Set the panes of `pane` ns from `origin`, and the largest number of pieces at a time."""
+        """Set the panes of `pane` ns from `origin` on. `cut` yields up to `capacity` pieces together."""
         self.pane = pane
         self.origin = origin
         self.too_long = 0
         self.buffers = np.empty((PIECE_WORDS, capacity), np.int64)
 
     def cut(self, columns: Columns, rows: int, chosen: Mask | None) -> Iterator[Pieces]:
-        """Yield the pieces of the chosen rows; each slice is valid until the next."""
+        """Yield the pieces of the chosen rows, in groups. A group is valid until the next one is requested."""
         start, end = columns["start_ts"], columns["ts"]
         assert isinstance(start, Vector)
         assert isinstance(end, Vector)

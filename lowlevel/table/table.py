@@ -1,12 +1,12 @@
 """The fixed-size table that pre-aggregates packets (Gigascope's LFTA; Li 2008, §8.2): its memory and its counters.
 
 A slot is a row of int64 words: `pane, key words…, sub-aggregates…`, and sometimes a word of padding (`entry_width`). A
-packet updates the entry with its pane and key. Otherwise it takes an empty slot, or it **evicts** an entry, which
-becomes a partial. No memory is allocated for a packet. A group may become several partials, which merge
-(`lowlevel.subaggregates`). So results do not depend on the size of the table, on evictions or on the order of packets;
-only the traffic between the levels does.
+packet updates the entry with its pane and key. If there is none, a new entry fills an empty slot, or it **evicts**
+another entry, which becomes a partial. No memory is allocated for a packet. A group may become several partials, which
+the high level merges (`lowlevel.subaggregates`). So results do not depend on the size of the table, on evictions or on
+the order of packets. They change only the number of partials.
 
-`lowlevel.table.bucket_table` and `lowlevel.table.flushing_table` define the slot of an entry, and when it is flushed.
+`lowlevel.table.bucket_table` and `lowlevel.table.flushing_table` define the slot of an entry, and the time of a flush.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import numpy.typing as npt
 from capture.column_matrix import CACHE_LINE, LINE_WORDS, column_matrix
 from capture.native import pointer
 from lowlevel.subaggregates import INT_MAX, SubAggregate
-from lowlevel.table.entries import AHEAD, BUCKET, COUNT, SUM, TableMemory, TableRows, opcode, start
+from lowlevel.table.entries import BUCKET, CHUNK_ROWS, COUNT, SUM, TableMemory, TableRows, initial_word, opcode
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counters of one table, or of several together.
+    """Counters of one table, or sums over several tables.
 
     * `collisions`: packets whose home slot had another entry; in bucket tables only packets that began an entry.
     * `evicted`: entries replaced by another group, or by the same group in a later pane.
     * `flushed`: entries written because their pane was closed or the input ended.
-    * `swept`: entries written one by one between packets. `forced`: entries written together, because their pane was
-      older than the bound or the policy keeps an order.
-    * `direct`: packets that became partials themselves, because they were too old or too far ahead.
-    * `burst`: the largest number of entries written for up to AHEAD packets or one watermark, without those on empty
+    * `swept`: old entries written gradually, between packets. `forced`: old entries written together, because their
+      pane was older than the bound or the policy keeps an order.
+    * `direct`: packets that became partials without an entry, because they were too old or too far ahead.
+    * `burst`: the largest number of entries written for one chunk of packets or one watermark, without flushes on empty
       polls and at the end.
-    * `resident`: entries in the table, of `panes` panes.
+    * `resident`: entries in the table. `panes`: number of their panes.
     """
 
     collisions: int = 0
@@ -55,33 +55,33 @@ class Tally:
         return self.evicted + self.flushed + self.swept + self.forced + self.direct
 
 
-def together(tallies: Iterable[Tally]) -> Tally:
+def add_tallies(tallies: Iterable[Tally]) -> Tally:
     """Add the counters of tables; `burst` and `panes` are the largest.
 
-    >>> together([Tally(evicted=1, burst=3), Tally(evicted=2, burst=2)])
+    >>> add_tallies([Tally(evicted=1, burst=3), Tally(evicted=2, burst=2)])
     Tally(collisions=0, evicted=3, flushed=0, swept=0, forced=0, direct=0, burst=3, resident=0, panes=0)
     """
-    each = list(tallies)
+    tallies = list(tallies)
     merged = {}
     for field in fields(Tally):
-        values = [getattr(tally, field.name) for tally in each]
+        values = [getattr(tally, field.name) for tally in tallies]
         merged[field.name] = max(values, default=0) if field.name in ("burst", "panes") else sum(values)
     return Tally(**merged)
 
 
-SPARE = 3
-"""Number of full batches whose evicted entries fit into the buffer."""
+SPARE_BATCHES = 3
+"""Number of full batches whose evicted entries fit into the buffer before the caller must take them."""
 
 
-def aligned(rows: int, columns: int) -> npt.NDArray[np.int64]:
-    """Return an uninitialised matrix that begins at a cache line, so that no entry of 32 bytes is in two lines."""
+def allocate_aligned(rows: int, columns: int) -> npt.NDArray[np.int64]:
+    """Return an uninitialised matrix that begins at a cache line. So no entry of 32 bytes is in two lines."""
     words = np.empty(rows * columns + CACHE_LINE // 8, np.int64)
     skipped = -words.__array_interface__["data"][0] % CACHE_LINE // 8
     return words[skipped : skipped + rows * columns].reshape(rows, columns)
 
 
 def entry_width(key_words: int, subaggregates: Sequence[SubAggregate]) -> int:
-    """Return the words of an entry. It has a word of padding if that makes it exactly one cache line."""
+    """Return the number of words in an entry. It has a word of padding if that makes it exactly one cache line."""
     used = 1 + key_words + len(subaggregates)
     return LINE_WORDS if used == LINE_WORDS - 1 else used
 
@@ -95,38 +95,37 @@ class Table(ABC):
         subaggregates: Sequence[SubAggregate],
         slots: int,
         capacity: int,
-        fewest: int,
-        at_once: int,
+        min_slots: int,
+        max_written: int,
     ) -> None:
         """Make a table of `slots`, a power of two, for batches of up to `capacity` packets.
 
-        At most `at_once` entries are written for one batch or watermark. Raises ValueError for less than `fewest`
-        slots.
+        At most `max_written` entries are written for one batch or watermark. Raises ValueError if `slots` is less than
+        `min_slots`.
         """
-        if slots < fewest or slots & (slots - 1):
-            raise ValueError(f"a table needs a power of two of at least {fewest} slots, got {slots}")
+        if slots < min_slots or slots & (slots - 1):
+            raise ValueError(f"a table needs a power of two of at least {min_slots} slots, got {slots}")
         self.key_words = key_words
         self.width = entry_width(key_words, subaggregates)
         self.ops = np.array([opcode(sub) for sub in subaggregates], np.int64)
-        self.starts = np.array([start(kind) for kind in self.ops.tolist()], np.int64)
+        self.initial_words = np.array([initial_word(code) for code in self.ops.tolist()], np.int64)
         self.capacity = capacity
-        self.at_once = at_once
-        self.memory = aligned(slots + 1, self.width)  # one row of scratch
+        self.max_written = max_written
+        self.memory = allocate_aligned(slots + 1, self.width)  # one row of scratch
         self.slots = self.memory[:slots]
         self.tags = np.zeros(max(1, slots // BUCKET), np.uint64)
-        self.evicted = np.empty((at_once + SPARE * capacity, self.width), np.int64)
+        self.evicted = np.empty((max_written + SPARE_BATCHES * capacity, self.width), np.int64)
         self.evicted_rows = 0
         self.words = column_matrix(max(1, key_words), capacity)
         self.args = column_matrix(max(1, len(subaggregates)), capacity)
         self.stride = self.words.shape[1]
-        self.word_at = (
-            np.arange(self.words.shape[0]) * self.stride
-        )  # offset of each column from the beginning of `words`
-        self.arg_at = np.arange(self.args.shape[0]) * self.stride
-        self._everyone = np.ones(1, np.uint8)
-        self._homes = np.zeros(3 * AHEAD, np.int64)
-        self._hashes = np.zeros(AHEAD, np.uint64)
-        # Addresses are computed once: numpy takes as long for them as hundreds of packets.
+        # Offsets of the columns in words, from the beginning of `words` and of `args`.
+        self.key_offsets = np.arange(self.words.shape[0]) * self.stride
+        self.arg_offsets = np.arange(self.args.shape[0]) * self.stride
+        self._any_mask = np.ones(1, np.uint8)  # a valid address; kernels do not read it
+        self._chunk = np.zeros(3 * CHUNK_ROWS, np.int64)
+        self._hashes = np.zeros(CHUNK_ROWS, np.uint64)
+        # Addresses are computed only once: numpy needs the time of hundreds of packets for them.
         slots_at = pointer(self.slots, "i64")
         self.record = TableMemory(
             slots=slots_at,
@@ -136,35 +135,35 @@ class Table(ABC):
             width=self.width,
             key_words=key_words,
             ops=pointer(self.ops, "i64"),
-            starts=pointer(self.starts, "i64"),
+            initial_words=pointer(self.initial_words, "i64"),
             op_count=len(self.ops),
             hashes=pointer(self._hashes, "u64"),
-            homes=pointer(self._homes, "i64"),
+            chunk=pointer(self._chunk, "i64"),
             out=pointer(self.evicted, "i64"),
         )
         self._words = pointer(self.words, "i64")
         self._args = pointer(self.args, "i64")
-        self._word_at = pointer(self.word_at, "i64")
-        self._arg_at = pointer(self.arg_at, "i64")
-        self._all = pointer(self._everyone, "u8")
+        self._key_offsets = pointer(self.key_offsets, "i64")
+        self._arg_offsets = pointer(self.arg_offsets, "i64")
+        self._any_mask_address = pointer(self._any_mask, "u8")
 
     @property
     def bytes(self) -> int:
-        """Memory of the table and its buffers."""
-        return sum(each.nbytes for each in (self.memory, self.tags, self.evicted, self.words, self.args))
+        """Memory of the table and its buffers in bytes."""
+        return sum(array.nbytes for array in (self.memory, self.tags, self.evicted, self.words, self.args))
 
     def rows(
         self, times: npt.NDArray[np.int64], chosen: npt.NDArray[np.uint8] | None, pane: int, origin: int
     ) -> TableRows:
-        """Return the record of a batch: the packets in the columns `words` and `args`."""
+        """Return the kernels' record of a batch: the packets in the columns `words` and `args`."""
         return TableRows(
             words=self._words,
-            word_at=self._word_at,
+            key_offsets=self._key_offsets,
             args=self._args,
             args_float=self._args,
-            arg_at=self._arg_at,
+            arg_offsets=self._arg_offsets,
             times=pointer(times, "i64"),
-            chosen=self._all if chosen is None else pointer(chosen, "u8"),
+            chosen=self._any_mask_address if chosen is None else pointer(chosen, "u8"),
             choose=chosen is not None,
             row_count=len(times),
             pane_length=pane,
@@ -188,9 +187,9 @@ class Table(ABC):
 
     @abstractmethod
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the entries of all panes below `before`, some at a time. Call `take_evicted` before.
+        """Yield the entries of all panes below `before`, in several arrays. Call `take_evicted` before.
 
-        Each array is valid until the next is requested.
+        An array is valid until the next one is requested.
         """
 
     @property
@@ -203,17 +202,17 @@ class Table(ABC):
     def tally(self) -> Tally:
         """Return the counters."""
 
-    def take_entries(self) -> None:
-        """Accept entries of another table as rows, instead of packets: counts are added, not incremented."""
+    def accept_entries(self) -> None:
+        """Prepare for entries of another table as input, instead of packets: counts are added, not incremented."""
         self.ops = np.where(self.ops == COUNT, SUM, self.ops)
         self.record = self.record._replace(ops=pointer(self.ops, "i64"))
 
     @property
     def evictions_due(self) -> bool:
-        """Return whether evicted entries must be taken before the next full batch or watermark."""
-        return self.evicted_rows + self.at_once > len(self.evicted)
+        """Return whether the caller must take the evicted entries before the next full batch or watermark."""
+        return self.evicted_rows + self.max_written > len(self.evicted)
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
-        """Return the evicted entries, a row of words each; valid until the next update or flush."""
+        """Return the evicted entries, one row of words for each. They are valid until the next update or flush."""
         rows, self.evicted_rows = self.evicted_rows, 0
         return self.evicted[:rows]

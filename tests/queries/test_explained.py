@@ -85,7 +85,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         "  queries         pairs, bytes, ports",
         "  promise         late 2s, lull 5s, clock jump 10m",
         "  flush           slow, disorder 1, one entry for every 16 packets",
-        f"  table           pairs, bytes: shared, as they keep the same groups; {BY_VERSION}",
+        f"  table           pairs, bytes: shared, because they have the same groups; {BY_VERSION}",
         "  table           ports",
         "  memory          32.0 MiB for the tables: its part of [node] memory",
         f"  spool           {site}/spool/wire: `wiretide explain {site}/spool/wire` shows its content",

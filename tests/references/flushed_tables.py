@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table.entries import AHEAD
+from lowlevel.table.entries import CHUNK_ROWS, ENTRIES
 from lowlevel.table.flush_kernels import EMPTY, find_homes
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable
@@ -46,12 +46,12 @@ def residents(table: FlushingTable) -> list[Left]:
 def home(key: int, slots: int) -> int:
     """The slot a packet looks at first."""
     table = FlushingTable(1, [], slots, 1, Flushing(Policy.PACED), 1)
-    homes, words, zero = np.zeros(3 * AHEAD, np.int64), np.array([key], np.int64), np.zeros(1, np.int64)
-    memory = table.record._replace(slots=words, homes=homes)
-    rows = table.rows(zero, None, PANE, 0)._replace(words=words, word_at=zero, times=zero)
+    chunk, words, zero = np.zeros(3 * CHUNK_ROWS, np.int64), np.array([key], np.int64), np.zeros(1, np.int64)
+    memory = table.record._replace(slots=words, chunk=chunk)
+    rows = table.rows(zero, None, PANE, 0)._replace(words=words, key_offsets=zero, times=zero)
     with np.errstate(over="ignore"):
         find_homes(memory, rows, 0, 1)
-    return int(homes[2 * AHEAD])
+    return int(chunk[ENTRIES])
 
 
 def disordered(random: Random, packets: int, groups: int, disorder: int) -> list[Packet]:

@@ -25,7 +25,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table.bucket_table import TaggedTable
-from lowlevel.table.feeding import ALONE, Projection, can_feed, depth, feeders, widened, word_of
+from lowlevel.table.feeding import MERGEABLE, Projection, can_feed, depth, feeders, function_of, widen
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.keys import KeyLayout
 from lowlevel.table.query_tables import QueryTables
@@ -60,7 +60,7 @@ def family(random: Random, names: tuple[str, ...]) -> list[LowLevelPlan]:
     for _ in range(random.randrange(1, 6)):
         of = random.choice(plans)
         keys = tuple(random.sample(of.keys, random.randrange(len(of.keys) + 1)))
-        alone = [sub for sub in of.subaggregates if sub.kind in ALONE]  # others are words that belong together
+        alone = [sub for sub in of.subaggregates if sub.kind in MERGEABLE]  # others are words that belong together
         subs = tuple(random.sample(alone, random.randrange(1, len(alone) + 1)))
         if random.random() < 0.5:  # what the finer one does not keep, as yet
             subs += tuple(random.sample((LEAST, MOST_TTL, HOPS), random.randrange(1, 3)))
@@ -236,13 +236,13 @@ def test_a_table_keeps_what_another_lacks_there(what: str) -> None:
     assert not can_feed(PLAN, coarser)
     finer, fed = share([coarser, PLAN])
     assert fed.feeder == 0
-    kept = [word_of(sub) for sub in finer.plan.subaggregates]
-    assert kept[:2] == [word_of(COUNT), word_of(BYTES)]
-    assert set(kept) == {word_of(sub) for sub in (COUNT, BYTES, *coarser.subaggregates)}
+    kept = [function_of(sub) for sub in finer.plan.subaggregates]
+    assert kept[:2] == [function_of(COUNT), function_of(BYTES)]
+    assert set(kept) == {function_of(sub) for sub in (COUNT, BYTES, *coarser.subaggregates)}
     assert len(kept) == len(set(kept))
     assert can_feed(finer.plan, coarser)
     (sharer,) = finer.sharers
-    names = [finer.plan.schema.names[place] for place in sharer.places]
+    names = [finer.plan.schema.names[place] for place in sharer.columns]
     assert names == PLAN.schema.names  # its query is handed what it asked for
     assert [each.plan for each in share([coarser, PLAN], feeding=False)] == [coarser, PLAN]
 
@@ -251,12 +251,12 @@ def test_the_table_that_packets_feed_is_the_one_that_keeps_more() -> None:
     """That of the pairs could be fed itself no longer, and packets would find their entries in two tables."""
     pairs = replace(PLAN, keys=keys_of("srcIP", "destIP"))
     source = replace(PLAN, keys=keys_of("srcIP"), subaggregates=(LEAST,))
-    wide = widened([source, PLAN, pairs])
+    wide = widen([source, PLAN, pairs])
     assert wide[0::2] == [source, pairs]
-    assert [word_of(sub) for sub in wide[1].subaggregates] == [word_of(sub) for sub in (COUNT, BYTES, LEAST)]
+    assert [function_of(sub) for sub in wide[1].subaggregates] == [function_of(sub) for sub in (COUNT, BYTES, LEAST)]
     assert feeders(wide) == [1, None, 1]
     apart = replace(PLAN, keys=keys_of("srcIP", "vlan"))
-    assert feeders(widened([source, PLAN, apart])) == [2, None, None]  # the one of fewer groups
+    assert feeders(widen([source, PLAN, apart])) == [2, None, None]  # the one of fewer groups
 
 
 def test_rows_that_are_spread_over_panes_feed_tables_of_the_same_panes_alone() -> None:
@@ -270,7 +270,7 @@ def test_a_table_is_fed_from_the_coarsest_that_can_and_groups_come_behind_it() -
     pairs, source = (replace(PLAN, keys=keys_of(*names)) for names in (("srcIP", "destIP"), ("srcIP",)))
     assert feeders([source, PLAN, pairs]) == [2, None, 1]
     assert [depth(place, [2, None, 1]) for place in range(3)] == [2, 0, 1]
-    assert [(shared.sharers[0].number, shared.feeder) for shared in share([source, PLAN, pairs])] == [
+    assert [(shared.sharers[0].index, shared.feeder) for shared in share([source, PLAN, pairs])] == [
         (1, None),
         (2, 0),
         (0, 1),

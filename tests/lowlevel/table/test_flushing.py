@@ -19,8 +19,8 @@ import lowlevel.table.flushing_table
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
 from lowlevel.table.bucket_flush_kernel import update_tagged_flushing
 from lowlevel.table.bucket_table import TaggedTable
-from lowlevel.table.entries import AHEAD
-from lowlevel.table.flush_kernels import settle_table, update_flushing
+from lowlevel.table.entries import CHUNK_ROWS
+from lowlevel.table.flush_kernels import advance_table, update_flushing
 from lowlevel.table.flushing import MOST_DISORDER, Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable, make_table
 from tests.harness.plain_kernels import plain
@@ -37,7 +37,7 @@ from tests.references.flushed_tables import (
     taken,
 )
 
-CAPACITY = 2 * AHEAD + 16
+CAPACITY = 2 * CHUNK_ROWS + 16
 BIT_BY_BIT = [policy for policy in Policy if policy is not Policy.AT_ONCE]
 FUTURE = 10**12
 
@@ -98,14 +98,14 @@ def test_whatever_the_policy_sums_are_exact_the_bound_is_kept_and_promises_are_n
             if given and lows[given - 1] != INT_MAX and random.random() < 0.5:
                 low = lows[given - 1] // PANE
                 idle = random.random() < 0.3
-                table.settle(low, low if idle else INT_MIN)
+                table.advance(low, low if idle else INT_MIN)
                 rows += merge(found, taken(table), promised)
                 current = max(current, low)
                 check(table, current, memory)
                 assert not idle or table.smallest >= low
                 # The highest allowed output watermark is the watermark of the packets, unless older entries remain.
                 promised = max(promised, min(low, table.smallest))
-        table.settle(INT_MIN, INT_MAX)
+        table.advance(INT_MIN, INT_MAX)
         rows += merge(found, taken(table), promised)
         assert residents(table) == []
         assert found == Counter((ts // PANE, key) for ts, key in packets)
@@ -119,7 +119,7 @@ def test_in_order_policies_are_in_order(policy: Policy) -> None:
         table = table_of(Flushing(policy), random.choice([4, 16, 64]), CAPACITY)
         packets = disordered(random, 500, random.choice([2, 20, 100]), 0)
         entries = [entry for batch in batches(random, packets) for entry in add(table, batch)]
-        table.settle(INT_MIN, INT_MAX)
+        table.advance(INT_MIN, INT_MAX)
         entries += taken(table)
         assert [before[0] <= after[0] for before, after in pairwise(entries)].count(False) == 0
 
@@ -170,8 +170,8 @@ def test_in_a_lull_promises_alone_keep_the_bound(policy: Policy) -> None:
     table = table_of(Flushing(policy, disorder), 64, CAPACITY)
     left = add(table, [(5, key) for key in range(40)])
     for pane in range(disorder + 1):
-        table.settle(pane)
-    table.settle(disorder + 1)
+        table.advance(pane)
+    table.advance(disorder + 1)
     assert table.tally.resident == 0
     assert sum(count for _, _, count in left + taken(table)) == 40
 
@@ -181,11 +181,11 @@ def test_paced_in_a_lull_is_done_before_the_bound_and_without_a_burst() -> None:
     add(table, [(5, key) for key in range(700)])
     held = table.tally.resident
     bursts = []
-    for _ in range(lowlevel.table.flushing_table.SETTLING):
-        table.settle(1)
+    for _ in range(lowlevel.table.flushing_table.SWEEP_WATERMARKS):
+        table.advance(1)
         bursts.append(len(taken(table)))
     assert sum(bursts) == held > 500
-    assert max(bursts) <= 1024 // lowlevel.table.flushing_table.SETTLING
+    assert max(bursts) <= 1024 // lowlevel.table.flushing_table.SWEEP_WATERMARKS
     assert table.tally.forced == 0
 
 
@@ -207,7 +207,7 @@ def test_each_counter_counts_its_own_way_out() -> None:
     add(table, [(5, key) for key in range(10)])
     assert (table.tally.evicted, table.tally.resident) == (2, 8)
     assert table.tally.collisions >= 2
-    table.settle(2)
+    table.advance(2)
     assert (table.tally.forced, table.tally.burst) == (8, 8)
     assert (table.tally.flushed, table.tally.swept, table.tally.direct) == (0, 0, 0)
 
@@ -253,16 +253,16 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         limit = random.choice([INT_MAX, max([0, *(ts // PANE for ts, _ in batch)])])
         pane, before = random.choice([INT_MIN, min([0, *(ts // PANE for ts, _ in batch)])]), random.randrange(-2, 9)
         left = add(fast, batch, limit)
-        fast.settle(pane, before)
+        fast.advance(pane, before)
         left += taken(fast)
         with monkeypatch.context() as patch:
             patch.setattr(lowlevel.table.flushing_table, "update_flushing", plain(update_flushing, *arrays))
             patch.setattr(
                 lowlevel.table.flushing_table, "update_tagged_flushing", plain(update_tagged_flushing, *arrays)
             )
-            patch.setattr(lowlevel.table.flushing_table, "settle_table", plain(settle_table, *arrays))
+            patch.setattr(lowlevel.table.flushing_table, "advance_table", plain(advance_table, *arrays))
             entries = add(slow, batch, limit)
-            slow.settle(pane, before)
+            slow.advance(pane, before)
             assert entries + taken(slow) == left
         assert np.array_equal(fast.slots, slow.slots)
         assert fast.state.tolist() == slow.state.tolist()

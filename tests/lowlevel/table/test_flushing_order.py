@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lowlevel.subaggregates import INT_MAX
-from lowlevel.table.entries import AHEAD
+from lowlevel.table.entries import CHUNK_ROWS
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable
 from tests.references.flushed_tables import PANE, Left, Packet, add, home, table_of, taken
@@ -80,7 +80,7 @@ def test_the_order_of_emission_is_the_published_one(
             found[ts] = said
     # P3 follows the packet that opens pane 3 only when 2.1 is out: at the end.
     assert found == expected
-    table.settle(0, INT_MAX)
+    table.advance(0, INT_MAX)
     assert left(taken(table)) == "2.1:2 3.4:1"
 
 
@@ -140,7 +140,7 @@ def test_bursts_have_the_published_shape(kind: str, slots: int) -> None:
 
 def feed(table: FlushingTable, pane: int, keys: list[int]) -> list[int]:
     """Add packets of one pane, AHEAD at a time; returns how many entries left for each of these batches."""
-    batches = [keys[first : first + AHEAD] for first in range(0, len(keys), AHEAD)]
+    batches = [keys[first : first + CHUNK_ROWS] for first in range(0, len(keys), CHUNK_ROWS)]
     return [len(add(table, [(pane * PANE, key) for key in batch])) for batch in batches]
 
 
@@ -151,7 +151,7 @@ def test_of_groups_that_recur_no_more_entries_leave_with_paced_than_packets_come
     With three packets of each the hand has no time to wait, and must leave to the packets what they move out.
     """
     tables = [
-        table_of(flushing, slots, AHEAD) for flushing in (Flushing(Policy.PACED), Flushing(Policy.SLOW, every=32))
+        table_of(flushing, slots, CHUNK_ROWS) for flushing in (Flushing(Policy.PACED), Flushing(Policy.SLOW, every=32))
     ]
     for table in tables:
         random = Random(slots)
@@ -161,13 +161,13 @@ def test_of_groups_that_recur_no_more_entries_leave_with_paced_than_packets_come
             assert table.old == 0
         assert table.tally.forced == 0
     paced, slow = (table.tally.burst for table in tables)
-    assert paced <= AHEAD < slow
+    assert paced <= CHUNK_ROWS < slow
 
 
 def test_paced_is_done_in_half_a_window_whatever_the_packets_do() -> None:
     """400 groups that do not recur, then packets for few slots, each of which evicts the one before."""
     random = Random(3)
-    table = table_of(Flushing(Policy.PACED), 512, AHEAD)
+    table = table_of(Flushing(Policy.PACED), 512, CHUNK_ROWS)
     feed(table, 0, [random.randrange(1 << 62) for _ in range(400)] * 8)
     near: list[int] = []
     while len(near) < 80:
@@ -175,24 +175,24 @@ def test_paced_is_done_in_half_a_window_whatever_the_packets_do() -> None:
         near += [key] if home(key, 512) < 8 else []
     half = 400 * 8 // 2
     held = table.tally.resident
-    left = feed(table, 1, (near * (half // len(near) + 1))[: half // AHEAD * AHEAD])
+    left = feed(table, 1, (near * (half // len(near) + 1))[: half // CHUNK_ROWS * CHUNK_ROWS])
     assert held > 350
     assert table.old == 0
     assert table.tally.swept > 300
     assert table.tally.forced == 0
     # For a quarter of the window only packets evict entries. Then old entries leave evenly.
     quarter = len(left) // 2
-    assert max(left[:quarter]) <= AHEAD
-    assert max(left[quarter:]) <= AHEAD + 2 * held // quarter
+    assert max(left[:quarter]) <= CHUNK_ROWS
+    assert max(left[quarter:]) <= CHUNK_ROWS + 2 * held // quarter
 
 
 def test_paced_keeps_its_pace_over_a_pane_without_packets() -> None:
     """If only a watermark opened a pane, its packets do not predict the size of the next pane."""
-    table = table_of(Flushing(Policy.PACED, disorder=3), 512, AHEAD)
+    table = table_of(Flushing(Policy.PACED, disorder=3), 512, CHUNK_ROWS)
     feed(table, 0, list(range(400)) * 4)
     held = table.tally.resident
-    table.settle(1)
+    table.advance(1)
     left = [len(taken(table)), *feed(table, 2, [1] * 800)]
     assert sum(left) == held > 300
-    assert max(left) <= AHEAD
+    assert max(left) <= CHUNK_ROWS
     assert table.old == 0

@@ -85,7 +85,7 @@ def test_promises_pass_at_once_and_nothing_is_held() -> None:
     for low, after in ((5, 5), (3, 5), (END, END)):
         assert list(query.complete(low)) == []
         assert query.low == after
-    assert list(query.empty()) == []
+    assert list(query.flush_all()) == []
     assert query.bytes == 0
 
 

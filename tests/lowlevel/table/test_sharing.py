@@ -156,7 +156,7 @@ def test_an_entry_has_one_word_for_each_distinct_sub_aggregate() -> None:
     assert [(sub.kind, sub.argument) for sub in shared.plan.subaggregates] == [
         (sub.kind, sub.argument) for sub in (COUNT, BYTES, least)
     ]
-    assert [sharer.places for sharer in shared.sharers] == [
+    assert [sharer.columns for sharer in shared.sharers] == [
         (0, 1, 2, 3, 4, 5),
         (0, 1, 2, 3, 5, 6),
         (0, 1, 2, 3, 4, 4),
@@ -188,7 +188,7 @@ TWISTED: dict[str, LowLevelPlan] = {
 @pytest.mark.parametrize("what", TWISTED)
 def test_plans_that_differ_in_what_a_table_depends_on_do_not_share(what: str) -> None:
     groups = share([PLAN, TWISTED[what], PLAN])
-    assert [[sharer.number for sharer in each.sharers] for each in groups] == [[0, 2], [1]]
+    assert [[sharer.index for sharer in each.sharers] for each in groups] == [[0, 2], [1]]
 
 
 def test_sub_aggregates_of_another_argument_or_kind_are_words_of_their_own() -> None:

@@ -17,7 +17,7 @@ from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table.bucket_table import TaggedTable, flush_table, update_table
-from lowlevel.table.entries import AHEAD, BUCKET
+from lowlevel.table.entries import BUCKET, CHUNK_ROWS
 from lowlevel.table.table import entry_width
 from tests.harness.plain_kernels import plain
 
@@ -27,7 +27,7 @@ SUBS = [
     *(SubAggregate(kind, kind, INT) for kind in (Kind.SUM, Kind.MIN, Kind.MAX)),
     *(SubAggregate(f"{kind}_float", kind, FLOAT) for kind in (Kind.SUM, Kind.MIN, Kind.MAX)),
 ]
-CAPACITY = 2 * AHEAD + 16
+CAPACITY = 2 * CHUNK_ROWS + 16
 """Packets of a batch: more than are looked ahead for at once, and not a multiple of them."""
 
 

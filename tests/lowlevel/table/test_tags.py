@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from lowlevel.table.entries import BUCKET, first_of, free, home_of, mark_of, tag_of, tagged
+from lowlevel.table.entries import BUCKET, choose_slots, find_first, home_of, mark_of, match_tags, tag_of
 
 SOME = (0x00, 0x80, 0x81, 0x9C, 0xFF)
 WORDS = [bytes(random.choice(SOME) for _ in range(BUCKET)) for random in map(Random, range(300))]
@@ -35,16 +35,16 @@ def test_the_slots_with_a_tag_are_marked_and_no_others() -> None:
     for held in WORDS:
         for tag in SOME[1:]:
             expected = [place for place, byte in enumerate(held) if byte == tag]
-            marks = tagged(word_of(held), np.uint64(tag))
+            marks = match_tags(word_of(held), np.uint64(tag))
             assert marked(marks) == expected
-            assert first_of(marks) == (expected[0] if expected else 0)
+            assert find_first(marks) == (expected[0] if expected else 0)
 
 
 def test_a_group_that_is_not_there_goes_home_unless_only_another_slot_is_empty() -> None:
     for held in WORDS:
         empty = [place for place, byte in enumerate(held) if not byte]
         for home in range(BUCKET):
-            place = first_of(free(word_of(held), np.uint64(home)))
+            place = find_first(choose_slots(word_of(held), np.uint64(home)))
             assert place == (home if home in empty or not empty else empty[0])
 
 
