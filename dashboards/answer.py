@@ -1,4 +1,4 @@
-"""Answer one query with the inline engine or with Spark: result batches as they become final, then the counters."""
+"""Answer one query with the inline engine or with Spark: first the result batches, then the counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from lowlevel.watermarks.idle import IdleRule
 
 @dataclass
 class Answer:
-    """The answer of one query. `samples` and `readings` are complete after the last of the `batches`."""
+    """The answer of one query.
+
+    * `batches`: results, as soon as they are final. `samples`, `readings`: counters, complete after the last batch.
+    * `run`: the run of the inline engine; None with Spark.
+    """
 
     batches: Iterator[pa.RecordBatch]
     samples: Callable[[], Samples]
@@ -31,37 +35,37 @@ class Answer:
 
     @property
     def live(self) -> bool:
-        """True if the query reads live inputs: it ends when they end, or when the user stops it."""
+        """True if the query reads live inputs. Such a query ends when the inputs end or the user stops it."""
         return self.run is not None and self.run.live
 
     @property
     def shows_progress(self) -> bool:
-        """True if the size of the input is known, so that a progress bar can be shown."""
+        """True if a progress bar can be shown, because the size of the input is known."""
         return self.run is not None and not self.run.live
 
     def joined_pairs(self) -> str:
-        """Return the number of row pairs that the joins have found so far, as text; empty if there are none."""
+        """Return a text with the number of row pairs that the joins have found so far; empty if there are no pairs."""
         pairs = 0 if self.run is None else self.run.pairs
         return f"{pairs:,} pairs joined" if pairs else ""
 
     def warn_of_large_state(self, warn: Callable[[str], None]) -> None:
         """Call `warn` once if open windows and joins need much memory."""
         if self.run is not None:
-            self.run.on_large_state = lambda held: warn(
-                f"open windows and joins hold {held / 1e9:,.1f} GB and may need more: each group and each joinable row "
+            self.run.on_large_state = lambda size: warn(
+                f"open windows and joins use {size / 1e9:,.1f} GB and may need more: each group and each joinable row "
                 "needs memory until its window is final. Shorter windows, fewer groups or sketches need less."
             )
 
     def report_progress(self, progress: Callable[[int, int], None] | None) -> None:
-        """Call `progress` with (bytes read, bytes in total) while the caller reads the batches."""
+        """Call `progress` with the bytes read and the total bytes, while the caller reads the batches."""
         if self.run is not None:
             self.run.progress = progress
 
     @contextlib.contextmanager
     def until_stopped(self) -> Iterator[None]:
-        """End live inputs at the first Ctrl-C or SIGTERM; the answer then covers the rows read until then.
+        """End live inputs at the first Ctrl-C or SIGTERM. The answer then contains the rows that were read before.
 
-        Python handles signals in the main thread. In other threads this has no effect.
+        Has an effect only in the main thread, because Python handles signals there.
         """
         with contextlib.ExitStack() as stack:
             if self.run is not None and self.run.live and threading.current_thread() is threading.main_thread():

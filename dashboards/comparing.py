@@ -20,7 +20,7 @@ from lowlevel.durations import parse_duration
 from lowlevel.layers import Layer
 
 Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
-"""Makes a progress bar for a unit (`bytes`, `runs`), or None if no bar is shown."""
+"""Shows a progress bar for a unit (`bytes`, `runs`) and returns the function that moves it; None if no bar is shown."""
 
 Text = TypeVar("Text")
 Value = TypeVar("Value")
@@ -32,9 +32,12 @@ class ComparisonError(WiretideError):
 
 @dataclass(frozen=True)
 class Settings:
-    """Delays injected into the arrivals, the slacks to measure, and the number of runs. Times are in ns.
+    """The settings of a comparison. Times are in ns.
 
-    `tick`: arrival time of one batch; None: a 4000th of the whole. `limit`: maximum number of rows in memory.
+    * `injection`: delays that are added to the arrival times. `slacks`: the slacks to measure.
+    * `repeat`: number of runs of each variant.
+    * `tick`: arrival time in one batch; None: a 4000th of the total time.
+    * `limit`: maximum number of rows in memory.
     """
 
     injection: Injection = Injection()  # noqa: RUF009  # it is frozen
@@ -56,11 +59,11 @@ def run_comparison(
     layer: str = Layer.OUTER,
     settings: Settings = Settings(),
     bar: Bar = no_bar,
-    prepared: Callable[[], None] | None = None,
+    prepare: Callable[[], None] | None = None,
 ) -> Comparison:
-    """Read the rows once, measure all variants, and check the exact answer against the inline engine's.
+    """Read the rows once, measure all variants, and compare the exact answer with the answer of the inline engine.
 
-    `bar` shows the progress in bytes, then in runs. `prepared` is called after the query was checked, before any work.
+    `bar` shows the progress, first in bytes, then in runs. `prepare` is called after the checks of the query.
     Raises QueryError for a wrong query, NotComparedError for a query without an in-order counterpart, InputError for a
     wrong input.
     """
@@ -71,8 +74,8 @@ def run_comparison(
 
     plan, inputs = request.bind(sql, layer, None, files, streams, follow=False)
     question = question_of(plan)
-    if prepared is not None:
-        prepared()
+    if prepare is not None:
+        prepare()
     with bar("bytes") as reading:
         recordings = record(question.plan.leaves, inputs, settings.limit, reading)
     settle = question.settle + max(settings.slacks, default=0)
@@ -86,7 +89,7 @@ def run_comparison(
 
 
 def check(question: Question, comparison: Comparison, reference: object) -> None:
-    """Raise ComparisonError if the exact out-of-order answer differs from the inline engine's (`reference`)."""
+    """Raise ComparisonError if the exact out-of-order answer differs from `reference`, that of the inline engine."""
     import pyarrow as pa
 
     assert isinstance(reference, pa.Table)
@@ -94,7 +97,8 @@ def check(question: Question, comparison: Comparison, reference: object) -> None
     if expected != exact:
         missing, extra = (expected - exact).total(), (exact - expected).total()
         raise ComparisonError(
-            f"the exact answer differs from the inline engine's: {missing} rows are missing, {extra} rows are extra"
+            f"the exact answer differs from the answer of the inline engine: {missing} rows are missing, {extra} rows "
+            "are additional"
         )
 
 
@@ -133,7 +137,7 @@ def _parse_option(option: str, parse: Callable[[Text], Value], text: Text) -> Va
 
 
 def durations(text: str) -> list[int]:
-    """Parse durations that are separated by commas, in ns. Raises ValueError for text that is not a duration.
+    """Parse durations separated by commas into ns. Raises ValueError for text that is no duration.
 
     >>> durations("0, 1s,500ms")
     [0, 1000000000, 500000000]
@@ -150,7 +154,7 @@ def skews(texts: Iterable[str]) -> dict[str, int]:
 
 
 def lulls(texts: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
-    """Parse `NAME=START+LENGTH`, one per lull, into (start, length) in ns by link name. ValueError for other text.
+    """Parse `NAME=START+LENGTH`, one per lull, into (start, length) in ns by link name. Raises ValueError.
 
     >>> lulls(["a=60s+30s"])
     {'a': [(60000000000, 30000000000)]}

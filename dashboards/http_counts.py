@@ -1,4 +1,4 @@
-"""Counters of the metrics server. Any thread may count or read."""
+"""Counters of the metrics server. Thread safe."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class HttpCounts:
         self._add(HTTP_CONNECTIONS)
 
     def refuse(self, cause: str) -> None:
-        """Count a connection that was closed at once."""
+        """Count a connection that was closed immediately."""
         self._add(HTTP_REFUSED, cause)
 
     def reject(self, cause: str) -> None:
-        """Count a request that was answered with an error."""
+        """Count a request that was rejected."""
         self._add(HTTP_REJECTED, cause)
 
     def retry(self) -> None:

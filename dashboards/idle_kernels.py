@@ -19,7 +19,7 @@ KINDS_BY_MODULE = {
     "capture.sflow.": {"samples"},
     "capture.files.messages": {"flows"},
 }
-"""Prefixes of module names, and the kinds of rows that need the kernels of these modules."""
+"""Kinds of rows by the prefix of a module name: only runs over these kinds use the kernels of the module."""
 
 KERNELS_BY_FORMAT = {
     PcapFormat: {"scan_blocks", "guess_boundary", "decode_pcap"},
@@ -27,14 +27,14 @@ KERNELS_BY_FORMAT = {
     ExportFormat: {"walk_messages", "list_messages"},
     RingFormat: {"scan_ring", "decode_ring"},
 }
-"""Kernels that read only one format."""
+"""Kernels that only one format uses."""
 
 
 class IdleKernels:
-    """A predicate that selects the kernels a run will not use, decided before the run reads its input.
+    """A predicate that returns whether a run will not use a kernel. It is made before the run reads its input.
 
-    The format of a live input is not known yet; it is assumed to be a classic pcap, except for interfaces. If the
-    assumption is wrong, the missing kernel is compiled at its first call.
+    The format of a live input is not known yet. Except for interfaces, a classic pcap is assumed. If this is wrong, the
+    missing kernel is compiled at its first call.
     """
 
     def __init__(self, run: InlineRun) -> None:
@@ -60,7 +60,8 @@ class IdleKernels:
         self.joins = any(isinstance(node, Join) for node in nodes)
         captures = [shard.capture for shard in run.shards]
         unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
-        formats = {type(capture.format) for capture, waits in zip(captures, unknown, strict=True) if not waits}
+        known = [capture for capture, is_unknown in zip(captures, unknown, strict=True) if not is_unknown]
+        formats = {type(capture.format) for capture in known}
         formats |= {PcapFormat} if any(unknown) else set()
         self.unused_names = {name for kind, names in KERNELS_BY_FORMAT.items() if kind not in formats for name in names}
 

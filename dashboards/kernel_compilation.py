@@ -1,6 +1,6 @@
 """Compilation of kernels into the cache, in several processes.
 
-numba compiles one kernel at a time in a process, and a kernel takes up to seconds. So each core gets a worker process.
+numba compiles one kernel at a time in a process, and a kernel may take seconds. So each core gets a worker process.
 A worker receives the names of kernels on its standard input and writes one line per kernel to its standard output.
 Workers share only the cache folder.
 """
@@ -24,11 +24,11 @@ FOLDERS = ("capture", "lowlevel", "highlevel")
 """The packages that contain kernels."""
 
 DECLARATION = "\n@kernel("
-"""Text that only modules with kernels contain. Other modules are not imported, because some need optional packages."""
+"""A text that all modules with kernels contain. Other modules are not imported: some need optional packages."""
 
 
 def declare_kernels() -> None:
-    """Import every module that contains kernels; `capture.native.kernels` then has all of them."""
+    """Import every module with kernels. Then `capture.native.kernels` contains all kernels."""
     for folder in FOLDERS:
         root = Path(importlib.import_module(folder).__path__[0])
         for path in sorted(root.rglob("*.py")):
@@ -39,7 +39,7 @@ def declare_kernels() -> None:
 def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
     """Compile kernels in one process per core. `progress` receives the number of compiled kernels.
 
-    Returns when all kernels are in the cache. Returns earlier if a worker cannot store a kernel; such a kernel is
+    Returns when all kernels are in the cache, or if all workers have failed. A kernel that a worker cannot store is
     compiled at its first call.
     """
     count = min(_cores(), len(missing))
@@ -52,7 +52,7 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
     for kernel in missing:
         waiting.put(kernel)
     finished: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    with contextlib.ExitStack() as stack:  # at its end the pipes are closed, and each worker is waited for
+    with contextlib.ExitStack() as stack:  # at its end the pipes are closed and the workers have ended
         workers = [stack.enter_context(_start_worker()) for _ in range(count)]
         threads = [threading.Thread(target=_feed, args=(worker, waiting, finished)) for worker in workers]
         for thread in threads:
@@ -67,7 +67,7 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
                     ended += 1
         finally:
             for worker in workers:
-                worker.kill()  # has no effect on a worker that has ended
+                worker.kill()  # no effect on a worker that has ended
             for thread in threads:
                 thread.join()
 

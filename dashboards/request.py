@@ -1,6 +1,6 @@
-"""A user's request, in Python or on the command line: the query compiled, its inputs bound, its settings parsed.
+"""A user's request, in Python or on the command line: compile the query, bind its inputs, parse its settings.
 
-Heavy modules are imported inside the functions, so that `--help` and errors in options need none of them.
+Large modules are imported inside the functions, so that `--help` and errors in options are fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lowlevel.watermarks.idle import IdleRule
 
 INLINE = "inline"
-"""The engine in this process. Other engines: `local`, Spark in this process, and the URLs of Spark masters."""
+"""The engine in this process. Other engines are `local` (Spark on this machine) and the URLs of Spark masters."""
 
 
 def bind(
@@ -27,9 +27,9 @@ def bind(
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
 ) -> tuple[Plan, list[Input]]:
-    """Compile a query and bind the names in its FROM: all names to `files`, or each to its files in `streams`.
+    """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
 
-    Raises QueryError for the query, InputError for an input that cannot be bound.
+    Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
     """
     from queries.gsql import compile_query
     from queries.pipeline.inputs import bind_files, bind_streams, check_streams
@@ -41,7 +41,7 @@ def bind(
 
 
 def sampling_rates(texts: str | Iterable[str]) -> FixedRates | None:
-    """Parse sampling rates of exporters, one text or several. Raises ValueError for text that is not a rate."""
+    """Parse one or more sampling rates of exporters. Raises ValueError for text that is not a rate."""
     from queries.pipeline.input_options import parse_rates
 
     return parse_rates([texts] if isinstance(texts, str) else texts)

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C and SIGTERM: a request to finish for live inputs, an interrupt for everything else."""
+"""Handle Ctrl-C and SIGTERM: they end live inputs normally, and interrupt all other work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first SIGINT or SIGTERM. The next signal has its previous effect: Ctrl-C interrupts.
+    """Call `stop` at the first SIGINT or SIGTERM. The second signal has its previous effect, for example an interrupt.
 
     `stop` runs between any two instructions of the main thread, so it may set a flag but must not wait. A signal that
     was ignored when this process started (by `nohup`, or a shell without job control) stays ignored. Raises ValueError
@@ -50,9 +50,9 @@ TERMINATED = threading.Event()
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does, so that files and Spark are closed.
+    """Make SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does, so that files and Spark are closed.
 
-    If SIGTERM was ignored when this process started, it stays ignored. In other threads this has no effect.
+    Has no effect in other threads, or if SIGTERM was ignored when this process started.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -75,7 +75,7 @@ def interrupting() -> Iterator[None]:
 
 
 def interruptible(command: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Return a command that SIGTERM interrupts from its first line to its last."""
+    """Return a command that SIGTERM interrupts."""
 
     @functools.wraps(command)
     def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
@@ -86,14 +86,15 @@ def interruptible(command: Callable[Arguments, Result]) -> Callable[Arguments, R
 
 
 def redeliver_interrupts() -> None:
-    """Deliver a Ctrl-C again that Python could only print, because it arrived in a callback of the interpreter.
+    """Make a Ctrl-C effective that arrives in a callback of the interpreter.
 
-    Such callbacks (of weak references, while modules are imported) cannot raise: without this the Ctrl-C is lost.
+    Such callbacks (of weak references, while modules are imported) cannot raise errors, so Python only prints the
+    KeyboardInterrupt. This function sends the interrupt again.
     """
 
     def report(unraisable: sys.UnraisableHookArgs) -> None:
         if unraisable.exc_type is KeyboardInterrupt:
-            threading.Timer(0.01, _thread.interrupt_main).start()  # not in the callback itself
+            threading.Timer(0.01, _thread.interrupt_main).start()  # after the callback has returned
         else:
             sys.__unraisablehook__(unraisable)
 
@@ -101,9 +102,9 @@ def redeliver_interrupts() -> None:
 
 
 def forget_interrupted_text() -> None:
-    """Let the process end with its exit status although Ctrl-C or SIGTERM has interrupted Python code held as text.
+    """Make the process end with its exit status, although Ctrl-C or SIGTERM has interrupted an `exec` of a text.
 
-    `dataclass` and `namedtuple` run such text. CPython remembers that an interrupt left it, even if the interrupt was
-    handled, and kills the process with SIGINT at its end. It forgets when it runs the next text.
+    `dataclass` and `namedtuple` call `exec`. CPython records that an interrupt ended it, even if the interrupt was
+    handled, and at exit kills the process with SIGINT. The next `exec` clears this record.
     """
     exec("")

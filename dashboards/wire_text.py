@@ -1,16 +1,19 @@
 r"""Make text from the wire harmless for terminals and spreadsheets. Pure functions, called just before output.
 
-Names of interfaces, applications, links and files come from captures, exporters and other users. Such a text can
-contain control characters, which move a cursor, change a title or hide text. Other characters reverse the reading
-order. A spreadsheet treats a cell as a formula if it begins with one of `= + - @`.
+Names of interfaces, applications, links and files are from captures, exporters and other users. They can contain
+control characters, which move a cursor, change a title or hide text, and characters that reverse the reading order. A
+spreadsheet treats a cell as a formula if it begins with one of `= + - @`.
 
-* `escaped` writes such characters as Python does: `\x1b`, `\n`, `\u202e`. It does not escape backslashes, so the
-  result is only for reading. `--raw-csv`, JSON, Parquet and Arrow contain the exact text.
-* `neutralised` also writes an apostrophe before a formula, which marks a text in spreadsheets. A number such as -5 is
-  not changed.
+* `escaped` writes these characters as Python does: `\x1b`, `\n`, `\u202e`. It does not escape backslashes, so programs
+  cannot restore the text. `--raw-csv`, JSON, Parquet and Arrow contain the exact text.
+* `neutralised` also writes an apostrophe before a formula. The apostrophe marks a text in spreadsheets. A number such
+  as -5 is not changed.
 
-The characters are those of the Unicode categories Cc (C0, DEL, C1), Cf (bidirectional and other format characters), Cs
-(bytes of file names that are not text), Zl and Zp (line and paragraph separators).
+These Unicode categories are escaped:
+
+* Cc: control characters. Cf: bidirectional and other format characters.
+* Cs: bytes of file names that are not text.
+* Zl, Zp: separators of lines and paragraphs.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ if TYPE_CHECKING:  # commands that do not load Arrow escape their messages too
     import pyarrow as pa
 
 ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode categories of the characters that are escaped."""
 
 CONTROLS = r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]"
-"""ESCAPED as a regular expression for Arrow; Arrow strings cannot contain surrogates (Cs)."""
+"""ESCAPED as a regular expression for Arrow, without Cs, because Arrow strings cannot contain surrogates."""
 
 FORMULA = re.compile("[=+\\-@\uff1d\uff0b\uff0d\uff20]")
 """First character of a formula. Spreadsheets also accept the full-width forms."""
@@ -58,7 +62,7 @@ def neutralised(text: str) -> str:
     ["'=1+1", '-5', "'-5+cmd", 'eth0']
     """
     safe = escaped(text)
-    # Spreadsheets skip leading blanks. escaped() has replaced TAB and CR.
+    # Spreadsheets skip leading spaces. escaped() has already replaced TAB and CR.
     return f"'{safe}" if FORMULA.match(safe.lstrip()) and not NUMBER.fullmatch(safe) else safe
 
 

@@ -42,8 +42,8 @@ COMMANDS = (
 
 def make_app(commands: Iterable[Callable[..., None]]) -> typer.Typer:
     """Build the command line from functions."""
-    # Plain help: importing rich to draw boxes takes as long as everything else together.
-    made = typer.Typer(
+    # Help is plain text, because importing rich for boxes would double the start-up time.
+    app = typer.Typer(
         help="Network monitoring in SQL over packets and flows. `wiretide COMMAND --help` shows the options of a "
         "command.",
         no_args_is_help=True,
@@ -51,10 +51,10 @@ def make_app(commands: Iterable[Callable[..., None]]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    made.callback(invoke_without_command=True)(_root)
+    app.callback(invoke_without_command=True)(_root)
     for command in commands:
-        made.command()(command)
-    return made
+        app.command()(command)
+    return app
 
 
 def _root(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
@@ -72,16 +72,16 @@ app = make_app(COMMANDS)
 def main() -> None:
     """Run the command line.
 
-    Exit status: 0 if done, 1 if the input or the run failed, 2 if the command line or the query is wrong, 130 after
-    Ctrl-C, 143 after SIGTERM.
+    Exit status: 0 for success, 1 for an error of the input or the run, 2 for an error in the command line or the query,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
-    # Typer inspects every command of the app, which takes 40 ms. So the app has only the command that is called.
-    named = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]
+    # Typer inspects all commands of an app, which takes 40 ms. So this app has only the command that is called.
+    called = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]
     redeliver_interrupts()
     try:
-        make_app(named or COMMANDS)()
+        make_app(called or COMMANDS)()
     except (KeyboardInterrupt, SystemExit) as error:
-        # Typer turns Ctrl-C into SystemExit with this status, without a message.
+        # Typer raises SystemExit with the status INTERRUPTED for Ctrl-C, without a message.
         if isinstance(error, SystemExit) and error.code != INTERRUPTED:
             raise
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all work is stopped: another Ctrl-C must not change the status
@@ -91,7 +91,7 @@ def main() -> None:
     except WiretideError as error:
         sys.exit(_complain(error, error.status))
     except BrokenPipeError:
-        # The reader has closed the pipe, as `| head` does. Without this, Python reports the error again at exit.
+        # The reader has closed the pipe, as `| head` does. At exit Python writes again, now to /dev/null without error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # a full disk, a port in use

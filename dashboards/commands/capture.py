@@ -75,12 +75,12 @@ def capture(
     wiretide capture --udp *:2055 --udp *:4739 -o exports
     wiretide query exports "SELECT exporter, sum(bytes) FROM flows GROUP BY exporter"
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
-    named = {option.name: option.opts[0] for option in context.command.params if option.name != "pipeline"}
+    options = {option.name: option.opts[0] for option in context.command.params if option.name != "pipeline"}
     _check(
         pipeline,
         [
             option
-            for name, option in named.items()
+            for name, option in options.items()
             if str(context.get_parameter_source(str(name))).endswith("COMMANDLINE")
         ],
     )

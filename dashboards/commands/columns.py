@@ -14,7 +14,7 @@ HEADER = ("column", "type", "NULL", "meaning")
 
 
 class Kind(StrEnum):
-    """The kinds of rows, `lowlevel.kinds.KINDS`; repeated here because `--help` must not import the columns."""
+    """The kinds of rows in `lowlevel.kinds.KINDS`. They are repeated here, because `--help` must not import them."""
 
     PACKETS = "packets"
     FRAMES = "frames"
@@ -23,9 +23,9 @@ class Kind(StrEnum):
 
 
 def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
-    """Return a table of the columns of a kind, one line per column.
+    """Return a table with a line for each column of a kind.
 
-    With `every`, columns of the inner IP layer and all IPFIX elements are included.
+    With `every`, the table contains columns of the inner IP layer and all IPFIX elements too.
     """
     names = dict.fromkeys([*rows.shown, *(rows.hidden() if every else ())])
     specs = [spec for name in names if (spec := rows.find(name)) is not None]

@@ -19,13 +19,13 @@ EVERY = "10 seconds"
 
 
 def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, port: int) -> PipelineFile:
-    """Generate the links into `folder` and write `pipeline.toml` there, a pipeline file for `wiretide run`."""
+    """Generate captures of the links into `folder`, and write the pipeline file `pipeline.toml` into it; return it."""
     from capture.generate import three_links
     from queries.catalogue import CATALOGUE
     from queries.pipeline.file import read_pipeline
 
     captures = folder / "captures"
-    three_links(captures, seconds, rate)  # equal options make equal bytes, so a run can continue
+    three_links(captures, seconds, rate)  # equal options write equal files, so a stopped run can continue
     text = [
         'folder = "state"',
         f"speed = {speed}",
@@ -76,7 +76,7 @@ def demo(
             pipeline = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
         except (ValueError, OverflowError) as error:
             raise typer.BadParameter(str(error)) from error
-        # In a pipe or a job nobody presses Ctrl-C.
+        # Without a terminal, no user can press Ctrl-C.
         monitor_pipeline(pipeline, until_done or not sys.stdin.isatty(), port_option="--port")
     finally:
         if scratch is not None:

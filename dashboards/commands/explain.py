@@ -12,7 +12,7 @@ from lowlevel.layers import Layer
 
 
 class ExplainError(WiretideError):
-    """A combination of arguments that the command does not accept."""
+    """Arguments that cannot be combined."""
 
     status = 2
 
@@ -20,7 +20,7 @@ class ExplainError(WiretideError):
 def explained(text: str, layer: Layer | None = None) -> str:
     """Return the explanation of a query in SQL, or of the pipeline file or spool at a path.
 
-    `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word; no query is one word.
+    `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word. A query has several words.
     Raises InputError if the path does not exist, otherwise PipelineError, QueryError or SpoolError.
     """
     path = Path(text)

@@ -1,4 +1,4 @@
-"""`wiretide generate`: a synthetic capture, or the packets of a scapy script."""
+"""`wiretide generate`: write a synthetic capture, or the packets of a scapy script."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from capture.generate import Attack, Conversations
 
 WITH_SCRIPT = ("output", "script", "packets", "snap")
-"""Parameters that can be combined with a script; the others describe synthetic traffic."""
+"""Parameters that can be combined with a script. The other parameters describe synthetic traffic."""
 SNAP, SNAP_WITH_CONTENTS = 86, 65535
-"""Default of `--snap`, bytes captured of each packet: the headers, or whole packets of conversations."""
+"""Defaults of `--snap` (captured bytes of each packet): only the headers, or whole packets with `--traffic`."""
 
 
 def generate(

@@ -37,7 +37,7 @@ def bound_names(pairs: list[str]) -> dict[str, list[str]]:
 class WithoutPandas:
     """An import finder that hides pandas from Arrow.
 
-    Arrow imports pandas (0.13 s) to check for pandas values; this command has none.
+    Arrow imports pandas (0.13 s) to recognise pandas values, but this command has no such values.
     """
 
     @staticmethod
@@ -189,7 +189,7 @@ def query(
     from dashboards.stop_signals import interrupting
     from queries.pipeline.inputs import can_be_read_once
 
-    # SIGTERM asks a query with live inputs to finish, and interrupts other queries.
+    # SIGTERM ends a query with live inputs normally, and interrupts other queries.
     live = follow or any(can_be_read_once(source.path) for source in inputs)
     with (
         contextlib.nullcontext() if live else interrupting(),

@@ -34,7 +34,7 @@ def run(
 
 
 def monitor_pipeline(pipeline: PipelineFile, until_done: bool, **options: str) -> None:
-    """Run a pipeline to the end of its inputs, and then serve its metrics until Ctrl-C if not `until_done`.
+    """Run a pipeline until its inputs end. Then, if not `until_done`, serve its metrics until Ctrl-C.
 
     `options` are passed to `Monitor`.
     """

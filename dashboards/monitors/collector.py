@@ -38,16 +38,16 @@ SERVED = (
     *METRICS,
     *(metric for metric in CAPTURE_METRICS if metric.name.startswith(("wiretide_flow", "wiretide_sflow"))),
 )
-"""The metrics of the collector, and those of the decoder that runs in parallel with the recording."""
+"""The metrics of the collector and of the flow decoder, which runs in parallel with the recording."""
 
 TICK = 1.0
 """Seconds between two updates of the status."""
 
 SHOWN = 20
-"""Number of exporters in the summary, those with the most datagrams; the others are one line."""
+"""Number of exporters in the summary: those with the most datagrams. The others share one line."""
 
 SWITCH_SECONDS = 0.0005
-"""Longest time that a thread keeps the interpreter from the receiving thread; a tenth of Python's default."""
+"""Longest time that the receiving thread waits for the interpreter lock: a tenth of Python's default."""
 
 Say = Callable[[str], None]
 
@@ -76,36 +76,36 @@ def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop
         collector = Collector(settings, ExportInspector(settings.folder, _warn), stop)
         stack.callback(lambda: say(summary(collector.samples(), settings.folder)))
         stack.enter_context(collector)
-        for line in beginning(collector):
+        for line in start_lines(collector):
             say(line)
-        last = 0.0
+        datagrams = 0.0
         while not stop.wait(TICK):
             samples = collector.samples()
             exporter.samples(samples)
-            last = _status(samples, last)
+            datagrams = _show_status(samples, datagrams)
         _wipe_status()
 
 
-def beginning(collector: Collector) -> Iterator[str]:
-    """Return the start message: addresses, folder and bounds."""
+def start_lines(collector: Collector) -> Iterator[str]:
+    """Yield the lines of the start message: addresses, folder and bounds."""
     settings = collector.settings
     for udp in collector.sockets:
         yield f"listening on {udp.name}, receive buffer {spelled_bytes(udp.granted)}"
     if any(udp.smaller_than_requested for udp in collector.sockets):
         yield (
-            f"the receive buffer is smaller than the requested {spelled_bytes(settings.receive_buffer)}: bursts may "
-            f"get lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
+            f"the receive buffer is smaller than the requested {spelled_bytes(settings.receive_buffer)}: datagrams of "
+            f"bursts may be lost, and are counted; allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
         )
     every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
-    bound = f"the newest {spelled_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
-    most = f"files of up to {spelled_bytes(settings.rotate_size)}{every}"
-    yield f"recording into {settings.folder}: {most}, keeping {bound}"
+    kept = f"the newest {spelled_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
+    files = f"files of up to {spelled_bytes(settings.rotate_size)}{every}"
+    yield f"recording into {settings.folder}: {files}, keeping {kept}"
     bounds = Bounds()
     yield (
         f"decoding for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
         f"{spelled_bytes(bounds.waiting_bytes)} of data that waits for its template"
     )
-    yield f"memory of buffers: at most {spelled_bytes(MEMORY)}, and those of the sockets"
+    yield f"memory of buffers: at most {spelled_bytes(MEMORY)}, and the buffers of the sockets"
 
 
 def summary(samples: Samples, folder: Path) -> str:
@@ -144,8 +144,8 @@ def _warn(text: str) -> None:
     print(f"wiretide: warning: {escaped(text)}", file=sys.stderr, flush=True)
 
 
-def _status(samples: Samples, last: float) -> float:
-    """Update the status line of a terminal; return the number of datagrams."""
+def _show_status(samples: Samples, last: float) -> float:
+    """Show the status line on a terminal; return the number of datagrams. `last` is the number in the last status."""
     datagrams = samples.total(DATAGRAMS)
     if sys.stderr.isatty():
         amounts = (
@@ -175,12 +175,12 @@ def _signals(stop: threading.Event) -> Iterator[None]:
     """Set `stop` at the first SIGINT or SIGTERM; the second has its default effect."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
-    def first(*_: object) -> None:
+    def on_first_signal(*_: object) -> None:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
         stop.set()
 
-    previous = {number: signal.signal(number, first) for number in numbers}
+    previous = {number: signal.signal(number, on_first_signal) for number in numbers}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The command of a low-level node: links of a pipeline file into their spools, status line, metrics, summary."""
+"""The command of a low-level node: it reads links into their spools, with a status line, metrics and a summary."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ TICK = 0.5
 
 
 class NodeFailedError(WiretideError):
-    """Some links of a node have failed, each with a message. The other links continued."""
+    """Some links of a node have failed. Each failure has been printed, and the other links have continued."""
 
 
 def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, int] | None, say: Say) -> None:
-    """Capture the spooled links of a pipeline, or those of the given names, until all have ended or SIGINT or SIGTERM.
+    """Capture the links of a pipeline that have a spool, or only the links `names`.
 
-    If a link fails, the others continue. Configuration errors are raised before the first packet is read; at the end
-    NodeFailedError, if a link has failed.
+    Returns when all links have ended, or after SIGINT or SIGTERM. Errors of the configuration are raised before the
+    first packet is read. If a link fails, the others continue, and NodeFailedError is raised at the end.
     """
     plans = pipeline.plans()
     check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links may be missing
@@ -66,17 +66,17 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
 
 
 def _attend(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: Say) -> None:
-    """Start all links, and watch them until they end, or until `stop`."""
+    """Start all links, and update status line and metrics until the links end or `stop` is set."""
     for link in links:
         link.start()
     say(f"capturing {len(links)} link{'' if len(links) == 1 else 's'}; Ctrl-C ends with what has been read")
     try:
-        last = _Status()
+        status = _Status()
         while any(link.state == RUNNING for link in links) and not stop.wait(TICK):
             samples = totals(links)
             exporter.samples(samples)
-            last.show(samples)
-        last.wipe()
+            status.show(samples)
+        status.wipe()
     finally:
         for link in links:
             link.stop()
@@ -96,7 +96,7 @@ def totals(links: Sequence[Link]) -> Samples:
 
 
 def summary(links: Sequence[Link]) -> str:
-    """Return the summary: records read and partials written, for each link."""
+    """Return a table with the counters of each link."""
     samples = totals(links)
     rows = [
         [link.name, link.state, *(f"{samples.total(metric, link=link.name):,.0f}" for metric in _COLUMNS.values())]

@@ -1,4 +1,4 @@
-"""The links of a low-level node: each with its capture, its tables, its spool, and a thread that reads it."""
+"""The links of a low-level node. Each link has a capture, tables, a spool, and a thread that reads the capture."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Link:
         self._thread.start()
 
     def stop(self) -> None:
-        """Request the end of the link; rows that were read are kept. Returns at once."""
+        """Request the end of the link, without waiting. Rows that were read before are written to the spool."""
         self._stop.set()
 
     def join(self) -> None:
@@ -77,7 +77,7 @@ class Link:
 
 
 def select_links(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
-    """Return the links with a spool, or those of `names`. Raises PipelineError for a name without such a link."""
+    """Return the links with a spool that `names` selects; all if there are no names. Raises PipelineError."""
     if not pipeline.spooled:
         raise PipelineError(
             "no link has a spool, so there is nothing to capture: expected at least one table [links.NAME] with "
@@ -92,9 +92,10 @@ def select_links(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLi
 
 
 def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], say: Say) -> list[Link]:
-    """Open captures and spools of links that a query reads and whose spool has not ended; print their bounds.
+    """Open captures and spools of links, and print their bounds.
 
-    Raises PipelineError for contradictory bounds, InputError or SpoolError if a link cannot be opened.
+    Links that no query reads, and links with an ended spool, are skipped. Raises PipelineError for contradictory
+    bounds, InputError or SpoolError if a link cannot be opened.
     """
     check_one_input(leaves, pipeline.spools)
     fed = leaves_by_link(pipeline, leaves, links)
@@ -105,11 +106,11 @@ def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[S
     opened: list[Link] = []
     try:
         for link in read:
-            link_opened = _open(link, pipeline.node, fed[link.name], pipeline.node.memory // len(read), say)
-            opened += [link_opened] if link_opened else []
+            new_link = _open(link, pipeline.node, fed[link.name], pipeline.node.memory // len(read), say)
+            opened += [new_link] if new_link else []
     except BaseException:
-        for each in opened:
-            each.capturing.spool.abandon()
+        for link_opened in opened:
+            link_opened.capturing.spool.abandon()
         raise
     return opened
 
@@ -127,11 +128,12 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
     rereadable = positions(capture) is not None
     if rereadable and node.spool_bytes < (least := 4 * node.segment_bytes + 2 * tables):
         raise PipelineError(
-            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}: "
-            "all tables of an input that can be read again go into one segment; or make node.memory smaller"
+            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}, "
+            "because one segment contains all tables of an input that can be read again. A smaller node.memory needs "
+            "fewer bytes"
         )
-    named = [(leaf.name, fingerprint(leaf.low)) for leaf in leaves]
-    spool = SpoolWriter(link.spool, link.name, named, node.limits(), cuts=rereadable)
+    fingerprints = [(leaf.name, fingerprint(leaf.low)) for leaf in leaves]
+    spool = SpoolWriter(link.spool, link.name, fingerprints, node.limits(), cuts=rereadable)
     if spool.ended:
         say(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
         spool.abandon()
@@ -143,13 +145,12 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
         spool.abandon()
         raise
     say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
-    how = f"flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}"
-    what = (
+    sizes = (
         f"{slots:,} slots per table, at most {spelled_bytes(tables)} for all tables"
         if tables
         else "none, each row is passed on unchanged"
     )
-    say(f"  tables: {what}; {how}")
+    say(f"  tables: {sizes}; flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}")
     say(f"  spool: {spool_bounds(node)}")
     if capturing.sets_lost:
         say(
@@ -160,7 +161,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
 
 
 def table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing: Flushing) -> int:
-    """Return the slots per table of a link with `memory` bytes for all tables. Raises PipelineError for too few."""
+    """Return the slots per table if all tables of a link have `memory` bytes. Raises PipelineError if too few."""
     try:
         return slots_within(memory, [leaf.low for leaf in leaves], flushing)
     except ValueError as error:
@@ -182,8 +183,8 @@ def is_followed(capture: str) -> bool:
 def leaves_by_link(
     pipeline: PipelineFile, leaves: Sequence[Leaf], links: Iterable[SpooledLink]
 ) -> dict[str, list[Leaf]]:
-    """Return the leaves that read each link, by its name; none for a link that no query reads."""
-    sources = {each.link: each for each in pipeline.spools}
+    """Return the leaves that read each link, by the name of the link."""
+    sources = {spool.link: spool for spool in pipeline.spools}
     return {link.name: [leaf for leaf in leaves if sources[link.name].feeds(leaf)] for link in links}
 
 

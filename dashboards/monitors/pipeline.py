@@ -54,7 +54,7 @@ class Monitor:
     """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
 
     def __init__(self, pipeline: PipelineFile, say: Say = print, *, port_option: str = OPTION) -> None:
-        """Check the configuration before a JVM is started; `say` receives lines for the user.
+        """Check the configuration, without starting a JVM. `say` receives lines for the user.
 
         `port_option`: the option or setting of the metrics port, for messages.
         """
@@ -64,15 +64,15 @@ class Monitor:
         self.plans = pipeline.plans()
         captures = pipeline.inputs(self.plans)
         self.inputs = [*captures, *pipeline.spools]
-        for each in captures:
-            open_finite(each.path, "the stream engine")
+        for capture in captures:
+            open_finite(capture.path, "the stream engine")
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
             self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
-        except ValueError as error:  # names that clash, a rank that is no column
+        except ValueError as error:  # equal names, a rank that is no column
             raise PipelineError(str(error)) from error
         self._spooled = list(pipeline.spooled)
-        self._said_spools = time.monotonic()
+        self._spools_printed = time.monotonic()
         self.by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
         self.shown = -1  # the last micro-batch whose results were shown
@@ -117,7 +117,7 @@ class Monitor:
         self.run.prepare()
 
     def _start(self) -> None:
-        assert self.run is not None, "it is prepared"
+        assert self.run is not None, "call _prepare() before"
         os.close(open_private(self.pipeline.folder / "spark.log", os.O_WRONLY))
         self.say("starting Spark (takes some seconds) …")
         self.run.start()
@@ -126,19 +126,19 @@ class Monitor:
 
     def _activity(self) -> str:
         pace = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
-        captures = sum(not each.spool for each in self.inputs)
-        spools = [f"the spool of {each.link}" for each in self.inputs if each.spool]
+        captures = sum(not source.spool for source in self.inputs)
+        spools = [f"the spool of {source.link}" for source in self.inputs if source.spool]
         replaying = [f"replaying {count(captures, 'capture')} {pace}"] if captures else []
         return ", ".join([*replaying, *([f"reading {', '.join(spools)}"] if spools else [])])
 
     def _show_previous_run(self) -> None:
         """After a restart, show the counters and the last windows of the previous run."""
-        assert self.run is not None, "there is a run"
+        assert self.run is not None, "call _prepare() before"
         with self._showing:
             totals, last = self.run.totals, self.run.continued
             if self.shown >= 0 or not totals.samples:
                 return
-            self.shown = last  # if Spark repeats it, its rows are shown already
+            self.shown = last  # Spark may repeat this micro-batch, but its rows are already shown
             self.samples = totals.samples
             self.exporter.samples(totals.samples)
             for plan in self.plans:
@@ -149,7 +149,7 @@ class Monitor:
                 self.exporter.progress(plan.name, totals.lows[plan.name])
 
     def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
-        """Show the windows that a micro-batch closed. After a failure it may be called again with the same ID."""
+        """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
         with self._showing:
             if batch_id > self.shown:
                 self._show(batch_id, results, samples)
@@ -167,19 +167,19 @@ class Monitor:
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
             self.exporter.progress(name, self.run.totals.lows[name])
 
-    def _say_spools(self) -> None:
-        """Print the progress of the spools every SPOOLS_EVERY seconds."""
+    def _print_spools(self) -> None:
+        """Print the progress of the spools, if the last time was SPOOLS_EVERY seconds ago."""
         now = time.monotonic()
-        if now - self._said_spools >= SPOOLS_EVERY:
-            self._said_spools = now
+        if now - self._spools_printed >= SPOOLS_EVERY:
+            self._spools_printed = now
             for line in spool_lines(self.samples, self._spooled, time.time_ns()):
                 self.say(line)
 
     def wait(self) -> None:
         """Return when the inputs have ended and all results are written. Raises the error of a failed run."""
-        assert self.run is not None, "wait() is for a started monitor"
+        assert self.run is not None, "enter the context before"
         while not self.run.wait(0.2):
-            self._say_spools()
+            self._print_spools()
 
     def serve_until_stopped(self) -> None:
         """Continue to serve the last windows, until Ctrl-C (KeyboardInterrupt)."""
@@ -222,9 +222,9 @@ class Monitor:
 
 
 def last_results(output: Path, plan: Plan, last: int) -> pa.Table | None:
-    """Read the newest result file of a query, up to micro-batch `last`: the last closed windows.
+    """Return the rows of the newest result file of a query, up to micro-batch `last`; None if there is no file.
 
-    Rows are in the plan's schema. None if there is no file.
+    The rows have the schema of the plan.
     """
     from highlevel.spark.result_files import query_folder, result_file
 
@@ -244,5 +244,5 @@ _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_P
 
 
 def print_line(line: str) -> None:
-    """Print lines and flush, also into a pipe."""
+    """Print lines, and flush them, so that a pipe receives them immediately."""
     print(lines_escaped(line), file=sys.stdout, flush=True)

@@ -27,7 +27,7 @@ _COLUMNS = {
 
 
 def lag(samples: Samples, link: str, now: int) -> int | None:
-    """Return the age at `now` (ns) of the newest segment read, ns; None if no segment was read."""
+    """Return the age of the newest segment that was read, in ns; None if no segment was read. `now` is in ns."""
     newest = samples.total(SPOOL_NEWEST, link=link)
     return max(0, now - round(newest * SECOND)) if newest else None
 
@@ -48,7 +48,7 @@ def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
 def spool_lines(samples: Samples, links: Sequence[str], now: int) -> Iterator[str]:
     """Yield a line for each spool: segments and partials read, age of the newest segment, losses."""
     for link in links:
-        read, lost = (int(samples.total(each, link=link)) for each in (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST))
+        read, lost = (int(samples.total(metric, link=link)) for metric in (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST))
         partials = count(int(samples.total(SPOOL_PARTIALS_READ, link=link)), "partial")
         newest = f", newest {_age(samples, link, now)} old" if read else ""
         gaps = f", {count(lost, 'segment')} lost" if lost else ""
@@ -56,5 +56,5 @@ def spool_lines(samples: Samples, links: Sequence[str], now: int) -> Iterator[st
 
 
 def _age(samples: Samples, link: str, now: int) -> str:
-    found = lag(samples, link, now)
-    return "-" if found is None else f"{found / SECOND:,.1f} s"
+    age = lag(samples, link, now)
+    return "-" if age is None else f"{age / SECOND:,.1f} s"

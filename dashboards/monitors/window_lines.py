@@ -17,19 +17,19 @@ from lowlevel.expressions.types import Type
 from lowlevel.times import time_texts
 
 SHOWN = 3
-"""Largest number of windows of a query that are printed at a time; the number of others follows."""
+"""Largest number of windows of a query that are printed together. For earlier windows only their number is printed."""
 
 
 def window_lines(plan: Plan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
-    """Yield a line for each of the newest windows of `table`: its end, its rows, and the one with the largest value.
+    """Yield a line for each of the newest windows: its end, its number of rows, and the row with the largest value.
 
     Rows without windows have one line: their number and the last row.
     """
     if plan.aggregation is None:
         if table.num_rows:
             last = table.slice(table.num_rows - 1).combine_chunks()
-            many = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
-            yield f"{'':20}  {plan.name}: {many}{_spelled(last, plan.times)}"
+            rows = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
+            yield f"{'':20}  {plan.name}: {rows}{_row_text(last, plan.times)}"
         return
     yield from _of_windows(plan, plan.aggregation, table, shown)
 
@@ -59,7 +59,7 @@ def _groups(rows: pa.Table) -> str:
 
 
 def _largest(aggregation: Aggregation, rows: pa.Table) -> str:
-    """Return the row with the largest value in the first value column, as text; of equal values the first."""
+    """Return the text of the row with the largest value in the first value column (the first row if there is none)."""
     values = [
         out.name
         for out in aggregation.select
@@ -69,15 +69,15 @@ def _largest(aggregation: Aggregation, rows: pa.Table) -> str:
     if values:
         order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
         rows = rows.take(order[:1])
-    return _spelled(rows, aggregation.times)
+    return _row_text(rows, aggregation.times)
 
 
-def _spelled(rows: pa.Table, times: Collection[str]) -> str:
+def _row_text(rows: pa.Table, times: Collection[str]) -> str:
     """Return the first row as text."""
     first = readable(rows.slice(0, 1).combine_chunks(), ())
-    for place, name in enumerate(first.column_names):
+    for index, name in enumerate(first.column_names):
         if name in times:
-            first = first.set_column(place, name, time_texts(first[name].combine_chunks()))
+            first = first.set_column(index, name, time_texts(first[name].combine_chunks()))
     row = first.to_pylist()[0]
     texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
     return ", ".join(map(escaped, texts))

@@ -20,7 +20,7 @@ class PlotsError(WiretideError):
 
 
 def require_plots() -> None:
-    """Raise PlotsError if matplotlib is not installed. Call it before the comparison."""
+    """Raise PlotsError if matplotlib is not installed. Call this before the comparison, which takes long."""
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
@@ -28,7 +28,7 @@ def require_plots() -> None:
 
 
 def draw(comparison: Comparison, table: pa.Table, folder: Path) -> list[Path]:
-    """Write the state over arrival time, and the latency and the error of each variant; return the files."""
+    """Draw the state over arrival time, and the latency and the errors of each variant; return the files."""
     import matplotlib as mpl
 
     mpl.use("agg")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from highlevel.compare.comparison import Comparison
 
 ENOUGH_ROWS = 10_000
-"""Smallest number of rows for a verdict on CPU time; below it, calls for tiny batches take most of the time."""
+"""Smallest number of rows for a verdict on CPU time. With fewer rows, calls for tiny batches take most of the time."""
 
 Row = dict[str, Any]
 """The figures of one variant."""
@@ -24,9 +24,9 @@ HEADERS = (
 def lines(table: pa.Table) -> list[str]:
     """Return figures (`highlevel.compare.figures`) as a table with a line for each variant."""
     cells = [HEADERS, *(_cells(row) for row in table.to_pylist())]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(HEADERS))]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADERS))]
     return [
-        "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(pairs))
+        "  ".join(cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(pairs))
         for pairs in (list(zip(row, widths, strict=True)) for row in cells)
     ]
 
@@ -60,63 +60,67 @@ def about(comparison: Comparison) -> str:
     return (
         f"{arrivals.rows:,} rows of {links} link{'s' * (links > 1)} over {len(arrivals.ticks):,} batches of "
         f"{arrivals.length / 1e9:g} s of arrival time; {comparison.exact.results:,} results, "
-        "as the inline engine has them"
+        "the same as the results of the inline engine"
     )
 
 
 def verdict(table: pa.Table) -> list[str]:
-    """Return the verdict: the best exact variants by the same watermarks, and the errors of too little disorder."""
+    """Return sentences that compare the best variants without errors, and sentences about the errors of a slack."""
     rows = table.to_pylist()
-    told = _by_promises(rows, (None, None), "With exact promises")
+    sentences = _compare_costs(rows, None, None, "With exact watermarks")
     slacks = sorted({row["promised_late_s"] for row in rows} - {None})
-    enough = {in_order: [s for s in slacks if _best(rows, s, in_order)] for in_order in (False, True)}
-    if enough[False] and enough[True]:
-        free, ordered = enough[False][0], enough[True][0]
-        by = f"With the least slack that is enough, {free:g} s out of order and {ordered:g} s in order"
-        told += _by_promises(rows, (free, ordered), by)
-    for in_order, found in enough.items():
-        where = "in order" if in_order else "out of order"
-        lossy = [row for row in rows if row["in_order"] is in_order and _off(row)]
-        if lossy:
-            worst = max(lossy, key=_off)
-            least = f"{found[0]:g} s is enough for some" if found else "none that was tried is enough"
-            told.append(f"Slack {where}: {least}; {worst['variant']} has {_off(worst):.1f} % wrong or missing.")
-    return told
+    sufficient = {in_order: [s for s in slacks if _exact_variants(rows, s, in_order)] for in_order in (False, True)}
+    if sufficient[False] and sufficient[True]:
+        out_of_order, ordered = sufficient[False][0], sufficient[True][0]
+        slack = f"With the smallest slack without errors, {out_of_order:g} s out of order and {ordered:g} s in order"
+        sentences += _compare_costs(rows, out_of_order, ordered, slack)
+    for in_order, slacks_without_errors in sufficient.items():
+        order = "in order" if in_order else "out of order"
+        with_errors = [row for row in rows if row["in_order"] is in_order and _error(row)]
+        if with_errors:
+            worst = max(with_errors, key=_error)
+            smallest = (
+                f"{slacks_without_errors[0]:g} s is the smallest with which a variant has no errors"
+                if slacks_without_errors
+                else "every measured slack causes errors"
+            )
+            errors = f"with {worst['variant']}, {_error(worst):.1f} % of the results are wrong or missing"
+            sentences.append(f"Slack {order}: {smallest}; {errors}.")
+    return sentences
 
 
-def _best(rows: Sequence[Row], late: float | None, in_order: bool) -> list[Row]:
-    """Return the variants with these watermarks and without losses."""
-    return [row for row in rows if row["promised_late_s"] == late and row["in_order"] is in_order and not _off(row)]
+def _exact_variants(rows: Sequence[Row], slack: float | None, in_order: bool) -> list[Row]:
+    """Return the variants with this slack (None: exact watermarks) and without wrong or missing results."""
+    return [row for row in rows if row["promised_late_s"] == slack and row["in_order"] is in_order and not _error(row)]
 
 
-def _by_promises(rows: Sequence[Row], late: tuple[float | None, float | None], when: str) -> list[str]:
-    free, ordered = _best(rows, late[0], in_order=False), _best(rows, late[1], in_order=True)
+def _compare_costs(rows: Sequence[Row], slack: float | None, ordered_slack: float | None, condition: str) -> list[str]:
+    """Return a sentence about the costs out of order with `slack`, and in order with `ordered_slack`."""
+    free, ordered = _exact_variants(rows, slack, in_order=False), _exact_variants(rows, ordered_slack, in_order=True)
     if not (free and ordered):
         return []
-    told = []
+    winners = []
     if free[0]["rows"] >= ENOUGH_ROWS:
-        taken = {row["variant"]: 1 / row["rows_per_cpu_s"] for row in ordered}
-        told.append(_winner("CPU time", 1 / free[0]["rows_per_cpu_s"], taken))
-    held = {row["variant"]: row["bytes_held_most"] for row in ordered}
-    told.append(_winner("memory", free[0]["bytes_held_most"], held))
-    waits = {row["variant"]: row["latency_median_s"] for row in ordered if row["latency_median_s"] is not None}
-    if waits and free[0]["latency_median_s"] is not None:
-        told.append(_winner("latency", free[0]["latency_median_s"], waits))
-    return [f"{when}: {'; '.join(told)}."]
+        cpu = {row["variant"]: 1 / row["rows_per_cpu_s"] for row in ordered}
+        winners.append(_winner("CPU time", 1 / free[0]["rows_per_cpu_s"], cpu))
+    memory = {row["variant"]: row["bytes_held_most"] for row in ordered}
+    winners.append(_winner("memory", free[0]["bytes_held_most"], memory))
+    latencies = {row["variant"]: row["latency_median_s"] for row in ordered if row["latency_median_s"] is not None}
+    if latencies and free[0]["latency_median_s"] is not None:
+        winners.append(_winner("latency", free[0]["latency_median_s"], latencies))
+    return [f"{condition}: {'; '.join(winners)}."]
 
 
-def _winner(what: str, free: float, ordered: dict[str, float]) -> str:
-    """Return which variant needs less of a resource, or that they differ by less than a tenth."""
-    name, least = min(ordered.items(), key=lambda pair: pair[1])
-    if max(free, least) <= 1.1 * min(free, least):
-        return f"{what} is the same"
-    if free < least:
-        by = f"{least / free:.1f} times less" if free > 0 else "none"
-        return f"{what} is out of order's, {by} than {name}"
-    by = f"{free / least:.1f} times less" if least > 0 else "none"
-    return f"{what} is in order's, {by} with {name}"
+def _winner(resource: str, free: float, ordered: dict[str, float]) -> str:
+    """Compare the cost out of order (`free`) with the smallest cost in order; less than a tenth is no difference."""
+    name, smallest = min(ordered.items(), key=lambda pair: pair[1])
+    if max(free, smallest) <= 1.1 * min(free, smallest):
+        return f"{resource} is equal"
+    winner, loser = ("out of order", f"with {name}") if free < smallest else (f"with {name}", "out of order")
+    less, more = sorted((free, smallest))
+    return f"{resource} is {more / less:.1f} times less {winner} than {loser}" if less else f"{resource} is 0 {winner}"
 
 
-def _off(row: Row) -> float:
+def _error(row: Row) -> float:
     """Return the percentage of wrong or missing results."""
     return float(row["wrong_percent"] + row["missing_percent"])

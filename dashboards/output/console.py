@@ -31,10 +31,10 @@ def spelled_bytes(amount: float) -> str:
 
 
 def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None) -> None:
-    """Compile the kernels that are not in the cache, with a message: the first run on a machine takes seconds longer.
+    """Compile the kernels that are not in the cache, with a message, because this takes seconds.
 
-    `packages` limits them to kernels of these packages, which the caller has imported; without it, all kernels that a
-    query can need. Kernels for which `idle` returns True are left out.
+    With `packages`, only kernels of these packages are compiled; the caller must have imported them. Otherwise all
+    kernels that a query may need are compiled. Kernels for which `idle` returns True are not compiled.
     """
     from capture import native
 
@@ -69,16 +69,16 @@ def _compile(kernels: Sequence[Kernel], reason: str) -> None:
 
 
 class ProgressBar:
-    """A progress bar on standard error. A call with (done, total) moves it; the total is None if unknown."""
+    """A progress bar on standard error. Calls with the done and the total amount move it."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        """Move `task` of a bar that is shown."""
+        """Use `task` of `progress`, which is already shown."""
         self._progress = progress
         self._task = task
         self._shown = True
 
     def __call__(self, done: int, total: int | None) -> None:
-        """Move the bar."""
+        """Move the bar; `total` is None if unknown."""
         self._progress.update(self._task, completed=done, total=total)
 
     def warn(self, text: str) -> None:
@@ -88,16 +88,16 @@ class ProgressBar:
         )
 
     def remove(self) -> None:
-        """Erase the bar for the rest of the run."""
+        """Erase the bar permanently."""
         if self._shown:
             self._shown = False
             self._progress.stop()
 
 
 class BelowBar(io.RawIOBase):
-    """Standard output on the terminal that shows a progress bar: the bar is removed before the first byte is written.
+    """Standard output on a terminal with a progress bar. The bar is removed before the first byte is written.
 
-    Both write to one screen: text would otherwise begin in the line of the bar.
+    Otherwise the text would begin in the line of the bar.
     """
 
     def __init__(self, sink: BinaryIO, bar: ProgressBar) -> None:
@@ -123,9 +123,9 @@ class BelowBar(io.RawIOBase):
 def progress_bar(
     unit: str = "bytes", *, shown: bool = True, detail: Callable[[], str] | None = None
 ) -> Iterator[ProgressBar | None]:
-    """Show a progress bar while the body runs, and return it; None if standard error is no terminal.
+    """Show a progress bar while the body runs, and yield it; None if standard error is not a terminal.
 
-    The text of `detail` is shown after the bar. It is computed again several times per second, in another thread.
+    `detail` returns a text to show after the bar. Another thread calls it several times per second.
     """
     if not (shown and sys.stderr.isatty()):
         yield None
@@ -143,10 +143,10 @@ def progress_bar(
     from rich.text import Text
 
     class Detail(ProgressColumn):
-        """The text of `detail`."""
+        """A column with the text of `detail`."""
 
         def render(self, task: Task) -> Text:
-            """Return the text as it is now."""
+            """Return the current text."""
             return Text(detail() if detail is not None else "")
 
     columns = (
@@ -165,9 +165,9 @@ def warn(text: str) -> None:
 
 
 def say_live(live: bool) -> None:
-    """Tell the user at a terminal how to end a live run."""
+    """Print how to end a live run, if standard error is a terminal."""
     if live and sys.stderr.isatty():
-        print("wiretide: reading live; Ctrl-C ends with what has been read", file=sys.stderr)
+        print("wiretide: reading live; Ctrl-C ends the query and prints the open windows", file=sys.stderr)
 
 
 def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) -> None:
@@ -178,8 +178,8 @@ def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) ->
         for (name, labels), value in sorted(samples.items()):
             print(escaped(f"{name}{{{','.join(labels)}}} {value:.15g}"), file=sys.stderr)
     elif sys.stderr.isatty():
-        records, read = samples.total(RECORDS_READ), samples.total(BYTES_READ) / 1e6
-        text = f"{records:,.0f} records ({read:,.1f} MB)"
+        records, megabytes = samples.total(RECORDS_READ), samples.total(BYTES_READ) / 1e6
+        text = f"{records:,.0f} records ({megabytes:,.1f} MB)"
         if any(name == PACKETS_DECODED.name for name, _ in samples):  # only if the rows are packets
             decoded = samples.total(PACKETS_DECODED)
             text += f", {decoded:,.0f} IP packets, {records - decoded:,.0f} others"

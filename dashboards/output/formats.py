@@ -1,4 +1,4 @@
-"""Formats of results. The command line lists them in `--help`, so this module imports nothing heavy."""
+"""Formats of results. `--help` lists them and must be fast, so this module imports no large package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """How results are written."""
+    """The format of results."""
 
     TABLE = "table"
     CSV = "csv"
@@ -16,14 +16,14 @@ class Format(StrEnum):
 
 
 class Times(StrEnum):
-    """How text formats write times."""
+    """The form of times in text formats: ISO 8601, or nanoseconds since 1970."""
 
     ISO = "iso"
     NS = "ns"
 
 
 DEFAULT_TIMES = {Format.TABLE: Times.ISO, Format.CSV: Times.NS, Format.JSON: Times.NS}
-"""Default style of times in each text format."""
+"""Default form of times in each text format."""
 
 SUFFIXES = {
     ".txt": Format.TABLE,
@@ -35,7 +35,7 @@ SUFFIXES = {
     ".arrow": Format.ARROW,
     ".arrows": Format.ARROW,
 }
-"""The format that the suffix of an output file selects."""
+"""The format by the suffix of the output file."""
 
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
 """Suffixes of compressed files. Results are not compressed."""

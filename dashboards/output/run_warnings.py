@@ -40,59 +40,59 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
             yield f"{reading.name}: the interface was down {count(reading.down, 'time')}"
         if reading.unread_sets:
             sets = count(reading.unread_sets, "set")
-            yield f"{reading.name}: {sets} of flow records came without their template, and are not in the answer"
+            yield f"{reading.name}: {sets} of flow records arrived without their template, and are not in the answer"
         if reading.unsupported:
             yield (
                 f"{reading.name}: {reading.unsupported:,} of {count(reading.records, 'record')} are of "
                 f"{_link_types(reading)}, and not in the answer"
             )
-    if waiting := int(samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED)):
-        yield f"{count(waiting, 'record')} need the fall-back decoder, and are not in the answer: {_INSTALL}"
+    if undecoded := int(samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED)):
+        yield f"{count(undecoded, 'record')} need the fall-back decoder, and are not in the answer: {_INSTALL}"
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
         lull = " or --lull" if samples.total(LULL_PROMISES) else ""
         yield f"{late} missed a window that had been answered before: give a larger --slack{lull}"
     if beyond := int(samples.total(PARTIALS_BEYOND_CAP)):
         rows = int(samples.total(ROWS_BEYOND_CAP))
-        what = count(rows, "row") if rows else count(beyond, "partial")
-        yield f"{what} of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
+        lost = count(rows, "row") if rows else count(beyond, "partial")
+        yield f"{lost} of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
 
 
 def plan_warnings(plan: Plan) -> Iterator[str]:
-    """Yield warnings before a query runs: joins that test every pair of rows."""
+    """Yield warnings about the plan, before the query runs: joins that test every pair of rows."""
     if plan.joins_without_key:
         joins = count(len(plan.joins_without_key), "join")
         verb = "has" if len(plan.joins_without_key) == 1 else "have"
         yield (
-            f"{joins} of {plan.name} {verb} no equality between both sides, and every pair of rows within the windows "
-            "is tested: add one, such as a.srcIP = b.destIP, or choose a smaller RANGE"
+            f"{joins} of {plan.name} {verb} no equality between both sides, so every pair of rows within the windows "
+            "is tested: add an equality, such as a.srcIP = b.destIP, or choose a smaller RANGE"
         )
 
 
 def all_unsupported(samples: Samples, readings: Sequence[Reading]) -> str | None:
-    """Return a message if there were records, but all of unsupported link types; None otherwise."""
+    """Return a message if there were records and all of them have unsupported link types, otherwise None."""
     records = int(samples.total(RECORDS_READ))
     if not records or records != samples.total(RECORDS_SKIPPED, cause=UNSUPPORTED):
         return None
-    types = sorted({number for each in readings for number in each.link_types})
-    found = f" ({', '.join(map(str, types))})" if types else ""
-    all_of_them = f"all {records:,} records are of link types" if records > 1 else "the only record is of a link type"
+    types = sorted({link_type for reading in readings for link_type in reading.link_types})
+    listed = f" ({', '.join(map(str, types))})" if types else ""
+    subject = f"all {records:,} records are of link types" if records > 1 else "the only record is of a link type"
     not_supported = "that are not supported" if records > 1 else "that is not supported"
     install = f"; {_INSTALL}" if samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED) else ""
-    return f"{all_of_them} {not_supported}{found}{install}; supported: {supported_link_types()}"
+    return f"{subject} {not_supported}{listed}{install}; supported: {supported_link_types()}"
 
 
-def count(amount: int, what: str) -> str:
+def count(amount: int, noun: str) -> str:
     """Return a count with its noun.
 
     >>> count(1, "row"), count(1200, "row")
     ('1 row', '1,200 rows')
     """
-    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
-def _link_types(each: Reading) -> str:
-    if not each.link_types:
+def _link_types(reading: Reading) -> str:
+    if not reading.link_types:
         return "link types that are not supported"
-    plural = "s" if len(each.link_types) > 1 else ""
-    return f"link type{plural} {', '.join(map(str, each.link_types))}, not supported"
+    plural = "s" if len(reading.link_types) > 1 else ""
+    return f"link type{plural} {', '.join(map(str, reading.link_types))}, not supported"

@@ -14,12 +14,12 @@ from lowlevel.times import time_texts
 def aligned(header: list[str], rows: list[list[str]]) -> str:
     """Return a table as text: first column left-aligned, others right-aligned, a rule under the header."""
     header, rows = list(map(escaped, header)), [list(map(escaped, row)) for row in rows]
-    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = []
     for row in [header, ["-" * width for width in widths], *rows]:
         cells = [
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
@@ -29,13 +29,13 @@ HEADER_EVERY = 40
 """Smallest number of rows between two headers of a live table."""
 
 MEASURED_ROWS = 1000
-"""Number of first rows that determine the column widths of a finite table."""
+"""The column widths of a finite table depend on this number of first rows."""
 
 
 class ResultTable:
-    """A table of batches, one below the other. Columns in `times` (integers in ns) are written as ISO times.
+    """Result batches as one table of text. Columns in `times` (integers in ns) are written as ISO times.
 
-    A finite table has one header: a value that is wider than its column moves the rest of its row to the right. A
+    A finite table has one header. A value that is wider than its column moves the rest of its row to the right. A
     `live` table repeats the header if a column becomes wider, and with the first batch after HEADER_EVERY rows.
     """
 
@@ -44,10 +44,10 @@ class ResultTable:
         self._times = times
         self._live = live
         self._widths: list[int] = []
-        self._rows = 0  # under the last header
+        self._rows = 0  # number of rows below the last header
 
     def lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
-        """Yield the text of the table in parts: for each batch if it is live, else after MEASURED_ROWS."""
+        """Yield the text of the table in parts, one per batch. The first part of a finite table has MEASURED_ROWS."""
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for batch in batches:
@@ -71,13 +71,13 @@ class ResultTable:
         due = not self._widths
         if due or self._live:
             longest = [pc.max(pc.utf8_length(column)).as_py() or 0 for column in texts]
-            before = self._widths or [0] * len(texts)
-            widths = [max(each) for each in zip(map(len, batch.schema.names), longest, before, strict=True)]
+            previous = self._widths or [0] * len(texts)
+            widths = [max(lengths) for lengths in zip(map(len, batch.schema.names), longest, previous, strict=True)]
             due = widths != self._widths or self._rows >= HEADER_EVERY
-            between = "\n" if due and self._widths else ""
+            blank_line = "\n" if due and self._widths else ""
             self._widths = widths
         else:
-            between = ""
+            blank_line = ""
         self._rows = batch.num_rows + (0 if due else self._rows)
         padded = []
         for field, column, width in zip(batch.schema, texts, self._widths, strict=True):
@@ -87,7 +87,7 @@ class ResultTable:
             head = [field.name.rjust(width) if right else field.name.ljust(width), "-" * width]
             padded.append(pa.concat_arrays([pa.array(head if due else [], pa.string()), pad(column, width)]))
         lines = pc.utf8_rtrim(pc.binary_join_element_wise(*padded, "  "), " ")
-        return between + "\n".join(lines.to_pylist()) + "\n"
+        return blank_line + "\n".join(lines.to_pylist()) + "\n"
 
 
 def _texts(column: pa.Array) -> pa.Array:

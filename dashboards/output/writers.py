@@ -1,8 +1,11 @@
 """Results as text and files: the formats of `wiretide query`.
 
-CSV: a header, then RFC 4180 rows, nothing else; NULL is an empty field. JSON: one object per line. Table: aligned text
-(`dashboards.output.table`). Parquet and Arrow: the same columns in their own formats, times as `timestamp[ns, UTC]`.
-IP and MAC addresses are text in every format. `Times` selects how the text formats write times.
+* CSV: a header, then rows as in RFC 4180. NULL is an empty field.
+* JSON: one object per line.
+* Table: aligned text (`dashboards.output.table`).
+* Parquet, Arrow: the same columns, with times as `timestamp[ns, UTC]`.
+
+IP and MAC addresses are text in every format. `Times` is the form of times in the text formats.
 """
 
 from __future__ import annotations
@@ -32,10 +35,10 @@ from lowlevel.times import time_texts
 
 @contextmanager
 def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
-    """Open standard output, or a file that appears under its name only when all is written.
+    """Open standard output, or a new file that gets its name when it is complete.
 
-    An existing path that is not a regular file, such as a pipe or a device, is written in place. The file of a
-    `live` run is too, because users read it while it grows. Raises InputError if the file cannot be written.
+    An existing path that is not a regular file, such as a pipe or a device, is written in place. So is the file of a
+    `live` run, because users read it while it grows. Raises InputError if the file cannot be written.
     """
     if path is None:
         if isinstance(sys.stdout.buffer, io.RawIOBase):
@@ -48,7 +51,7 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
         return
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
-    path = path.resolve()  # a symbolic link is kept; its target is written
+    path = path.resolve()  # of a symbolic link the target is replaced
     in_place = live or (path.exists() and not path.is_file())
     with ExitStack() as stack:
         try:
@@ -76,12 +79,12 @@ def write_results(
     style: Times | None = None,
     raw_csv: bool = False,
 ) -> None:
-    """Write result batches as they arrive, so that final rows can be read at once in every format except Parquet.
+    """Write result batches as they arrive. In all formats except Parquet, users can read final rows immediately.
 
-    `schema` is the plan's: it makes the header even if there are no rows. `times` are the columns that are times in ns,
-    and `style` is how a text format writes them; None means the format's default. `live` says that batches arrive over
-    hours: a table then repeats its header from time to time. With `raw_csv` texts in CSV are exact; otherwise they are
-    neutralised (`dashboards.wire_text`).
+    * `schema`: the schema of the plan, for the header, which is written even if there are no rows.
+    * `live`: batches may arrive for hours. Then a table repeats its header from time to time.
+    * `times`: the columns that are times in ns. `style`: their form in text formats; None: the default of the format.
+    * `raw_csv`: write exact texts into CSV. Otherwise they are neutralised (`dashboards.wire_text`).
     """
     style = style or DEFAULT_TIMES.get(kind)
     match kind:
@@ -92,13 +95,13 @@ def write_results(
         case Format.TABLE:
             _write_table(batches, schema, sink, live=live, times=times if style is Times.ISO else ())
         case Format.PARQUET:
-            _write_parquet((readable(each, times) for each in batches), readable_schema(schema, times), sink)
+            _write_parquet((readable(batch, times) for batch in batches), readable_schema(schema, times), sink)
         case Format.ARROW:
-            _write_arrow((readable(each, times) for each in batches), readable_schema(schema, times), sink)
+            _write_arrow((readable(batch, times) for batch in batches), readable_schema(schema, times), sink)
 
 
 def _texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:
-    """Return a batch with addresses, MACs and the times `iso` as text."""
+    """Return a batch with addresses, MACs and the columns `iso` (times) as text."""
     rows = readable(batch, ())
     arrays = [
         time_texts(column) if name in iso else column
@@ -113,17 +116,17 @@ def _write_csv(
     import pyarrow.csv as pa_csv
 
     header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
-    for each in itertools.chain([header], batches):
-        batch = each if raw else _neutralised(each)
-        # Arrow's "needed" quotes every text; an address or a name should stay plain. Addresses are still bytes here.
+    for exact in itertools.chain([header], batches):
+        batch = exact if raw else _neutralised(exact)
+        # Arrow's "needed" quotes all texts, but most texts need no quotes. Addresses are still bytes here.
         quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
-        rows = batch if each is header else _texts(batch, iso)
+        rows = batch if exact is header else _texts(batch, iso)
         pa_csv.write_csv(rows, sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
         sink.flush()
 
 
 def _neutralised(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [neutralised_column(each) if pa.types.is_string(each.type) else each for each in batch.columns]
+    columns = [neutralised_column(column) if pa.types.is_string(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
@@ -134,15 +137,16 @@ def _needs_quotes(column: pa.Array) -> bool:
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collection[str]) -> None:
-    for batch in (_texts(each, iso) for each in batches):
-        rows = pa.RecordBatch.from_arrays([_finite(column) for column in batch.columns], names=batch.schema.names)
+    for batch in batches:
+        texts = _texts(batch, iso)
+        rows = pa.RecordBatch.from_arrays([_finite(column) for column in texts.columns], names=texts.schema.names)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
         sink.write(json_escaped(lines).encode())
         sink.flush()
 
 
 def _finite(column: pa.Array) -> pa.Array:
-    """Replace infinity, which JSON does not have, by null."""
+    """Replace infinity and NaN by NULL, because JSON has no such numbers."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
@@ -166,9 +170,8 @@ def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
 def _write_table(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool, times: Collection[str]
 ) -> None:
-    """Write aligned columns: one table, whose header is repeated if the run is `live`."""
     empty = True
-    for lines in ResultTable(times=times, live=live).lines(readable(each, ()) for each in batches):
+    for lines in ResultTable(times=times, live=live).lines(readable(batch, ()) for batch in batches):
         sink.write(lines.encode())
         sink.flush()
         empty = False

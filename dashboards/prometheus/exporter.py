@@ -1,7 +1,7 @@
 """The metrics of a pipeline for Prometheus: counters, and the last closed window of each query.
 
-Metric samples have no timestamp, because Prometheus refuses old ones and a replay is old. They have the time of the
-scrape. The time of the window in the capture is in `wiretide_query_window_*_seconds`.
+Metric samples have no timestamp: a replay has old timestamps, and Prometheus rejects them. So a sample has the time of
+the scrape. The time of the window in the capture is in `wiretide_query_window_*_seconds`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 @dataclass(frozen=True)
 class ClosedWindow:
-    """One closed window `[start, end)`, in ns, and the rows of it that have arrived; immutable."""
+    """One closed window `[start, end)` in ns, and the rows of this window that have arrived. Immutable."""
 
     start: int
     end: int
@@ -36,15 +36,15 @@ class ClosedWindow:
 
     @cached_property
     def shown(self) -> Shown:
-        """The series of the window, computed at the first scrape: windows that are never scraped cost nothing."""
+        """The series of the window. They are computed at the first scrape, because most windows are never scraped."""
         return self.series.shown(pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables]))
 
 
 class LastWindow:
-    """The shown window of one query. Not thread safe; the result of `current` is immutable.
+    """The newest closed window of one query, which is shown. Not thread safe.
 
-    Rows of an older window never replace those of a newer one. Rows of the same window, one call per partition of the
-    operators, add up; a call must not be repeated. Holds the rows of one window.
+    Rows of older windows are ignored. The rows of a window may arrive in several calls, for example one per partition,
+    and are added. So a call must not be repeated. Only the rows of one window are stored.
     """
 
     def __init__(self, series: QuerySeries) -> None:
@@ -75,9 +75,9 @@ class LastWindow:
         self._show(start, end, (table,))
 
     def progress(self, low: int) -> None:
-        """Record the watermark `low` in ns: if the last window that ends by then has no rows, no window is shown.
+        """Record the watermark `low` in ns: show the last window that ends by `low`, even if it has no rows.
 
-        After the end of the input no window follows, so the last one with rows stays.
+        At the end of the input the shown window does not change.
         """
         plan = self._series.plan
         last = plan.window.last_final(low) if low < END and plan.windowed else None
@@ -95,7 +95,7 @@ class LastWindow:
 
 # Metrics of the shown windows and of the HTTP server.
 #
-# `query_groups = query_series_folded` + rows shown as series of their own.
+# `query_groups` = `query_series_folded` + number of rows with their own series.
 
 
 WINDOW_START = Metric(
@@ -117,31 +117,34 @@ SERIES_FOLDED = Metric(
     "wiretide_query_series_folded",
     "gauge",
     ("query",),
-    "Result rows of the query's last closed window that have no series of their own and are part of other.",
+    "Result rows of the query's last closed window without their own series, which are part of other.",
 )
 
 HTTP_CONNECTIONS = Metric(
-    "wiretide_http_connections_total", "counter", (), "Connections that the metrics server accepted, refused ones too."
+    "wiretide_http_connections_total",
+    "counter",
+    (),
+    "Connections that the metrics server accepted, including refused connections.",
 )
 HTTP_REFUSED = Metric(
     "wiretide_http_connections_refused_total",
     "counter",
     ("cause",),
-    "Connections that the metrics server closed at once: too many in all (connections) or of one client (client), or "
-    "no thread was left (threads).",
+    "Connections that the metrics server closed immediately, because there were too many connections (connections), "
+    "too many from one client (client), or no free thread (threads).",
 )
 HTTP_REJECTED = Metric(
     "wiretide_http_requests_rejected_total",
     "counter",
     ("cause",),
-    "Requests that were not answered as asked: not complete in time (deadline), too long (size), another method than "
-    "GET (method), or a foreign name in the header Host (host).",
+    "Rejected requests: incomplete at the end of the allowed time (deadline), too long (size), with another method "
+    "than GET (method), or with the name of another machine in the header Host (host).",
 )
 HTTP_RETRIES = Metric(
     "wiretide_http_accept_retries_total",
     "counter",
     (),
-    "Times that the metrics server found no free file descriptor for a connection and waited.",
+    "Number of times that the metrics server had to wait for a free file descriptor for a connection.",
 )
 
 METRICS = (WINDOW_START, WINDOW_END, GROUPS, SERIES_FOLDED)
@@ -152,13 +155,14 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Exporter:
-    """A prometheus-client collector in a registry of its own (`registry`).
+    """A prometheus-client collector with its own registry (`registry`).
 
-    `metrics`: declarations of the metrics in `samples`. `top`: largest number of groups per query. `rank`: by query,
-    the column that selects the groups; the default is the first value column. Raises ValueError for equal names, and
-    for names that Prometheus does not accept.
+    * `metrics`: declarations of the metrics in `samples`.
+    * `top`: largest number of groups per query.
+    * `rank`: by query name, the column that selects the groups. Default: the first value column.
 
-    Thread safe: one thread adds results while others scrape. A scrape contains one complete window per query.
+    Raises ValueError for equal names, and for names that Prometheus does not accept. Thread safe: one thread adds
+    results while others scrape. A scrape contains at most one window per query.
     """
 
     def __init__(
@@ -175,12 +179,12 @@ class Exporter:
         self._metrics = _declarations([*metrics, *METRICS])
         queries = Names("query")
         for index, plan in enumerate(self.plans):
-            queries.take(plan.name, f"query {index + 1}")
+            queries.reserve(plan.name, f"query {index + 1}")
         if unknown := rank.keys() - {plan.name for plan in self.plans}:
             raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {self._choices()}")
         for plan in self.plans:
             if plan.aggregation is None and plan.name in rank:
-                raise ValueError(f"query {plan.name!r} cannot be ranked: its rows are of no window, and only counted")
+                raise ValueError(f"query {plan.name!r} cannot be ranked: its rows have no window, and are only counted")
         series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in self.plans if plan.aggregation is not None]
         _check_names(self._metrics.values(), series)
         self._lock = Lock()
@@ -203,16 +207,16 @@ class Exporter:
                 last.rows(table)
 
     def progress(self, query: str, low: int) -> None:
-        """Record that all windows that end by `low` (ns) are closed and their rows have been added.
+        """Record that all windows that end by `low` (ns) are closed, and that their rows have been added.
 
-        Without it, a window without rows (if no group passed HAVING) would leave the window before it on display.
+        The last of these windows may have no rows, because no group passed HAVING. It then replaces the shown window.
         """
         if last := self._window(query):
             with self._lock:
                 last.progress(low)
 
     def _window(self, query: str) -> LastWindow | None:
-        """Return the shown window of a query; None for a query without windows, whose rows are only counted."""
+        """Return the shown window of a query. None for a query without windows: its rows are only counted."""
         if query not in {plan.name for plan in self.plans}:
             raise ValueError(f"got results of query {query!r}; {self._choices()}")
         return self._windows.get(query)
@@ -223,10 +227,9 @@ class Exporter:
             if name not in self._metrics:
                 raise ValueError(f"metric {name!r} is not declared; declared are {', '.join(sorted(self._metrics))}")
             if len(labels) != len(self._metrics[name].labels):
-                wanted = ", ".join(self._metrics[name].labels) or "none"
-                raise ValueError(f"metric {name!r} got the label values {labels}; its labels are {wanted}")
-        # A copy: the caller continues to change its mapping.
-        copy = dict(samples)
+                expected = ", ".join(self._metrics[name].labels) or "none"
+                raise ValueError(f"metric {name!r} got the label values {labels}; its labels are {expected}")
+        copy = dict(samples)  # because the caller continues to change its mapping
         with self._lock:
             self._samples = copy
 
@@ -275,22 +278,22 @@ def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
         if metric.kind not in ("counter", "gauge"):
             raise ValueError(f"metric {metric.name!r} is a {metric.kind!r}; expected counter or gauge")
         if (metric.kind == "counter") != metric.name.endswith("_total"):
-            raise ValueError(f"metric {metric.name!r} is a {metric.kind}; counters end in _total, nothing else does")
+            raise ValueError(f"metric {metric.name!r} is a {metric.kind}; counters end in _total, gauges do not")
         for name in (metric.name, *metric.labels):
             if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]*", name):
                 raise ValueError(f"metric {metric.name!r} has the name {name!r}; expected letters, digits, underscores")
         if declared.setdefault(metric.name, metric) != metric:
-            raise ValueError(f"metric {metric.name!r} is declared twice, differently")
+            raise ValueError(f"metric {metric.name!r} has two different declarations")
     return declared
 
 
 def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> None:
-    """Raise ValueError if two metric families have one name."""
+    """Raise ValueError if two metric families have the same name."""
     names = Names("metric")
     for metric in metrics:
         # OpenMetrics names a counter without its suffix.
         for name in {metric.name, metric.name.removesuffix("_total")}:
-            names.take(name, f"the declared metric {metric.name}")
+            names.reserve(name, f"the declared metric {metric.name}")
     for one in series:
         for value in one.values:
-            names.take(value.name, f"column {value.column!r} of query {one.plan.name!r}")
+            names.reserve(value.name, f"column {value.column!r} of query {one.plan.name!r}")

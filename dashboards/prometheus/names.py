@@ -15,8 +15,8 @@ def prometheus_name(text: str) -> str:
     name = re.sub(r"[^a-zA-Z0-9]+", "_", words).strip("_").lower()
     if not name:
         raise ValueError(
-            f"got the name {text!r}, which has no letter and no digit (a-z, A-Z, 0-9) to make a Prometheus name of; "
-            "give the query or the column another name (columns: AS name)"
+            f"got the name {text!r}, expected at least one letter or digit (a-z, A-Z, 0-9) for the Prometheus name; "
+            "rename the query or the column (columns: AS name)"
         )
     return name
 
@@ -32,16 +32,17 @@ def label_name(text: str) -> str:
 
 
 class Names:
-    """Reserved names with their owners, so that a message about equal names contains both owners."""
+    """Reserved names and their owners. The message about equal names contains both owners."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._owners: dict[str, str] = {}
 
-    def take(self, name: str, owner: str) -> None:
+    def reserve(self, name: str, owner: str) -> None:
         """Reserve `name` for `owner`. Raises ValueError if it has another owner."""
-        taken = self._owners.setdefault(name, owner)
-        if taken != owner:
+        first_owner = self._owners.setdefault(name, owner)
+        if first_owner != owner:
             raise ValueError(
-                f"{taken} and {owner} would both be the {self._kind} {name!r}; rename one of them (columns: AS name)"
+                f"{first_owner} and {owner} would both have the {self._kind} name {name!r}; rename one of them "
+                "(columns: AS name)"
             )

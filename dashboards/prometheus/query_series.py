@@ -2,10 +2,11 @@
 
 The select list has two kinds of columns. **Labels** identify a group: columns of GROUP BY, expressions over such
 columns only, and every address, MAC or text. **Values** are numbers computed from aggregates. Each value column is one
-gauge with at most `top + 1` series, for any traffic. Only this bound makes addresses in labels safe.
+gauge with at most `top + 1` series, for any traffic. Without this bound, addresses in labels could make any number of
+series.
 
-Rows can have equal labels if SELECT lacks a column of GROUP BY. They are one group here, because Prometheus refuses a
-scrape with a repeated series. Their values are folded as for `other`.
+Rows can have equal labels if SELECT lacks a column of GROUP BY. Then they are one group here, because Prometheus
+rejects a scrape with a repeated series. Their values are folded in the same way as for `other`.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Prese
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import MERGE, Kind
 
-# Groups outside of the top are folded into `other`: the result of the query if all folded groups were one group. Rows
-# contain values only, no sub-aggregates. So this is possible for some expressions only:
+# Groups outside of the top are *folded* into `other`: it has the values that the query would return if all these groups
+# were one group. Rows contain only values, no sub-aggregates. So this is possible only for some expressions:
 #
 #     count(*), count(x), sum(x)                  add the values
 #     min(x), max(x)                              the smallest, the largest value
-#     -f, f + g, f - g, f * c, f / c (FLOAT)      add the values, if those of f and g are added; c is a constant
-#     avg(x), sum(x) / count(*), count(*) + 1, …  impossible: the values of the parts do not determine the whole
+#     -f, f + g, f - g, f * c, f / c (FLOAT)      add the values, if the values of f and g are added; c is a constant
+#     avg(x), sum(x) / count(*), count(*) + 1, …  impossible: the values of the groups do not determine the value of all
 #     first(x), last(x), count(DISTINCT x), …     impossible: rows contain neither times nor the values of a group
 #     bit_and(x), bit_or(x), bit_xor(x)           not supported: Arrow has no such aggregate
 #
-# A sum over no value is NULL, not 0. A single NULL is skipped. In `f + g` it would hide the other operand, so both
-# operands must not be nullable.
+# A sum over no value is NULL, not 0. Folding skips a NULL. In `f + g` a NULL would hide the other operand, so neither
+# operand may be nullable.
 
 
 SUM = "sum"
 FOLDS = (SUM, "min", "max")
-"""Arrow's aggregates that fold."""
+"""Arrow's aggregates that can fold values."""
 
 
 def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
@@ -81,7 +82,7 @@ Series = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value column: its index in the rows, metric name, help, and the aggregate that folds it, if any."""
+    """One value column: its name in the rows, metric name, help, and the aggregate that folds it (None: impossible)."""
 
     column: str
     name: str
@@ -91,7 +92,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The series of one window: one entry per value column. `groups`, `folded`: numbers of result rows."""
+    """The series of one window, one tuple per value column.
+
+    `groups`: number of result rows. `folded`: number of result rows that are part of `other`.
+    """
 
     series: tuple[tuple[Series, ...], ...]
     groups: int
@@ -99,9 +103,9 @@ class Shown:
 
 
 class QuerySeries:
-    """The labels and values of one query's series, known before the first row. Immutable.
+    """The labels and values of one query's series. They depend only on the plan. Immutable.
 
-    `rank`: the value column that selects the shown groups; None means the first one of the select list. Raises
+    `rank`: the value column that selects the shown groups; None means the first value column of the select list. Raises
     ValueError for names that are equal or missing.
     """
 
@@ -112,8 +116,8 @@ class QuerySeries:
         self.aggregation = aggregation = plan.aggregation
         self.top = top
         columns = Names("column")
-        for place, name in enumerate(plan.schema.names):
-            columns.take(name, f"column {place + 1} of the results of query {plan.name!r}")
+        for index, name in enumerate(plan.schema.names):
+            columns.reserve(name, f"column {index + 1} of the results of query {plan.name!r}")
         kinds = {sub.name: sub.kind for sub in aggregation.low.subaggregates}
         aggregates = {*kinds, *(column.name for column in aggregation.details)}
         aggregates |= {column.name for column in aggregation.user_columns}
@@ -122,7 +126,7 @@ class QuerySeries:
         self.labels = tuple(label_name(out.name) for out in self._keys)
         labels = Names("label")
         for label, key in zip(self.labels, self._keys, strict=True):
-            labels.take(label, f"column {key.name!r} of query {plan.name!r}")
+            labels.reserve(label, f"column {key.name!r} of query {plan.name!r}")
         names = [out.name for out in values]
         if rank is not None and rank not in names:
             raise ValueError(
@@ -153,7 +157,7 @@ class QuerySeries:
             return f"Column {column} {where}. SQL: {sql}"
         rest = {
             "sum": f"the series whose labels are all {OTHER} adds up the rest",
-            "min": f"the series whose labels are all {OTHER} has the least value of the rest",
+            "min": f"the series whose labels are all {OTHER} has the smallest value of the rest",
             "max": f"the series whose labels are all {OTHER} has the greatest value of the rest",
             None: f"there is no series {OTHER}, because values of this column cannot be combined",
         }[fold]
@@ -163,32 +167,36 @@ class QuerySeries:
     def shown(self, rows: pa.Table) -> Shown:
         """Return the series of the result rows of one window.
 
-        The groups shown come by falling rank, ties by their keys in rising order (addresses by their bytes, NULL last),
-        then `other`. A NULL value has no series. Values are float64, as everything in Prometheus is.
+        First the groups with the largest values of the rank column, in descending order; groups with equal values are
+        in the order of their keys (addresses by their bytes, NULL last). Then `other`. A NULL value has no series.
+        Values are float64, as all values in Prometheus.
         """
         groups = self._by_labels(rows)
         order = [] if not self.values else [(f"v{self._rank}", "descending")]
-        order += [(f"k{place}", "ascending") for place in range(len(self._keys))]
+        order += [(f"k{index}", "ascending") for index in range(len(self._keys))]
         own = groups.filter(pc.invert(groups["reserved"]))
         top = own.take(pc.select_k_unstable(own, self.top, order)) if self._keys else own
-        rest = groups.filter(pc.invert(pc.is_in(groups["place"], value_set=top["place"].combine_chunks())))
+        rest = groups.filter(pc.invert(pc.is_in(groups["index"], value_set=top["index"].combine_chunks())))
         labels = self._texts(top)
         other = (OTHER,) * len(self._keys)
         series = []
-        for place, value in enumerate(self.values):
-            named = zip(labels, top[f"v{place}"].to_pylist(), strict=True)
+        for index, value in enumerate(self.values):
+            named = zip(labels, top[f"v{index}"].to_pylist(), strict=True)
             shown = [(texts, number) for texts, number in named if number is not None]
             if value.fold is not None:
-                folded = pc.call_function(value.fold, [rest[f"v{place}"]]).as_py()
+                folded = pc.call_function(value.fold, [rest[f"v{index}"]]).as_py()
                 shown += [] if folded is None else [(other, folded)]
             series.append(tuple(shown))
         return Shown(tuple(series), rows.num_rows, pc.sum(rest["rows"], min_count=0).as_py())
 
     def _by_labels(self, rows: pa.Table) -> pa.Table:
-        """Return one row per set of labels: keys `k…`, values `v…`, number of merged `rows`, `reserved`, `place`."""
+        """Return one row per set of labels: keys `k…`, values `v…`, number of merged `rows`, `reserved`, `index`.
+
+        `reserved` is true if all labels are `other`: such a group is always folded.
+        """
         table = pa.table({"rows": pa.repeat(1, rows.num_rows)})
         reserved = pa.repeat(bool(self._keys), rows.num_rows)
-        keys = [f"k{place}" for place in range(len(self._keys))]
+        keys = [f"k{index}" for index in range(len(self._keys))]
         for name, key in zip(keys, self._keys, strict=True):
             column = rows[key.name]
             if key.expression.type is Type.FLOAT:
@@ -201,23 +209,23 @@ class QuerySeries:
             table = table.append_column(name, column)
         table = table.append_column("reserved", reserved)
         merges = [("rows", "sum"), ("reserved", "any")]
-        for place, value in enumerate(self.values):
-            table = table.append_column(f"v{place}", rows[value.column].cast(pa.float64(), safe=False))
-            merges.append((f"v{place}", value.fold or "max"))
+        for index, value in enumerate(self.values):
+            table = table.append_column(f"v{index}", rows[value.column].cast(pa.float64(), safe=False))
+            merges.append((f"v{index}", value.fold or "max"))
         merged = table.group_by(keys, use_threads=False).aggregate(merges)
-        merged = merged.rename_columns([*keys, "rows", "reserved", *(f"v{place}" for place in range(len(self.values)))])
+        merged = merged.rename_columns([*keys, "rows", "reserved", *(f"v{index}" for index in range(len(self.values)))])
         single = pc.equal(merged["rows"], 1)
-        for place, value in enumerate(self.values):
+        for index, value in enumerate(self.values):
             if value.fold is None:
-                kept = pc.if_else(single, merged[f"v{place}"], pa.scalar(None, pa.float64()))
-                merged = merged.set_column(merged.schema.get_field_index(f"v{place}"), f"v{place}", kept)
-        return merged.append_column("place", pa.array(range(merged.num_rows), pa.int64()))
+                kept = pc.if_else(single, merged[f"v{index}"], pa.scalar(None, pa.float64()))
+                merged = merged.set_column(merged.schema.get_field_index(f"v{index}"), f"v{index}", kept)
+        return merged.append_column("index", pa.array(range(merged.num_rows), pa.int64()))
 
     def _texts(self, groups: pa.Table) -> list[tuple[str, ...]]:
-        """Return the labels of each group as text. NULL is the empty text: a missing label in Prometheus."""
+        """Return the labels of each group as text. NULL is the empty text, which is no label in Prometheus."""
         columns = []
-        for place, key in enumerate(self._keys):
-            column = groups[f"k{place}"]
+        for index, key in enumerate(self._keys):
+            column = groups[f"k{index}"]
             texts = to_text(column) if key.expression.type in ADDRESSES else column.cast(pa.string())
             columns.append(pc.fill_null(texts, "").to_pylist())
         return list(zip(*columns, strict=True)) if columns else [()] * groups.num_rows

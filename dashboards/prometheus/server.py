@@ -1,14 +1,15 @@
 """The exporter over HTTP: `/metrics` for Prometheus, `/` for people.
 
-The server runs in the process of a capture, so no client may harm that process. What a client can use is bounded:
+The server runs in the process of a capture, and no client may harm this process. So the resources of clients are
+bounded:
 
-    connections        MAX_CONNECTIONS in all, MAX_PER_CLIENT of one address; each has a thread and a descriptor
-    time               CONNECTION_SECONDS from accept to the last byte of the answer, however often bytes arrive
-    size               MAX_LINE bytes of request line, MAX_HEAD bytes with all headers; a body is never read
+    connections        MAX_CONNECTIONS in total, MAX_PER_CLIENT per address; each has a thread and a file descriptor
+    time               CONNECTION_SECONDS from accept to the last byte of the answer, also if bytes arrive often
+    size               MAX_LINE bytes in the request line, MAX_HEAD bytes with all headers; a body is never read
     work               one answer is computed at a time
 
-If the process has no free file descriptor, the server waits and tries again. All of this is counted
-(`dashboards.http_counts`).
+If the process has no free file descriptor, the server waits and tries again. `dashboards.http_counts` counts these
+waits, and rejected connections and requests.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ PAUSE = 0.2
 """Seconds until the next accept, if there was no free file descriptor."""
 
 PORT = 9464
-"""Default port, as of OpenTelemetry's Prometheus exporters. It is free on most machines."""
+"""Default port: that of OpenTelemetry's Prometheus exporters. It is free on most machines."""
 
 
 OPTION = "port under [metrics] of the pipeline file"
@@ -92,7 +93,7 @@ BUSY = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nContent-Length
 
 
 class Server:
-    """A running server; `url` ends in a slash, metrics are at `url` + `metrics`. Close it, or use it in a `with`."""
+    """A running server. `url` ends in a slash; metrics are at `url` + `metrics`. Must be closed (a context manager)."""
 
     def __init__(self, http: _HTTPServer, url: str, exporter: Exporter) -> None:
         self.url = url
@@ -102,12 +103,12 @@ class Server:
         self._http = http
         self._lock = Lock()
         self._closed = False
-        # shutdown() waits for the poll interval. Its default, half a second, would delay Ctrl-C.
+        # shutdown() waits up to the poll interval. The default of half a second would delay Ctrl-C.
         self._thread = Thread(target=http.serve_forever, args=(0.05,), name="metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; the port is free and no thread is left when this returns. Closing again does nothing."""
+        """Stop the server. On return the port is free and all threads have ended. May be called again."""
         with self._lock:
             if not self._closed:
                 self._http.shutdown()
@@ -131,20 +132,20 @@ def serve(
     option: str = OPTION,
     seconds: float = CONNECTION_SECONDS,
 ) -> Server:
-    """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; port 0 takes any free one.
+    """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; 0 means any free port.
 
     `option`: the setting of the port, for messages. `seconds`: maximum time of a connection. Raises OSError with host
     and port if the server cannot use them, ValueError for a number that is not a port.
     """
     if not 0 <= port <= 65535:
-        raise ValueError(f"a port is 0 (any free one) to 65535, got {port}")
+        raise ValueError(f"got the port {port}, expected 0 (any free port) to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         http = _HTTPServer(family, (str(address[0]), port), seconds)
     except OSError as error:
         advice = "choose another address to serve metrics on"
         if error.errno == errno.EADDRINUSE:
-            advice = f"another program has it: choose another with {option}; 0 takes any that is free"
+            advice = f"another program uses this port: choose another port with {option}, or 0 for any free port"
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
     http.set_app(_routes(exporter, http.counts, host if _is_loopback(str(address[0])) else None))
     # Clients cannot connect to the address that means all interfaces.
@@ -179,7 +180,7 @@ def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Applic
         if path in ("", "/"):
             start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
             return [page]
-        return respond("404 Not Found", "nothing at this path; there are / and /metrics\n")
+        return respond("404 Not Found", "unknown path: expected / or /metrics\n")
 
     return app
 
@@ -187,15 +188,16 @@ def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Applic
 def is_local_name(header: str | None, configured: str) -> bool:
     """Return whether the header Host of a request to a loopback address names this machine.
 
-    A page of another site can let its own name resolve to 127.0.0.1 and then read what a server of this machine
-    answers (DNS rebinding). The header contains that name. An address cannot be rebound.
+    A web site can let its own name resolve to 127.0.0.1, so that its pages can read the answers of a server on this
+    machine (DNS rebinding). The header then contains the name of the web site. This attack needs a name, so all
+    addresses are accepted.
 
     >>> [is_local_name(name, "127.0.0.1") for name in ("localhost:9464", "[::1]:9464", "127.0.0.1", None)]
     [True, True, True, True]
     >>> is_local_name("attacker.example:9464", "127.0.0.1")
     False
     """
-    if header is None:  # every browser sends it
+    if header is None:  # the client is not a browser, because all browsers send the header
         return True
     name = header.strip().lower()
     if name.startswith("["):
@@ -217,7 +219,7 @@ def _is_loopback(address: str) -> bool:
 
 
 class _Handler(WSGIRequestHandler):
-    """Reads one request, whose head is bounded, and answers it."""
+    """Reads one request with a bounded head, and answers it."""
 
     server: _HTTPServer
 
@@ -233,7 +235,7 @@ class _Handler(WSGIRequestHandler):
         while line not in (b"\r\n", b"\n"):
             line = self.rfile.readline((MAX_HEAD if head else MAX_LINE) - len(head) + 1)
             if not line:
-                return  # the client has gone, or its time is over
+                return  # the client has disconnected, or the time of the connection is over
             too_long = len(head) + len(line) > (MAX_HEAD if head else MAX_LINE)
             if too_long:
                 self._refuse(431 if head else 414)
@@ -251,17 +253,17 @@ class _Handler(WSGIRequestHandler):
         self.send_error(status)
 
     def version_string(self) -> str:
-        """Return the header Server of errors: no version of Python."""
+        """Return the header Server of error answers, without the version of Python."""
         return "wiretide"
 
     def end_headers(self) -> None:
-        """Add the headers of every answer to those of errors, which the application does not make."""
+        """Add the common headers also to error answers, which do not come from the application."""
         for name, value in HEADERS[1:]:
             self.send_header(name, value)
         super().end_headers()
 
     def log_message(self, *args: Any, **named: Any) -> None:
-        """Log no requests: there is one every few seconds for months."""
+        """Do not log requests: Prometheus sends one every few seconds for months."""
 
 
 class _HTTPServer(ThreadingMixIn, WSGIServer):
@@ -269,7 +271,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = False
     block_on_close = True
-    # Two programs on one port would each get a part of the scrapes.
+    # Otherwise two programs on one port would each get a part of the scrapes.
     allow_reuse_port = False
     request_queue_size = 64
 
@@ -284,13 +286,13 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Bind without a lookup of this machine's name, which can take seconds and is not needed."""
+        """Bind the address without looking up the name of this machine, because that can take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept; if the process has no free descriptor, wait a moment: the connection stays in the queue."""
+        """Accept a connection. If the process has no free descriptor, wait; the connection stays in the queue."""
         try:
             connection = super().get_request()
         except OSError as error:
@@ -302,7 +304,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         return connection
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Remember a connection, or refuse it if there are too many."""
+        """Add a connection to the open connections, or refuse it if there are too many."""
         client = str(client_address[0])
         with self._lock:
             cause = None
@@ -322,18 +324,18 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         return cause is None
 
     def service_actions(self) -> None:
-        """End the connections whose time is over; called several times a second."""
+        """End the connections whose time is over. The server calls this several times per second."""
         now = time.monotonic()
         with self._lock:
             expired = [request for request, until in self._open.items() if until <= now]
             for request in expired:
-                self._open[request] = float("inf")  # shut it once; its thread removes the entry
+                self._open[request] = float("inf")  # end it only once; its thread removes the entry
         for request in expired:
             self.counts.reject("deadline")
             _shut(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget the connection."""
+        """Remove a connection from the open connections, and close it."""
         with self._lock:
             self._open.pop(request, None)
             client = self._client_of.pop(request, None)
@@ -344,7 +346,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End all connections: browsers keep idle connections open, and their threads would wait."""
+        """End all connections. Otherwise the threads of idle connections, which browsers keep open, would wait."""
         with self._lock:
             connections = list(self._open)
         for request in connections:

@@ -77,7 +77,7 @@ def test_a_terminal_is_told_how_a_live_run_ends(
     monkeypatch.setattr(sys, "stderr", terminal)
     say_live(live=False)
     say_live(live=True)
-    assert terminal.getvalue() == "wiretide: reading live; Ctrl-C ends with what has been read\n"
+    assert terminal.getvalue() == "wiretide: reading live; Ctrl-C ends the query and prints the open windows\n"
 
 
 def test_kernels_that_are_there_are_not_mentioned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,8 +60,8 @@ wiretide_query_window_end_seconds{{query="talkers"}} 120.0
 # TYPE wiretide_query_groups gauge
 wiretide_query_groups{{query="Q1-1"}} 1.0
 wiretide_query_groups{{query="talkers"}} 2.0
-# HELP wiretide_query_series_folded Result rows of the query's last closed window that have no series of their own and \
-are part of other.
+# HELP wiretide_query_series_folded Result rows of the query's last closed window without their own series, which are \
+part of other.
 # TYPE wiretide_query_series_folded gauge
 wiretide_query_series_folded{{query="Q1-1"}} 0.0
 wiretide_query_series_folded{{query="talkers"}} 1.0
@@ -383,7 +383,10 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
     ("make", "message"),
     [
         # Names of queries and columns.
-        (lambda: Exporter([A_B, plan("count(*) AS b_c", name="A")], []), "both be the metric 'wiretide_query_a_b_c'"),
+        (
+            lambda: Exporter([A_B, plan("count(*) AS b_c", name="A")], []),
+            "have the metric name 'wiretide_query_a_b_c'",
+        ),
         (
             lambda: Exporter([plan("count(*) AS c", name="x"), plan("count(*) AS C", name="X")], []),
             "wiretide_query_x_c",
@@ -392,9 +395,9 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
             lambda: Exporter([plan("count(*) AS end_seconds", name="window")], []),
             "declared metric wiretide_query_window",
         ),
-        (lambda: Exporter([SRC_IP], []), "column 'srcIP' .* and column 'src_ip' .* both be the label 'src_ip'"),
-        (lambda: Exporter([A_B, A_B], []), "query 1 and query 2 would both be the query 'a_b'"),
-        (lambda: Exporter([plan("count(*) AS c", name="?!")], []), "no letter and no digit"),
+        (lambda: Exporter([SRC_IP], []), "column 'srcIP' .* and column 'src_ip' .* both have the label name 'src_ip'"),
+        (lambda: Exporter([A_B, A_B], []), "query 1 and query 2 would both have the query name 'a_b'"),
+        (lambda: Exporter([plan("count(*) AS c", name="?!")], []), "at least one letter or digit"),
         # Options.
         (lambda: Exporter([A_B], [], top=0), "top must be at least 1 group per query, got 0"),
         (lambda: Exporter([A_B], [], rank={"b": "c"}), "no query is named b; the queries are a_b"),
@@ -405,10 +408,13 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
         (lambda: Exporter([], [Metric("a_total", "gauge", (), "A.")]), "counters end in _total"),
         (lambda: Exporter([], [Metric("a", "summary", (), "A.")]), "expected counter or gauge"),
         (lambda: Exporter([], [Metric("a", "gauge", ("b-c",), "A.")]), "has the name 'b-c'"),
-        (lambda: Exporter([], [Metric("a", "gauge", (), "A."), Metric("a", "gauge", (), "B.")]), "declared twice"),
+        (
+            lambda: Exporter([], [Metric("a", "gauge", (), "A."), Metric("a", "gauge", (), "B.")]),
+            "two different declarations",
+        ),
         (
             lambda: Exporter([], [Metric("a", "gauge", (), "A."), Metric("a_total", "counter", (), "A.")]),
-            "both be the metric 'a'",
+            "both have the metric name 'a'",
         ),
         # Input of the exporter.
         (

@@ -107,7 +107,7 @@ def test_flow_records_whose_template_never_came_are_told_of(tmp_path: Path) -> N
     (tmp_path / "read.ipfix").write_bytes(ipfix([a_set(2, template(256, [(8, 4)])), sets[0]], domain=1))
     found, run = readings(tmp_path, sql="SELECT count(*) FROM M.flows")
     assert list(run_warnings(run.samples(), found)) == [
-        f"{tmp_path}/data.ipfix: 3 sets of flow records came without their template, and are not in the answer"
+        f"{tmp_path}/data.ipfix: 3 sets of flow records arrived without their template, and are not in the answer"
     ]
     samples = run.samples()
     assert samples.total(FLOW_SETS_WAITING, link="M") == 3  # the file that is read last has none

@@ -152,7 +152,7 @@ def test_no_path_but_ours_is_served_and_none_is_repeated(path: str, server: Serv
     with pytest.raises(HTTPError, match="404") as caught:
         urlopen(f"{server.url}{path}")
     with caught.value as answer:
-        assert answer.read() == b"nothing at this path; there are / and /metrics\n"
+        assert answer.read() == b"unknown path: expected / or /metrics\n"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_on_the_command_line(links: dict[str, list[str]], tmp_path: Path) -> Non
     )  # fmt: skip
     assert (status, err) == (0, "")
     assert "out of order, exact" in out
-    assert "With exact promises" in out
+    assert "With exact watermarks" in out
     with (tmp_path / "found.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == SCHEMA.names

@@ -407,7 +407,7 @@ def test_ports_in_use_and_folders_that_are_none_end_with_status_1(tmp_path: Path
         metrics = f"127.0.0.1:{served.getsockname()[1]}"
         status, err = refused("--udp", "127.0.0.1:0", "-o", "out", "--metrics", metrics, cwd=tmp_path)
         assert status == 1
-        assert "choose another with --metrics" in err
+        assert "choose another port with --metrics" in err
 
 
 @pytest.mark.parametrize(

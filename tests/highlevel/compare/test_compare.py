@@ -247,10 +247,10 @@ def test_the_table_and_the_verdict_say_who_wins(links: dict[str, list[str]]) -> 
     assert len({len(line) for line in (head, *rows)}) == 1
     assert len(rows) == table.num_rows == len(found.measured)
     told = verdict(table)
-    assert told[0].startswith("With exact promises: memory is ")  # CPU time of so few rows tells nothing
+    assert told[0].startswith("With exact watermarks: memory is ")  # CPU time of so few rows tells nothing
     many = table.set_column(3, "rows", [[10_000] * table.num_rows])
-    assert verdict(many)[0].startswith("With exact promises: CPU time is ")
-    assert re.search(r"least slack that is enough, 8 s out of order and 8 s in order", told[1])
+    assert verdict(many)[0].startswith("With exact watermarks: CPU time is ")
+    assert re.search(r"smallest slack without errors, 8 s out of order and 8 s in order", told[1])
     assert [text.split(":")[0] for text in told[2:]] == ["Slack out of order", "Slack in order"]
     assert "540 rows of 2 links" in about(found)
 

@@ -81,7 +81,7 @@ def test_windows_of_a_graph_are_series_and_rows_are_counted_alone() -> None:
     assert samples["wiretide_query_hosts_c", "10.0.0.1"] == 2
     assert samples[RESULT_ROWS.name, "pairs"] == 7
     assert not any(name.startswith("wiretide_query_pairs") for name, *_ in samples)
-    with pytest.raises(ValueError, match="'pairs' cannot be ranked: its rows are of no window"):
+    with pytest.raises(ValueError, match="'pairs' cannot be ranked: its rows have no window"):
         Exporter(plans, METRICS, rank={"pairs": "S.len"})
     with pytest.raises(ValueError, match="results of query 'nobody'"):
         exporter.results("nobody", plans[0].schema.empty_table())
