@@ -4,9 +4,9 @@ Names of interfaces, applications, links and files are from captures, exporters 
 control characters, which move a cursor, change a title or hide text, and characters that reverse the reading order. A
 spreadsheet treats a cell as a formula if it begins with one of `= + - @`.
 
-* `escaped` writes these characters as Python does: `\x1b`, `\n`, `\u202e`. It does not escape backslashes, so programs
+* `escape` writes these characters as Python does: `\x1b`, `\n`, `\u202e`. It does not escape backslashes, so programs
   cannot restore the text. `--raw-csv`, JSON, Parquet and Arrow contain the exact text.
-* `neutralised` also writes an apostrophe before a formula. The apostrophe marks a text in spreadsheets. A number such
+* `neutralise` also writes an apostrophe before a formula. The apostrophe marks a text in spreadsheets. A number such
   as -5 is not changed.
 
 These Unicode categories are escaped:
@@ -37,46 +37,46 @@ FORMULA = re.compile("[=+\\-@\uff1d\uff0b\uff0d\uff20]")
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
-def escaped(text: str, keep: str = "") -> str:
+def escape(text: str, keep: str = "") -> str:
     r"""Write control and format characters as escapes, except the characters in `keep`.
 
-    >>> print(escaped("eth0\x1b[2J\r\n"))
+    >>> print(escape("eth0\x1b[2J\r\n"))
     eth0\x1b[2J\r\n
     """
     if text.isprintable():
         return text
     return "".join(
-        _escape(char) if char not in keep and unicodedata.category(char) in ESCAPED else char for char in text
+        _escape_char(char) if char not in keep and unicodedata.category(char) in ESCAPED else char for char in text
     )
 
 
-def lines_escaped(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Escape a text, but keep its line breaks."""
-    return escaped(text, keep="\n")
+    return escape(text, keep="\n")
 
 
-def neutralised(text: str) -> str:
+def neutralise(text: str) -> str:
     """Escape a text, and write an apostrophe before it if a spreadsheet would treat it as a formula.
 
-    >>> [neutralised(text) for text in ("=1+1", "-5", "-5+cmd", "eth0")]
+    >>> [neutralise(text) for text in ("=1+1", "-5", "-5+cmd", "eth0")]
     ["'=1+1", '-5', "'-5+cmd", 'eth0']
     """
-    safe = escaped(text)
-    # Spreadsheets skip leading spaces. escaped() has already replaced TAB and CR.
+    safe = escape(text)
+    # Spreadsheets skip leading spaces. escape() has already replaced TAB and CR.
     return f"'{safe}" if FORMULA.match(safe.lstrip()) and not NUMBER.fullmatch(safe) else safe
 
 
-def escaped_column(texts: pa.Array) -> pa.Array:
+def escape_column(texts: pa.Array) -> pa.Array:
     """Escape a column of texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pc.any(pc.match_substring_regex(texts, CONTROLS)).as_py():
         return texts
-    return pa.array([None if text is None else escaped(text) for text in texts.to_pylist()], texts.type)
+    return pa.array([None if text is None else escape(text) for text in texts.to_pylist()], texts.type)
 
 
-def neutralised_column(texts: pa.Array) -> pa.Array:
+def neutralise_column(texts: pa.Array) -> pa.Array:
     """Neutralise a column of texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -84,27 +84,27 @@ def neutralised_column(texts: pa.Array) -> pa.Array:
     suspect = pc.match_substring_regex(texts, rf"{CONTROLS}|^\s*{FORMULA.pattern}")
     if not pc.any(suspect).as_py():
         return texts
-    return pa.array([None if text is None else neutralised(text) for text in texts.to_pylist()], texts.type)
+    return pa.array([None if text is None else neutralise(text) for text in texts.to_pylist()], texts.type)
 
 
-def json_escaped(text: str) -> str:
+def escape_json(text: str) -> str:
     r"""Escape characters that JSON allows in a string but a terminal executes. A JSON parser returns the same string.
 
-    >>> json_escaped('{"name": "\x9b2J"}')
+    >>> escape_json('{"name": "\x9b2J"}')
     '{"name": "\\u009b2J"}'
     """
     if text.isprintable():
         return text
     return "".join(
-        _json_escape(char) if char != "\n" and unicodedata.category(char) in ESCAPED else char for char in text
+        _escape_json_char(char) if char != "\n" and unicodedata.category(char) in ESCAPED else char for char in text
     )
 
 
-def _escape(character: str) -> str:
+def _escape_char(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _json_escape(character: str) -> str:
+def _escape_json_char(character: str) -> str:
     return "".join(
         f"\\u{int.from_bytes(unit, 'big'):04x}"
         for unit in re.findall(b"(?s)..", character.encode("utf-16-be", "surrogatepass"))

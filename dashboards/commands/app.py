@@ -21,7 +21,7 @@ from dashboards.commands.generate import generate
 from dashboards.commands.query import query
 from dashboards.commands.run import run
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
-from dashboards.wire_text import escaped, lines_escaped
+from dashboards.wire_text import escape, escape_lines
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""
@@ -89,18 +89,18 @@ def main() -> None:
         print("wiretide: stopped", file=sys.stderr)
         sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
     except WiretideError as error:
-        sys.exit(_complain(error, error.status))
+        sys.exit(_print_error(error, error.status))
     except BrokenPipeError:
         # The reader has closed the pipe, as `| head` does. At exit Python writes again, now to /dev/null without error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # a full disk, a port in use
         where = f"{error.filename}: " if error.filename else ""
-        sys.exit(_complain(f"{where}{error.strerror or error}", 1))
+        sys.exit(_print_error(f"{where}{error.strerror or error}", 1))
 
 
-def _complain(error: Exception | str, status: int) -> int:
+def _print_error(error: Exception | str, status: int) -> int:
     """Print an error and return `status`. Only messages with status 2 (queries, pipeline files) have several lines."""
-    text = lines_escaped(str(error)) if status == 2 else escaped(str(error))
+    text = escape_lines(str(error)) if status == 2 else escape(str(error))
     print(f"wiretide: {text}", file=sys.stderr)
     return status

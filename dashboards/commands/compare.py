@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dashboards.commands.query import NO_INPUT, bound_names
+from dashboards.commands.query import NO_INPUT, parse_bindings
 from lowlevel.layers import Layer
 
 
@@ -73,7 +73,7 @@ def compare(
     if plots is not None:
         require_plots()
     comparison = comparing.run_comparison(
-        sql, files, bound_names(stream or []), layer, settings, progress_bar, compile_kernels
+        sql, files, parse_bindings(stream or []), layer, settings, progress_bar, compile_kernels
     )
     table = figures(comparison)
     if csv is not None:

@@ -92,9 +92,9 @@ def doctor(
     The exit status is 0 if queries can run. For each missing part the features that need it are listed.
     """
     from dashboards.output.console import compile_all_kernels
-    from dashboards.wire_text import escaped
+    from dashboards.wire_text import escape
 
     if compiling:
         compile_all_kernels()
     for check in checks():
-        print(f"{check.name:<10}  {check.result:<7}  {escaped(' '.join(check.detail.split()))}")
+        print(f"{check.name:<10}  {check.result:<7}  {escape(' '.join(check.detail.split()))}")

@@ -17,7 +17,7 @@ class ExplainError(WiretideError):
     status = 2
 
 
-def explained(text: str, layer: Layer | None = None) -> str:
+def explain_text(text: str, layer: Layer | None = None) -> str:
     """Return the explanation of a query in SQL, or of the pipeline file or spool at a path.
 
     `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word. A query has several words.
@@ -88,6 +88,6 @@ def explain(
     \b
     wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
-    from dashboards.wire_text import lines_escaped
+    from dashboards.wire_text import escape_lines
 
-    print(lines_escaped(explained(what, layer)))
+    print(escape_lines(explain_text(what, layer)))

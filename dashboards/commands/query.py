@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NO_INPUT = "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"
 
 
-def bound_names(pairs: list[str]) -> dict[str, list[str]]:
+def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
     """Parse NAME=PATH pairs into the paths of each name. Raises BadParameter for other text."""
     bound: dict[str, list[str]] = {}
     for pair in pairs:
@@ -146,7 +146,7 @@ def query(
     wiretide query exports/ \\
       "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
-    from dashboards.output.console import BelowBar, compile_kernels, progress_bar, report, say_live, warn
+    from dashboards.output.console import BelowBar, compile_kernels, print_live_hint, progress_bar, report, warn
     from dashboards.output.run_warnings import plan_warnings
     from dashboards.output.writers import open_output, write_results
 
@@ -180,7 +180,7 @@ def query(
         rates = request.sampling_rates(sampling or [])
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
-    plan, inputs = request.bind(sql, layer, rates, files, bound_names(stream or []), follow)
+    plan, inputs = request.bind(sql, layer, rates, files, parse_bindings(stream or []), follow)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()
@@ -199,7 +199,7 @@ def query(
             compile_kernels(idle=IdleKernels(result.run))
         for warning in plan_warnings(plan):
             warn(warning)
-        say_live(result.live)
+        print_live_hint(result.live)
         growing = result.live and kind is not Format.PARQUET  # a Parquet file cannot be read before it is complete
         with (
             result.until_stopped(),

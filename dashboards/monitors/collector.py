@@ -28,11 +28,10 @@ from capture.flows.templates import Bounds
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples
 from capture.units import SECOND
-from dashboards.output.console import spelled_bytes
-from dashboards.output.table import aligned
+from dashboards.output.console import format_bytes, warn
+from dashboards.output.table import align_table
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import serve
-from dashboards.wire_text import escaped
 
 SERVED = (
     *METRICS,
@@ -73,7 +72,7 @@ def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop
         if metrics is not None:
             server = stack.enter_context(serve(exporter, *metrics, option="--metrics"))
             say(f"metrics at {server.url}metrics")
-        collector = Collector(settings, ExportInspector(settings.folder, _warn), stop)
+        collector = Collector(settings, ExportInspector(settings.folder, warn), stop)
         stack.callback(lambda: say(summary(collector.samples(), settings.folder)))
         stack.enter_context(collector)
         for line in start_lines(collector):
@@ -90,22 +89,22 @@ def start_lines(collector: Collector) -> Iterator[str]:
     """Yield the lines of the start message: addresses, folder and bounds."""
     settings = collector.settings
     for udp in collector.sockets:
-        yield f"listening on {udp.name}, receive buffer {spelled_bytes(udp.granted)}"
+        yield f"listening on {udp.name}, receive buffer {format_bytes(udp.granted)}"
     if any(udp.smaller_than_requested for udp in collector.sockets):
         yield (
-            f"the receive buffer is smaller than the requested {spelled_bytes(settings.receive_buffer)}: datagrams of "
+            f"the receive buffer is smaller than the requested {format_bytes(settings.receive_buffer)}: datagrams of "
             f"bursts may be lost, and are counted; allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
         )
     every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
-    kept = f"the newest {spelled_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
-    files = f"files of up to {spelled_bytes(settings.rotate_size)}{every}"
+    kept = f"the newest {format_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
+    files = f"files of up to {format_bytes(settings.rotate_size)}{every}"
     yield f"recording into {settings.folder}: {files}, keeping {kept}"
     bounds = Bounds()
     yield (
         f"decoding for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
-        f"{spelled_bytes(bounds.waiting_bytes)} of data that waits for its template"
+        f"{format_bytes(bounds.waiting_bytes)} of data that waits for its template"
     )
-    yield f"memory of buffers: at most {spelled_bytes(MEMORY)}, and the buffers of the sockets"
+    yield f"memory of buffers: at most {format_bytes(MEMORY)}, and the buffers of the sockets"
 
 
 def summary(samples: Samples, folder: Path) -> str:
@@ -114,8 +113,8 @@ def summary(samples: Samples, folder: Path) -> str:
     lost = "unknown on this system"
     if any(name == DROPPED.name for name, _ in samples):
         lost = _count(samples.total(DROPPED), "datagram")
-    received = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({spelled_bytes(samples.total(BYTES))})"
-    files = f"{_count(samples.total(FILES), 'file')} ({spelled_bytes(samples.total(WRITTEN))})"
+    received = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({format_bytes(samples.total(BYTES))})"
+    files = f"{_count(samples.total(FILES), 'file')} ({format_bytes(samples.total(WRITTEN))})"
     lines = [
         f"recorded {received} of {_count(samples.total(EXPORTERS), 'exporter')} into {files} in {folder}",
         f"refused: {_count(samples.total(REFUSED), 'datagram')}; lost before they could be received: {lost}",
@@ -125,7 +124,7 @@ def summary(samples: Samples, folder: Path) -> str:
     if deleted := samples.total(FILES_DELETED):
         lines.append(f"deleted to keep the limit: {_count(deleted, 'oldest file')}")
     if datagrams:
-        lines += ["", aligned(["exporter", "datagrams", "bytes"], _exporters(samples, datagrams))]
+        lines += ["", align_table(["exporter", "datagrams", "bytes"], _exporters(samples, datagrams))]
     return "\n".join(lines)
 
 
@@ -138,10 +137,6 @@ def _exporters(samples: Samples, datagrams: dict[str, float]) -> list[list[str]]
         sums = sum(datagrams[name] for name in rest), sum(samples.total(BYTES, exporter=name) for name in rest)
         rows.append([f"{len(rest):,} more", *(f"{value:,.0f}" for value in sums)])
     return rows
-
-
-def _warn(text: str) -> None:
-    print(f"wiretide: warning: {escaped(text)}", file=sys.stderr, flush=True)
 
 
 def _show_status(samples: Samples, last: float) -> float:

@@ -12,7 +12,7 @@ from capture.errors import WiretideError
 from capture.metrics import BYTES_READ, RECORDS_READ, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from dashboards.monitors.node_links import FAILED, RUNNING, STATES, Link, Say, open_links, select_links
-from dashboards.output.table import aligned
+from dashboards.output.table import align_table
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import serve
 from dashboards.stop_signals import stopping
@@ -102,7 +102,7 @@ def summary(links: Sequence[Link]) -> str:
         [link.name, link.state, *(f"{samples.total(metric, link=link.name):,.0f}" for metric in _COLUMNS.values())]
         for link in links
     ]
-    return aligned(["link", "state", *_COLUMNS], rows)
+    return align_table(["link", "state", *_COLUMNS], rows)
 
 
 _COLUMNS = {

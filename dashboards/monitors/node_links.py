@@ -13,8 +13,8 @@ from capture.files.positions import positions
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
 from capture.units import SECOND
-from dashboards.output.console import spelled_bytes
-from dashboards.wire_text import escaped
+from dashboards.output.console import format_bytes
+from dashboards.wire_text import escape
 from highlevel.inline.engine import Input, check_one_input
 from highlevel.plan.nodes import Leaf
 from lowlevel.node.link_worker import Capturing
@@ -63,15 +63,15 @@ class Link:
             self.capturing.run(self._stop.is_set)
             state = ENDED if self.capturing.ended else STOPPED
             if state == ENDED and self.capturing.damage:
-                _complain(f"link {self.name}: {self.capturing.damage_told}")
+                _print_error(f"link {self.name}: {self.capturing.damage_told}")
             if state == STOPPED and not self._stop.is_set():
                 state = FAILED
-                _complain(
+                _print_error(
                     f"link {self.name}: {self.settings.capture} has disappeared; start the node again to continue its "
                     "spool"
                 )
         except (WiretideError, OSError) as error:
-            _complain(f"link {self.name}: {error}")
+            _print_error(f"link {self.name}: {error}")
         finally:
             self.state = state
 
@@ -146,7 +146,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
         raise
     say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
     sizes = (
-        f"{slots:,} slots per table, at most {spelled_bytes(tables)} for all tables"
+        f"{slots:,} slots per table, at most {format_bytes(tables)} for all tables"
         if tables
         else "none, each row is passed on unchanged"
     )
@@ -170,8 +170,8 @@ def table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing
 
 def spool_bounds(node: NodeSettings) -> str:
     """Return the bounds of the spools as text."""
-    segments = f"segments of {spelled_bytes(node.segment_bytes)} or {node.segment_time / SECOND:g} s"
-    return f"{segments}, {spelled_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
+    segments = f"segments of {format_bytes(node.segment_bytes)} or {node.segment_time / SECOND:g} s"
+    return f"{segments}, {format_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
 
 
 def is_followed(capture: str) -> bool:
@@ -188,5 +188,5 @@ def leaves_by_link(
     return {link.name: [leaf for leaf in leaves if sources[link.name].feeds(leaf)] for link in links}
 
 
-def _complain(text: str) -> None:
-    print(f"wiretide: {escaped(text)}", file=sys.stderr, flush=True)
+def _print_error(text: str) -> None:
+    print(f"wiretide: {escape(text)}", file=sys.stderr, flush=True)

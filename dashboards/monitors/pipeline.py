@@ -29,10 +29,10 @@ from capture.private_files import open_private
 from dashboards.monitors.spool_lines import spool_lines, spool_table
 from dashboards.monitors.window_lines import window_lines
 from dashboards.output.run_warnings import count, plan_warnings
-from dashboards.output.table import aligned
+from dashboards.output.table import align_table
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import OPTION, Server, serve
-from dashboards.wire_text import lines_escaped
+from dashboards.wire_text import escape_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
@@ -195,10 +195,10 @@ class Monitor:
             [name, *(f"{self.samples.total(metric, query=name):,.0f}" for metric in _QUERY_COLUMNS.values())]
             for name in self.by_name
         ]
-        tables = [aligned(["link", *_LINK_COLUMNS], links)] if links else []
+        tables = [align_table(["link", *_LINK_COLUMNS], links)] if links else []
         if self._spooled:
             tables.append(spool_table(self.samples, self._spooled, time.time_ns()))
-        return "\n\n".join([*tables, aligned(["query", *_QUERY_COLUMNS], queries)])
+        return "\n\n".join([*tables, align_table(["query", *_QUERY_COLUMNS], queries)])
 
     def close(self) -> None:
         """Stop Spark and the server. May be called twice. Ctrl-C takes effect afterwards."""
@@ -245,4 +245,4 @@ _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_P
 
 def print_line(line: str) -> None:
     """Print lines, and flush them, so that a pipe receives them immediately."""
-    print(lines_escaped(line), file=sys.stdout, flush=True)
+    print(escape_lines(line), file=sys.stdout, flush=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dashboards.monitors.node_links import is_followed, leaves_by_link, spool_bounds, table_slots
-from dashboards.output.console import spelled_bytes
+from dashboards.output.console import format_bytes
+from dashboards.output.run_warnings import count
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from lowlevel.node.memory import bytes_at_most, possible_versions
@@ -26,7 +27,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     """
     plans = pipeline.plans()
     check_names(plans, [*pipeline.links, *pipeline.spooled])
-    yield f"pipeline: {_count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_queries(len(plans))}"
+    yield f"pipeline: {count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_queries(len(plans))}"
     yield _line("results", f"{pipeline.folder}, and the state from which `wiretide run` continues")
     fed = leaves_by_link(pipeline, pipeline.leaves(plans), list(pipeline.spooled.values()))
     memory = pipeline.node.memory // max(1, sum(map(bool, fed.values())))
@@ -51,7 +52,7 @@ def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memo
     yield _line("flush", node.flushing_text())
     yield from _tables(leaves, table_slots(link, memory, leaves, node.flushing()), node.flushing())
     if any(leaf.low.reduced for leaf in leaves):
-        yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
+        yield _line("memory", f"{format_bytes(memory)} for the tables: its part of [node] memory")
     yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` shows its content")
     yield _line("spool bounds", spool_bounds(node))
 
@@ -75,7 +76,7 @@ def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[
     """Yield lines about the tables of a link: their queries, sharing, feeding and memory."""
     low = [leaf.low for leaf in leaves]
     if any(plan.reduced for plan in low):
-        total = spelled_bytes(bytes_at_most(slots, low, flushing))
+        total = format_bytes(bytes_at_most(slots, low, flushing))
         yield _line("tables", f"{slots:,} slots per table, at most {total} for all tables")
     tables = share(low, feeding=flushing.policy is Policy.AT_ONCE)
     for shared in tables:
@@ -93,10 +94,6 @@ def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[
 
 def _line(label: str, text: str) -> str:
     return f"  {label:<14}  {text}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _queries(queries: int) -> str:

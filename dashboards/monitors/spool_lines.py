@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from capture.metrics import Samples
 from capture.units import SECOND
 from dashboards.output.run_warnings import count
-from dashboards.output.table import aligned
+from dashboards.output.table import align_table
 from highlevel.metrics import (
     SPOOL_NEWEST,
     SPOOL_PARTIALS_LOST,
@@ -42,7 +42,7 @@ def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
         ]
         for link in links
     ]
-    return aligned(["spool", *_COLUMNS, "newest"], rows)
+    return align_table(["spool", *_COLUMNS, "newest"], rows)
 
 
 def spool_lines(samples: Samples, links: Sequence[str], now: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.units import SECOND
-from dashboards.wire_text import escaped
+from dashboards.wire_text import escape
 from highlevel.aggregation import Aggregation
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable
@@ -80,4 +80,4 @@ def _row_text(rows: pa.Table, times: Collection[str]) -> str:
             first = first.set_column(index, name, time_texts(first[name].combine_chunks()))
     row = first.to_pylist()[0]
     texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
-    return ", ".join(map(escaped, texts))
+    return ", ".join(map(escape, texts))

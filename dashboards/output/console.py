@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from capture.metrics import BYTES_READ, DECODED_BY_FALLBACK, PACKETS_DECODED, RECORDS_READ, Samples
-from dashboards.wire_text import escaped
+from dashboards.wire_text import escape
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from capture.native import Kernel
 
 
-def spelled_bytes(amount: float) -> str:
+def format_bytes(amount: float) -> str:
     """Return an amount of bytes as text.
 
-    >>> spelled_bytes(999), spelled_bytes(64 << 20), spelled_bytes(1500)
+    >>> format_bytes(999), format_bytes(64 << 20), format_bytes(1500)
     ('999 bytes', '64.0 MiB', '1.5 KiB')
     """
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
@@ -84,7 +84,7 @@ class ProgressBar:
     def warn(self, text: str) -> None:
         """Write a warning above the bar."""
         self._progress.console.print(
-            f"wiretide: warning: {escaped(text)}", markup=False, highlight=False, soft_wrap=True
+            f"wiretide: warning: {escape(text)}", markup=False, highlight=False, soft_wrap=True
         )
 
     def remove(self) -> None:
@@ -161,10 +161,10 @@ def progress_bar(
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    print(f"wiretide: warning: {escaped(text)}", file=sys.stderr, flush=True)
+    print(f"wiretide: warning: {escape(text)}", file=sys.stderr, flush=True)
 
 
-def say_live(live: bool) -> None:
+def print_live_hint(live: bool) -> None:
     """Print how to end a live run, if standard error is a terminal."""
     if live and sys.stderr.isatty():
         print("wiretide: reading live; Ctrl-C ends the query and prints the open windows", file=sys.stderr)
@@ -176,7 +176,7 @@ def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) ->
         warn(warning)
     if stats:
         for (name, labels), value in sorted(samples.items()):
-            print(escaped(f"{name}{{{','.join(labels)}}} {value:.15g}"), file=sys.stderr)
+            print(escape(f"{name}{{{','.join(labels)}}} {value:.15g}"), file=sys.stderr)
     elif sys.stderr.isatty():
         records, megabytes = samples.total(RECORDS_READ), samples.total(BYTES_READ) / 1e6
         text = f"{records:,.0f} records ({megabytes:,.1f} MB)"

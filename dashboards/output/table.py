@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dashboards.wire_text import escaped, escaped_column
+from dashboards.wire_text import escape, escape_column
 from lowlevel.times import time_texts
 
 
-def aligned(header: list[str], rows: list[list[str]]) -> str:
+def align_table(header: list[str], rows: list[list[str]]) -> str:
     """Return a table as text: first column left-aligned, others right-aligned, a rule under the header."""
-    header, rows = list(map(escaped, header)), [list(map(escaped, row)) for row in rows]
+    header, rows = list(map(escape, header)), [list(map(escape, row)) for row in rows]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = []
     for row in [header, ["-" * width for width in widths], *rows]:
@@ -93,4 +93,4 @@ class ResultTable:
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(column.type):
         return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
-    return escaped_column(column.cast(pa.string()).fill_null("NULL"))
+    return escape_column(column.cast(pa.string()).fill_null("NULL"))

@@ -28,7 +28,7 @@ from capture.errors import InputError
 from capture.private_files import SHARED_FILE_MODE, replacing
 from dashboards.output.formats import DEFAULT_TIMES, Format, Times
 from dashboards.output.table import ResultTable
-from dashboards.wire_text import json_escaped, neutralised_column
+from dashboards.wire_text import escape_json, neutralise_column
 from highlevel.results.user_types import readable, readable_schema
 from lowlevel.times import time_texts
 
@@ -126,7 +126,7 @@ def _write_csv(
 
 
 def _neutralised(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [neutralised_column(column) if pa.types.is_string(column.type) else column for column in batch.columns]
+    columns = [neutralise_column(column) if pa.types.is_string(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
@@ -141,7 +141,7 @@ def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collecti
         texts = _texts(batch, iso)
         rows = pa.RecordBatch.from_arrays([_finite(column) for column in texts.columns], names=texts.schema.names)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
-        sink.write(json_escaped(lines).encode())
+        sink.write(escape_json(lines).encode())
         sink.flush()
 
 

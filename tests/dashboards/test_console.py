@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
-from dashboards.output.console import compile_kernels, progress_bar, report, say_live
+from dashboards.output.console import compile_kernels, print_live_hint, progress_bar, report
 
 
 class Terminal(io.StringIO):
@@ -71,12 +71,12 @@ def test_a_terminal_gets_a_progress_bar_that_disappears(monkeypatch: pytest.Monk
 def test_a_terminal_is_told_how_a_live_run_ends(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    say_live(live=True)
+    print_live_hint(live=True)
     assert capsys.readouterr() == ("", "")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    say_live(live=False)
-    say_live(live=True)
+    print_live_hint(live=False)
+    print_live_hint(live=True)
     assert terminal.getvalue() == "wiretide: reading live; Ctrl-C ends the query and prints the open windows\n"
 
 

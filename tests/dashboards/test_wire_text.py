@@ -17,16 +17,16 @@ import pytest
 
 from dashboards.monitors.window_lines import window_lines
 from dashboards.output.formats import Format
-from dashboards.output.table import aligned
+from dashboards.output.table import align_table
 from dashboards.output.writers import write_results
 from dashboards.wire_text import (
     ESCAPED,
-    escaped,
-    escaped_column,
-    json_escaped,
-    lines_escaped,
-    neutralised,
-    neutralised_column,
+    escape,
+    escape_column,
+    escape_json,
+    escape_lines,
+    neutralise,
+    neutralise_column,
 )
 from queries.gsql import compile_query
 from tests.harness.command_line import run
@@ -56,32 +56,32 @@ HARMLESS = ["", "eth0", "10.0.0.1", "2001:db8::1", "-5", "+1.5e-3", "a=b", "a-b"
 
 @pytest.mark.parametrize(("text", "safe"), HOSTILE.items())
 def test_control_and_format_characters_are_escaped(text: str, safe: str) -> None:
-    assert escaped(text) == neutralised(text) == safe
-    assert escaped(safe) == safe
+    assert escape(text) == neutralise(text) == safe
+    assert escape(safe) == safe
 
 
 @pytest.mark.slow("every character of Unicode")
 def test_no_character_that_a_terminal_obeys_is_left_of_all_that_there_are() -> None:
     everything = "".join(map(chr, range(0x110000)))
-    assert {unicodedata.category(each) for each in escaped(everything)} & set(ESCAPED) == set()
+    assert {unicodedata.category(each) for each in escape(everything)} & set(ESCAPED) == set()
     texts = pa.array([chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000])
-    assert escaped_column(texts).to_pylist() == [escaped(text) for text in texts.to_pylist()]
-    assert neutralised_column(texts).to_pylist() == [neutralised(text) for text in texts.to_pylist()]
+    assert escape_column(texts).to_pylist() == [escape(text) for text in texts.to_pylist()]
+    assert neutralise_column(texts).to_pylist() == [neutralise(text) for text in texts.to_pylist()]
 
 
 @pytest.mark.parametrize(("text", "safe"), FORMULAS.items())
 def test_formulas_become_texts(text: str, safe: str) -> None:
-    assert neutralised(text) == safe
-    assert escaped(text) == text
+    assert neutralise(text) == safe
+    assert escape(text) == text
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_harmless_texts_and_numbers_stay_as_they_are(text: str) -> None:
-    assert escaped(text) == neutralised(text) == lines_escaped(text) == json_escaped(text) == text
+    assert escape(text) == neutralise(text) == escape_lines(text) == escape_json(text) == text
 
 
 def test_a_text_of_several_lines_stays_one() -> None:
-    assert lines_escaped("one\n  two\x1b\r\n") == "one\n  two\\x1b\\r\n"
+    assert escape_lines("one\n  two\x1b\r\n") == "one\n  two\\x1b\\r\n"
 
 
 COLUMN = [*HOSTILE, *FORMULAS, *HARMLESS, None]
@@ -98,7 +98,7 @@ def written(kind: Format, **options: bool) -> bytes:
 def test_csv_cells_are_neutralised_and_numbers_stay_numbers() -> None:
     rows = list(csv.reader(io.StringIO(written(Format.CSV).decode(), newline="")))
     assert rows[0] == ["'=name", "n"]
-    assert rows[1:] == [[neutralised(text or ""), "-5"] for text in COLUMN]
+    assert rows[1:] == [[neutralise(text or ""), "-5"] for text in COLUMN]
     assert written(Format.CSV).count(b"\n") == len(COLUMN) + 1
 
 
@@ -131,7 +131,7 @@ def test_console_lines_and_summaries_are_escaped() -> None:
     table = pa.table([[0], [10**9], ["a\x1b[2J\nforged"], [1]], schema=plan.schema)
     (line,) = window_lines(plan, table)
     assert line == r"1970-01-01T00:00:01Z  q: 1 row, link a\x1b[2J\nforged, n 1"
-    assert aligned(["link"], [["a\x1b\n"]]) == "link\n-------\na\\x1b\\n"
+    assert align_table(["link"], [["a\x1b\n"]]) == "link\n-------\na\\x1b\\n"
 
 
 EXACT = '=HYPERLINK("x")\x1b[2J\r\n\u202e'
@@ -147,7 +147,7 @@ def capture(tmp_path: Path) -> Path:
 
 def test_a_query_over_a_hostile_capture_is_harmless_in_csv_and_exact_if_raw(capture: Path) -> None:
     sql = "SELECT interface, count(*) AS n FROM frames GROUP BY interface"
-    for options, name in (((), neutralised(EXACT)), (("--raw-csv",), EXACT)):
+    for options, name in (((), neutralise(EXACT)), (("--raw-csv",), EXACT)):
         status, out, err = run("query", capture, sql, "--format", "csv", *options, cwd=capture.parent)
         assert (status, err) == (0, "")
         assert list(csv.reader(io.StringIO(out, newline=""))) == [["interface", "n"], [name, "1"]]

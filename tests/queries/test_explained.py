@@ -12,9 +12,9 @@ import pytest
 
 import wiretide
 from capture.errors import InputError
-from dashboards.commands.explain import ExplainError, explained
+from dashboards.commands.explain import ExplainError, explain_text
 from dashboards.monitors.node_links import open_links
-from dashboards.output.console import spelled_bytes
+from dashboards.output.console import format_bytes
 from lowlevel.layers import Layer
 from lowlevel.node.memory import bytes_at_most
 from lowlevel.node.node import TABLE_SLOTS
@@ -76,7 +76,7 @@ def sections(text: str) -> dict[str, list[str]]:
 
 def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: Path) -> None:
     """No packet capture is there, and no interface of that name."""
-    found = sections(explained(str(site / "p.toml")))
+    found = sections(explain_text(str(site / "p.toml")))
     assert found["pipeline: 4 links, 3 queries"] == [
         f"  results         {site}/state, and the state from which `wiretide run` continues"
     ]
@@ -97,7 +97,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         "  queries         none: this link is not read"
     ]
     plans = read_pipeline(site / "p.toml").plans()
-    most = spelled_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].leaves[0].low], Flushing()))
+    most = format_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].leaves[0].low], Flushing()))
     assert found[f"link Archive: {site}/day-*.pcap, which `wiretide run` reads"] == [
         "  queries         bytes",
         "  promise         exact: each file is scanned before it is read",
@@ -106,7 +106,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         f"  table           bytes; {BY_VERSION}",
         "  memory          each running task has its own tables",
     ]
-    assert explained(str(site / "p.toml")).endswith("\n\n" + "\n\n".join(explain(plan) for plan in plans))
+    assert explain_text(str(site / "p.toml")).endswith("\n\n" + "\n\n".join(explain(plan) for plan in plans))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
 def test_a_table_that_is_fed_says_from_which(flush: str, fed: str, site: Path) -> None:
     text = PIPELINE.replace("destPort", "srcIP").replace("7 seconds", "1 minute").replace('layer = "inner"\n', "")
     (site / "p.toml").write_text(text.replace('"slow"\nevery = 16', f'"{flush}"'))
-    wire = sections(explained(str(site / "p.toml")))["link Wire: interface:eth0, which `wiretide capture` reads"]
+    wire = sections(explain_text(str(site / "p.toml")))["link Wire: interface:eth0, which `wiretide capture` reads"]
     assert f"  table           ports{fed}; {BY_VERSION}" in wire
 
 
@@ -128,7 +128,7 @@ sql = "SELECT destIP, count(*) AS n FROM Archive {window} destIP"
 """
     (site / "p.toml").write_text(text)
     said: list[str] = []
-    found = sections(explained(str(site / "p.toml")))
+    found = sections(explain_text(str(site / "p.toml")))
     idle = found[f"link Idle: {site}/idle.pcap, which `wiretide capture` reads"]
     assert [line.split()[0] for line in idle] == ["queries", "promise", "flush", "no", "spool", "spool"]
     assert idle[3] == "  no table        ports: each row is passed on unchanged"
@@ -151,7 +151,7 @@ def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Pa
     (link,) = open_links(pipeline, pipeline.leaves(pipeline.plans()), [pipeline.spooled["Tap"]], said.append)
     link.capturing.spool.abandon()
     os.close(writer)
-    found = sections(explained(str(path)))[f"link Tap: {site}/tap, which `wiretide capture` reads"]
+    found = sections(explain_text(str(path)))[f"link Tap: {site}/tap, which `wiretide capture` reads"]
     told = {line[:16].strip(): line[18:] for line in found}
     tables = told["tables"].removesuffix(" of all that can occur")
     assert said[1:] == [
@@ -162,7 +162,7 @@ def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Pa
 
 def test_what_is_wrong_with_a_pipeline_is_said(site: Path) -> None:
     with pytest.raises(InputError, match=r"none\.toml: cannot be read: .*No such file"):
-        explained(str(site / "none.toml"))
+        explain_text(str(site / "none.toml"))
     for number, (old, new, message) in enumerate(
         [
             ("[links]", "[links", r"broken0\.toml: .*line 2"),
@@ -176,15 +176,15 @@ def test_what_is_wrong_with_a_pipeline_is_said(site: Path) -> None:
         path = site / f"broken{number}.toml"
         path.write_text(PIPELINE.replace(old, new))
         with pytest.raises(PipelineError, match=message):
-            explained(str(path))
+            explain_text(str(path))
     (site / "unbound.toml").write_text(PIPELINE.replace("FROM Wire [", "FROM Wore ["))
     with pytest.raises(InputError, match="query ports: no file for the stream Wore; bound are: Archive, Idle, Tap, Wi"):
-        explained(str(site / "unbound.toml"))
+        explain_text(str(site / "unbound.toml"))
 
 
 def test_the_folder_of_a_spool_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = SpoolWriter(tmp_path / "s", LINK, [("pairs", "0")])
-    assert explained(str(tmp_path / "s")).startswith(f"{tmp_path}/s: link not known yet\n  segments   none\n")
+    assert explain_text(str(tmp_path / "s")).startswith(f"{tmp_path}/s: link not known yet\n  segments   none\n")
     writer.append(0, random_batch(Random(1), pairs_plan(), 10))
     writer.append(0, Punctuation(LINK, 5))
     writer.close()
@@ -199,22 +199,22 @@ def test_what_is_no_path_is_a_query_and_what_is_neither_is_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sql = "SELECT count(*) FROM p.toml [RANGE 1 minute]"
-    assert explained("SELECT count(*) FROM p [RANGE 1 minute]", Layer.INNER) == explain(
+    assert explain_text("SELECT count(*) FROM p [RANGE 1 minute]", Layer.INNER) == explain(
         compile_query("SELECT count(*) FROM p [RANGE 1 minute]", layer=Layer.INNER)
     )
     for text in (sql, "", " ", "SELECT " + "x" * 5000, "a\0b c"):
         with pytest.raises(QueryError):
-            explained(text)
+            explain_text(text)
     with pytest.raises(InputError, match="nothing: no such file or folder; expected a query, PIPELINE"):
-        explained("nothing")
+        explain_text("nothing")
     with pytest.raises(InputError, match="xxx: cannot be read: File name too long"):
-        explained("x" * 300)  # as what lies in a folder that may not be looked into
+        explain_text("x" * 300)  # as what lies in a folder that may not be looked into
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / "a.pcap").touch()
     with pytest.raises(InputError, match="captures: the folder has no segments; expected the folder of a spool"):
-        explained("captures")
+        explain_text("captures")
     (tmp_path / "with spaces.conf").write_text("[links]\n")
     with pytest.raises(PipelineError, match=r"with spaces\.conf: no query"):
-        explained("with spaces.conf")
+        explain_text("with spaces.conf")
     with pytest.raises(ExplainError, match="captures and --layer: --layer needs a query"):
-        explained("captures", Layer.OUTER)
+        explain_text("captures", Layer.OUTER)
