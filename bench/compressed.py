@@ -29,7 +29,7 @@ from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from capture.files.decompressed import CODECS, SLICE, STEP, Codec
+from capture.files.decompressed import CODECS, INPUT_BYTES, OUTPUT_BYTES, Codec
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
 from highlevel.inline.engine import InlineRun, Input
@@ -105,7 +105,9 @@ def decompress(path: Path, codec: Codec) -> int:
     total = 0
     with path.open("rb", buffering=0) as file:
         while not decompressor.eof:
-            total += len(decompressor.decompress(file.read(SLICE) if decompressor.needs_input else b"", STEP))
+            total += len(
+                decompressor.decompress(file.read(INPUT_BYTES) if decompressor.needs_input else b"", OUTPUT_BYTES)
+            )
     return total
 
 

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from capture.native import helper
 
 BLOCK_WORDS = 6
-"""Words of a row: start, end, records, smallest ts, largest ts, section."""
+"""Words of a row that describes a block: start, end, records, smallest ts, largest ts, section (see Block)."""
 
 
 @helper
-def put_block_row(rows, block, start, end, records, first, last, section):  # type: ignore[no-untyped-def]
-    """Write row `block` of `rows` (BLOCK_WORDS words per row) and return the next row number.
+def put_block_row(rows, block, start, end, records, min_ts, max_ts, section):  # type: ignore[no-untyped-def]
+    """Describe a block in row `block` of `rows` (BLOCK_WORDS words per row). Return the index of the next free row.
 
-    For a block without records, nothing is written and `block` is returned.
+    A block without records is not written, so `block` is returned.
     """
     if records == 0:
         return block
@@ -26,23 +26,25 @@ def put_block_row(rows, block, start, end, records, first, last, section):  # ty
     rows[offset] = start
     rows[offset + 1] = end
     rows[offset + 2] = records
-    rows[offset + 3] = first
-    rows[offset + 4] = last
+    rows[offset + 3] = min_ts
+    rows[offset + 4] = max_ts
     rows[offset + 5] = section
     return block + 1
 
 
 BLOCK_RECORDS = 16_384
-"""Records of a block. The decoded columns of a block fit into the second-level cache."""
+"""Maximum number of records in a block. Its decoded columns then fit into the second-level cache."""
 
 END_OF_FILE = 2**63 - 1
-"""Watermark after the last block."""
+"""Watermark after the last block of a file."""
 
 NO_WATERMARK = -(2**63)
-"""Watermark of a block if nothing is known about later records, as in a stream, which is read only once."""
+"""Watermark of a block of a stream: its later records are unknown."""
 
 END_OF_DATA, CONTINUE, CUT_HEADER, CUT_RECORD, BAD_LENGTH = 0, 1, 2, 3, 4
 BAD_SECTION, BAD_INTERFACE, UNKNOWN_INTERFACE, TOO_MANY_INTERFACES = 5, 6, 7, 8
+"""Statuses of a walk: the reason why it stopped. `RecordFormat.walk` explains the first two."""
+
 DAMAGE = {
     CUT_HEADER: "cut_in_record_header",
     CUT_RECORD: "cut_in_record",
@@ -52,23 +54,22 @@ DAMAGE = {
     UNKNOWN_INTERFACE: "unknown_interface",
     TOO_MANY_INTERFACES: "too_many_interfaces",
 }
-"""Names of the causes for which a walk stops before the end of the data. The rest of the file is not read."""
+"""Status -> name of the damage. A walk stops at damage, so the rest of the file is not read."""
 
 RETRY_WITH_MORE_BYTES = (END_OF_DATA, CUT_HEADER, CUT_RECORD)
 """Statuses of a walk that may change when more bytes arrive. All other statuses are final."""
 
-CUTS = frozenset({DAMAGE[CUT_HEADER], DAMAGE[CUT_RECORD]})
-"""Damage that consists only of a truncated last record."""
+TRUNCATIONS = frozenset({DAMAGE[CUT_HEADER], DAMAGE[CUT_RECORD]})
+"""Names of damage for which only the last record is truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Consecutive whole records: bytes `[start, end)`, number of records, smallest and largest ts (ns), watermark.
 
-    `watermark`: watermark after the block; no later record of the input has a smaller ts. NO_WATERMARK if this is
-    unknown.
-    `section`: state that the format needs to read the bytes. For pcapng it is the number of the section's first
-    interface and its byte order; for classic pcap it is 0. A block never spans two sections.
+    `watermark`: watermark after the block: no later record of the input has a smaller ts. NO_WATERMARK if unknown.
+    `section`: state that the decoder needs to read the bytes. For pcapng it is twice the number of the section's first
+    interface, plus 1 for big-endian; for other formats it is 0. A block never spans two sections.
     """
 
     start: int
@@ -82,7 +83,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Index:
-    """All blocks of a capture and how it ends. `damage` is None or a name from DAMAGE."""
+    """All blocks of a capture. `damage`: the damage after the last block, a name from DAMAGE, or None."""
 
     blocks: list[Block]
     damage: str | None
@@ -99,14 +100,14 @@ class Index:
 
 
 NO_SECTION = -1
-"""Section of a walk that has not reached a section header."""
+"""Section of a walk before its first section header."""
 
 
 class WalkState:
     """State of a walk over records: the offset of the next record and the reason why the walk stopped.
 
-    `section` and `interfaces` belong to formats with sections: the section as in Block, and the number of interfaces
-    that the walk has passed. A walk can continue from any earlier state, also in another process.
+    Only pcapng uses `section` (as in Block) and `interfaces`, the number of interfaces that the walk has passed. A walk
+    can continue from any earlier state, also in another process.
     """
 
     def __init__(self, offset: int, section: int = NO_SECTION, interfaces: int = 0) -> None:
@@ -124,7 +125,7 @@ class WalkState:
 
     @property
     def status(self) -> int:
-        """END_OF_DATA, CONTINUE or a cause of DAMAGE; CONTINUE means that the walk can continue."""
+        """The status of the walk: END_OF_DATA, CONTINUE, or a key of DAMAGE."""
         return int(self.words[1])
 
     @status.setter
@@ -147,7 +148,7 @@ class WalkState:
 
 
 class RecordFormat(Protocol):
-    """A record format. Its walk may change it: pcapng collects the sections and interfaces of the file."""
+    """A record format. Its walk may change it: the pcapng format collects the interfaces of the file."""
 
     @property
     def first_record(self) -> int:
@@ -164,12 +165,12 @@ class RecordFormat(Protocol):
     ) -> int:
         """Walk whole records of `data[state.offset:end]` and describe blocks of up to `records` records.
 
-        Writes the descriptions to `rows` (blocks x BLOCK_WORDS, `capture.files.blocks`) and returns their number.
-        Moves the state to the next record. Its status is then:
+        Writes one row per block to `rows` (blocks x BLOCK_WORDS) and returns the number of blocks. Moves `state` to the
+        next record. Its status is then:
 
         * CONTINUE: `rows` is full; call again.
         * END_OF_DATA: the walk reached `end` at a record boundary.
-        * a cause of DAMAGE: no whole record follows. If the file ends at `end`, it is damaged. In a stream, a cause in
+        * a key of DAMAGE: no whole record follows. If the file ends at `end`, it is damaged. In a stream, a status in
           RETRY_WITH_MORE_BYTES means that more bytes are needed.
         """
         ...

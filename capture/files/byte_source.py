@@ -1,4 +1,4 @@
-"""Byte sources of captures that are not mapped: a file that is read sequentially, a pipe."""
+"""Byte sources of captures that are not mapped: files that are read sequentially, and pipes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from capture.errors import InputError
 STANDARD_INPUT = "-"
 """The path that means standard input."""
 
-WAIT = 0.2
+WAIT_SECONDS = 0.2
 """Maximum seconds that one read waits for bytes."""
 
 PIPE_BYTES = 1 << 20
-"""Buffer size in bytes requested for pipes (Linux only), so that a writer in bursts waits less often."""
+"""Buffer size in bytes requested for pipes (Linux only), so that a writer of bursts waits less often."""
 
 
 class ByteSource(Protocol):
@@ -42,8 +42,8 @@ class ByteSource(Protocol):
         """Bytes read so far, in the unit of `size`."""
         ...
 
-    def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read available bytes into `room`, which is not empty; return their number.
+    def read_into(self, buffer: memoryview, wait: float) -> int | None:
+        """Read available bytes into `buffer`, which has at least one byte. Return their number.
 
         Returns 0 at the end, and None if no byte arrived within `wait` seconds. Raises OSError.
         """
@@ -64,21 +64,21 @@ class FileBytes:
     live = False
 
     def __init__(self, descriptor: int) -> None:
-        """Take ownership of an open file."""
+        """Take ownership of the descriptor of an open file."""
         self.descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
         self.consumed = 0
         self.close = weakref.finalize(self, os.close, descriptor)
 
-    def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read the next bytes. Never returns None: a file has a next byte or has ended."""
-        count = os.preadv(self.descriptor, [room], self.consumed)
+    def read_into(self, buffer: memoryview, wait: float) -> int | None:
+        """Read the next bytes. Never returns None, because reads of a file do not wait."""
+        count = os.preadv(self.descriptor, [buffer], self.consumed)
         self.consumed += count
         return count
 
-    def read(self, most: int) -> bytes:
-        """Read up to `most` bytes."""
-        data = os.pread(self.descriptor, most, self.consumed)
+    def read(self, max_bytes: int) -> bytes:
+        """Read up to `max_bytes` bytes."""
+        data = os.pread(self.descriptor, max_bytes, self.consumed)
         self.consumed += len(data)
         return data
 
@@ -92,13 +92,13 @@ class FileBytes:
 
 
 class PipeBytes:
-    """A pipe or FIFO, until its last writer has closed it. Reads also wait for the first writer."""
+    """A pipe or FIFO. It ends when its last writer has closed it. Reads also wait for the first writer."""
 
     live = True
     size = 0
 
     def __init__(self, descriptor: int) -> None:
-        """Take ownership of an open pipe."""
+        """Take ownership of the descriptor of an open pipe."""
         self.descriptor = descriptor
         self.consumed = 0
         self.close = weakref.finalize(self, os.close, descriptor)
@@ -108,19 +108,19 @@ class PipeBytes:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
-    def read_into(self, room: memoryview, wait: float) -> int | None:
+    def read_into(self, buffer: memoryview, wait: float) -> int | None:
         """Read the bytes in the pipe; wait only if it is empty."""
         if not self._readable.poll(wait * 1000):
             return None
         try:
-            count = os.readv(self.descriptor, [room])
+            count = os.readv(self.descriptor, [buffer])
         except BlockingIOError:
             return None
         self.consumed += count
         return count
 
     def rewind(self) -> None:
-        """Raise OSError: bytes read from a pipe are gone."""
+        """Raise OSError, because a pipe does not keep the bytes that were read."""
         raise OSError("a pipe cannot be read again")
 
 

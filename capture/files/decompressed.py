@@ -1,11 +1,11 @@
 """Decompression of a byte source, if its first bytes show that it is compressed.
 
 A compressed file is a sequence of members (gzip), frames (zstd, lz4) or streams (bzip2, xz). The contents of all
-members are concatenated. Between members, zeros are allowed (padding of tapes and block devices). zstd and lz4 also
-allow skippable frames. All other bytes there are damage.
+members are concatenated. Zeros are allowed between members (padding of tapes and block devices). zstd and lz4 also
+allow skippable frames. All other bytes between members are damage.
 
-Memory is fixed, even for malicious files: SLICE bytes of input, STEP bytes of output, and the window of the
-decompressor (at most 128 MiB for zstd, XZ_MEMORY for xz).
+Memory is bounded, even for malicious files: INPUT_BYTES, OUTPUT_BYTES, and the window of the decompressor. The window
+has at most 128 MiB for zstd, and XZ_MEMORY for xz.
 """
 
 from __future__ import annotations
@@ -20,39 +20,37 @@ from typing import Any, Protocol
 
 from capture.files.byte_source import ByteSource, FileBytes
 
-# The supported compressions: their first bytes and their decompressors.
-#
 # The libraries were chosen by measurement with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4), zstd
-# 1.1 GB/s, lz4 1.0 GB/s; bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All of them release the GIL,
-# report the end of a member, and return all bytes before a truncation. Arrow's streams do neither of the last two.
-
+# 1.1 GB/s, lz4 1.0 GB/s. bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All of them release the GIL,
+# report the end of a member, and return all bytes before a truncation. Arrow's streams report no end of a member and
+# lose the bytes before a truncation.
 
 CUT_IN_COMPRESSION = "cut_in_compression"
-"""Damage: the file ends within its compressed data. All bytes that could be decompressed are read."""
+"""Damage: the file ends within its compressed data. The bytes before this end are read."""
 
 BAD_COMPRESSION = "bad_compression"
-"""Damage: the bytes are not valid compressed data, or a checksum is wrong. The bytes before are read."""
+"""Damage: the bytes are not valid compressed data, or a checksum is wrong. The bytes before the damage are read."""
 
 XZ_MEMORY = 192 << 20
-"""Memory limit of xz in bytes: three times the need of `xz -9`. The limit of zstd is 128 MiB."""
+"""Memory limit of xz in bytes: three times the need of `xz -9`."""
 
 
 class Decompressor(Protocol):
-    """Decompress a member (gzip), frame (zstd, lz4) or stream (bzip2, xz). Same interface as `bz2.BZ2Decompressor`."""
+    """A decompressor for one member (or frame, or stream). It has the interface of `bz2.BZ2Decompressor`."""
 
     @property
     def eof(self) -> bool:
-        """True if the member has ended and all its bytes have been returned."""
+        """True if `decompress` has returned all bytes of the member."""
         ...
 
     @property
     def needs_input(self) -> bool:
-        """True if no more bytes can be returned without more compressed input."""
+        """True if `decompress` can return bytes only after more compressed input."""
         ...
 
     @property
     def unused_data(self) -> bytes | None:
-        """After the end of the member: the bytes that follow it. None or empty if there are none."""
+        """After the end of the member: the input bytes that follow it, or None."""
         ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
@@ -64,8 +62,9 @@ class Decompressor(Protocol):
 class Codec:
     """One compression. `make` returns a decompressor for one member, and the error class that it raises for bad bytes.
 
-    `magic` identifies the compression; the file name only suggests it with `suffix`. `header` returns the length of a
-    member's header if the decompressor needs the header in one piece; None if the bytes end within the header.
+    `magic`: the first bytes of a member; only they identify the compression. `suffix`: usual suffix of file names.
+    `header` returns how many first bytes of a member the decompressor needs in one piece (the length of its header or
+    0), or None if more bytes are needed to compute this.
     """
 
     name: str
@@ -78,7 +77,7 @@ class Codec:
 def gzip_header(data: bytes) -> int | None:
     """Return the length of a gzip header (RFC 1952 §2.3), or None if `data` ends within it.
 
-    isal fails on a split header if it has a checksum, or at least two of extra field, name and comment.
+    isal needs the header in one piece if it has a checksum or at least two optional fields (extra, name, comment).
     """
     if len(data) < 12:
         return None if len(data) < 10 or data[3] & 0b11110 else 10
@@ -98,7 +97,7 @@ def gzip_header(data: bytes) -> int | None:
 def _gzip() -> tuple[Decompressor, type[Exception]]:
     from isal import igzip_lib
 
-    error: Any = igzip_lib.IsalError  # a class, which its stub calls an instance
+    error: Any = igzip_lib.IsalError  # a class; its type stub declares an instance
     return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP), error
 
 
@@ -134,17 +133,17 @@ CODECS = (
 )
 
 SUFFIXES = tuple(codec.suffix for codec in CODECS)
-"""Suffixes of file names that name a compression and not a format."""
+"""Suffixes of compressed files. They do not show the format of the content."""
 
 MAGIC_BYTES = max(len(codec.magic) for codec in CODECS)
-"""Number of bytes that identifies every compression."""
+"""Number of first bytes that identify every compression."""
 
 SKIPPED_HEADER = 8
-"""Header bytes of a skippable frame (RFC 8878 §3.1.2): magic number and length of the content."""
+"""Bytes of the header of a skippable frame (RFC 8878 §3.1.2): magic number and length of the content."""
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """Recognise a compression by its first MAGIC_BYTES bytes."""
+    """Return the codec of a file with these first MAGIC_BYTES bytes; None if the file is not compressed."""
     return next((codec for codec in CODECS if head.startswith(codec.magic)), None)
 
 
@@ -158,35 +157,36 @@ def is_compressed(head: bytes) -> bool:
     return codec_of(head) is not None or is_skippable(head)
 
 
-SLICE = 1 << 17
-"""Number of compressed bytes per read."""
+INPUT_BYTES = 1 << 17
+"""Maximum number of compressed bytes per read."""
 
-STEP = 1 << 19
-"""Number of bytes decompressed at once. In a pipe, up to this many bytes before damage may be lost; in a file none."""
+OUTPUT_BYTES = 1 << 19
+"""Maximum number of bytes decompressed at once. Damage in a pipe may lose the last OUTPUT_BYTES before it, at most.
+Damage in a file loses none, because the bytes before it are decompressed again."""
 
 Pieces = Iterator[bytes | None]
 """Pieces of bytes; None means that no bytes are available now."""
 
 
 class Decompressed:
-    """The bytes of another source, decompressed if they are compressed. A ByteSource.
+    """The bytes of another source, decompressed if they are compressed. Implements ByteSource.
 
-    `codec`: the compression; None if there is none or nothing has been read. `problem`: the decompressor's message for
-    bad bytes. `size` and `consumed` count bytes of the other source, before decompression.
+    `codec`: the compression; None if the bytes are not compressed or have not been read yet. `problem`: the message of
+    the decompressor for bad bytes. `size` and `consumed` count bytes of `source`, before decompression.
     """
 
     def __init__(self, source: ByteSource) -> None:
         """Read `source`, which must be at its beginning."""
         self.source = source
         self.close = source.close
-        self._room = memoryview(bytearray(SLICE))
+        self._input = memoryview(bytearray(INPUT_BYTES))
         self._restart()
 
     def _restart(self) -> None:
         self.codec: Codec | None = None
         self.damage: str | None = None
         self.problem = ""
-        self._raw = b""  # bytes read from the source and not yet used
+        self._raw = b""  # bytes read from the source and not yet decompressed
         self._wait = 0.0
         self._pieces: Pieces = self._read()
         self._piece = memoryview(b"")
@@ -211,19 +211,19 @@ class Decompressed:
         self.source.rewind()
         self._restart()
 
-    def read_into(self, room: memoryview, wait: float) -> int | None:
+    def read_into(self, buffer: memoryview, wait: float) -> int | None:
         """Read bytes. Implements ByteSource.read_into."""
-        piece = self.read_piece(len(room), wait)
+        piece = self.read_piece(len(buffer), wait)
         if piece is None:
             return None
         if not piece:
-            # Without a codec the first piece was the beginning of the bytes; read the rest directly from the source.
-            return 0 if self.codec else self.source.read_into(room, wait)
-        room[: len(piece)] = piece
+            # Without a codec, the only piece contains the first bytes. All further bytes are read from the source.
+            return 0 if self.codec else self.source.read_into(buffer, wait)
+        buffer[: len(piece)] = piece
         return len(piece)
 
-    def read_piece(self, most: int, wait: float) -> memoryview | None:
-        """Return up to `most` bytes without copying. The source must have a `codec`.
+    def read_piece(self, max_bytes: int, wait: float) -> memoryview | None:
+        """Return up to `max_bytes` decompressed bytes without copying. The source must have a `codec`.
 
         Returns an empty piece at the end, and None if no bytes arrived within `wait` seconds. Raises OSError.
         """
@@ -235,14 +235,14 @@ class Decompressed:
             self._piece = memoryview(piece)
             if not piece:
                 break
-        result, self._piece = self._piece[:most], self._piece[most:]
+        result, self._piece = self._piece[:max_bytes], self._piece[max_bytes:]
         return result
 
     def _read(self) -> Pieces:
-        """Yield all decompressed pieces; of an uncompressed source only the first bytes."""
+        """Yield all decompressed pieces. If the source is not compressed, yield only its first bytes."""
         while self.damage is None and (yield from self._read_at_least(MAGIC_BYTES)):
             if is_skippable(self._raw):
-                yield from self._skip()
+                yield from self._skip_frame()
                 continue
             codec = codec_of(self._raw)
             self.codec = self.codec or codec
@@ -250,105 +250,108 @@ class Decompressed:
                 yield self._raw
                 return
             if codec is self.codec:
-                yield from self._member(codec)
+                yield from self._decompress_member(codec)
             elif self._raw[0] == 0:
                 self._raw = self._raw.lstrip(b"\0")
             else:
-                begun = self.codec.magic.startswith(self._raw)
-                self.damage = CUT_IN_COMPRESSION if begun else BAD_COMPRESSION
+                is_truncated = self.codec.magic.startswith(self._raw)
+                self.damage = CUT_IN_COMPRESSION if is_truncated else BAD_COMPRESSION
                 self.problem = f"no {self.codec.name} data after the first member"
 
     def _read_at_least(self, wanted: int) -> Generator[None, None, bool]:
-        """Read until `wanted` bytes are available or the source ends. Return whether there are any bytes."""
+        """Read until `wanted` bytes are available or the source ends. Return whether any bytes are available."""
         while len(self._raw) < wanted:
-            more = yield from self._slice()
+            more = yield from self._read_slice()
             if not more:
                 break
             self._raw += more
         return bool(self._raw)
 
-    def _slice(self) -> Generator[None, None, bytes]:
-        """Return the next compressed bytes, empty at the end. Yield None while none are available."""
-        while (count := self.source.read_into(self._room, self._wait)) is None:
+    def _read_slice(self) -> Generator[None, None, bytes]:
+        """Return the next compressed bytes, empty at the end. Yield None each time a read times out."""
+        while (count := self.source.read_into(self._input, self._wait)) is None:
             yield None
-        return bytes(self._room[:count])
+        return bytes(self._input[:count])
 
-    def _skip(self) -> Iterator[None]:
+    def _skip_frame(self) -> Iterator[None]:
         """Skip a skippable frame."""
         yield from self._read_at_least(SKIPPED_HEADER)
-        left = SKIPPED_HEADER + int.from_bytes(self._raw[4:SKIPPED_HEADER], "little")
-        while len(self._raw) < left:
-            left -= len(self._raw)
-            self._raw = yield from self._slice()
+        remaining = SKIPPED_HEADER + int.from_bytes(self._raw[4:SKIPPED_HEADER], "little")
+        while len(self._raw) < remaining:
+            remaining -= len(self._raw)
+            self._raw = yield from self._read_slice()
             if not self._raw:
                 self.damage = CUT_IN_COMPRESSION
                 return
-        self._raw = self._raw[left:]
+        self._raw = self._raw[remaining:]
 
-    def _member(self, codec: Codec) -> Pieces:
+    def _decompress_member(self, codec: Codec) -> Pieces:
         """Decompress the member that begins with `_raw`."""
         header = codec.header(self._raw)
         while header is None:
-            if len(self._raw) > SLICE:
-                self.damage, self.problem = BAD_COMPRESSION, f"a {codec.name} header of more than {SLICE} bytes"
+            if len(self._raw) > INPUT_BYTES:
+                self.damage, self.problem = BAD_COMPRESSION, f"a {codec.name} header of more than {INPUT_BYTES} bytes"
                 return
-            more = yield from self._slice()
+            more = yield from self._read_slice()
             if not more:
                 self.damage = CUT_IN_COMPRESSION
                 return
             self._raw += more
             header = codec.header(self._raw)
         begin = self.source.consumed - len(self._raw)
-        decompressor, failure = codec.make()
+        decompressor, error_class = codec.make()
         data, self._raw = self._raw, b""
-        taken = begin  # offset of the last bytes passed to the decompressor
-        given = 0
+        input_offset = begin  # offset in the file of the last input of the decompressor
+        yielded = 0
         while not decompressor.eof:
             if decompressor.needs_input:
-                data = data or (yield from self._slice())
+                data = data or (yield from self._read_slice())
                 if not data:
                     self.damage = CUT_IN_COMPRESSION
                     return
-                taken = self.source.consumed - len(data)
+                input_offset = self.source.consumed - len(data)
             try:
-                piece = decompressor.decompress(data, STEP)
-            except failure as error:
+                piece = decompressor.decompress(data, OUTPUT_BYTES)
+            except error_class as error:
                 if isinstance(self.source, FileBytes):
-                    yield from self._recover(self.source, codec, begin, max(taken, begin + header), given)
+                    yield from self._recover(self.source, codec, begin, max(input_offset, begin + header), yielded)
                 self.damage, self.problem = BAD_COMPRESSION, str(error)
                 return
             data = b""
-            given += len(piece)
+            yielded += len(piece)
             if piece:
                 yield piece
         self._raw = decompressor.unused_data or b""
 
-    def _recover(self, file: FileBytes, codec: Codec, begin: int, taken: int, given: int) -> Iterator[bytes]:
-        """Yield the bytes that the failing step of a member had decompressed. The decompressor loses them.
+    def _recover(self, file: FileBytes, codec: Codec, begin: int, input_offset: int, yielded: int) -> Iterator[bytes]:
+        """Yield the bytes before an error that a failed call of `decompress` has not returned.
 
-        The member is decompressed again from `begin`, from `taken` on byte by byte: the failing bytes were read at this
-        offset, or the header ends there. The first `given` decompressed bytes are not yielded again.
+        The member, which begins at offset `begin`, is decompressed again. From offset `input_offset` on, the
+        decompressor gets single bytes: the failed input begins at this offset, or the header ends at it. The first
+        `yielded` decompressed bytes have been yielded before and are not yielded again.
         """
-        decompressor, failure = codec.make()
-        for data in _bytewise(file, begin, taken):
-            fed = False
-            while not (fed and decompressor.needs_input):
+        decompressor, error_class = codec.make()
+        for data in _read_in_single_bytes(file, begin, input_offset):
+            is_passed = False
+            while not (is_passed and decompressor.needs_input):
                 try:
-                    piece = decompressor.decompress(b"" if fed else data, STEP)
-                except failure:
+                    piece = decompressor.decompress(b"" if is_passed else data, OUTPUT_BYTES)
+                except error_class:
                     return
-                fed = True
-                if len(piece) > given:
-                    yield piece[given:]
-                given = max(0, given - len(piece))
+                is_passed = True
+                if len(piece) > yielded:
+                    yield piece[yielded:]
+                yielded = max(0, yielded - len(piece))
 
 
-def _bytewise(file: FileBytes, begin: int, careful: int) -> Iterator[bytes]:
-    """Yield the bytes of a file from `begin` on in slices, and from `careful` on one by one."""
+def _read_in_single_bytes(file: FileBytes, begin: int, singles: int) -> Iterator[bytes]:
+    """Yield the bytes of a file from offset `begin`: in slices before offset `singles`, one by one from it on."""
     offset = begin
-    while data := os.pread(file.descriptor, min(SLICE, careful - offset) if offset < careful else SLICE, offset):
+    while data := os.pread(
+        file.descriptor, min(INPUT_BYTES, singles - offset) if offset < singles else INPUT_BYTES, offset
+    ):
         offset += len(data)
-        if offset <= careful:
+        if offset <= singles:
             yield data
         else:
             yield from (data[index : index + 1] for index in range(len(data)))

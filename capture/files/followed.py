@@ -1,4 +1,4 @@
-"""Following of a file or a folder that grows, as one capture without end."""
+"""Follow a file or a folder that grows, as one capture without end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from capture.errors import InputError
-from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
-from capture.files.byte_source import WAIT
+from capture.files.blocks import BLOCK_RECORDS, TRUNCATIONS, Block
+from capture.files.byte_source import WAIT_SECONDS
 from capture.files.decompressed import CUT_IN_COMPRESSION, Decompressed
 from capture.files.formats import HEAD_BYTES
 from capture.files.rotation import NextFile, Rotation, StoredProgress
@@ -23,7 +23,7 @@ class NoBytes:
     size = 0
     consumed = 0
 
-    def read_into(self, room: memoryview, wait: float) -> int | None:
+    def read_into(self, buffer: memoryview, wait: float) -> int | None:
         """Return None: no bytes have arrived."""
         return None
 
@@ -44,16 +44,16 @@ class FollowedCapture(StreamedCapture):
     """
 
     def __init__(self, path: Path, rotation: Rotation, *, single: bool) -> None:
-        """Follow the files of `rotation`; errors call it `path`."""
+        """Follow the files of `rotation`. Error messages contain `path`."""
         super().__init__(path, NoBytes())
         self._rotation = rotation
         self._single = single
         self._bytes_before = 0  # bytes of the previous files
         self.files_opened = 0
         """Number of files opened; incremented before the first block of each file."""
-        self._current: tuple[NextFile, int] | None = None  # the current file and the number of its records yielded
-        self._begun = self._replaced = self._refused = 0
-        self._damaged: Counter[str] = Counter()
+        self._current: tuple[NextFile, int] | None = None  # the current file, and how many of its records were yielded
+        self._files_followed = self._files_replaced = self._files_refused = 0
+        self._files_damaged: Counter[str] = Counter()
 
     @property
     def consumed(self) -> int:
@@ -61,21 +61,21 @@ class FollowedCapture(StreamedCapture):
         return self._bytes_before + self._source.consumed
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks of all files until the capture is stopped, and None after WAIT seconds without any."""
+        """Yield blocks of all files until the capture is stopped, and None after WAIT_SECONDS without any."""
         while not self._stopped.is_set():
             try:
                 file = self._rotation.next()
             except OSError:
-                self._refused += 1
+                self._files_refused += 1
                 continue
             if file is None:
-                self._stopped.wait(WAIT)
+                self._stopped.wait(WAIT_SECONDS)
                 yield None
             else:
                 yield from self._follow(file, block_records)
 
     def position(self) -> list[StoredProgress]:
-        """Return the progress in each file, with all blocks yielded so far."""
+        """Return the progress in each file, after all blocks yielded so far."""
         return self._rotation.stored_progress(*self._current) if self._current else self._rotation.stored_progress()
 
     def resume(self, stored: list[StoredProgress]) -> None:
@@ -83,13 +83,13 @@ class FollowedCapture(StreamedCapture):
         self._rotation.restore(stored)
 
     def samples(self, link: str) -> Samples:
-        """Return the numbers of files begun, replaced, skipped, and damaged by cause."""
+        """Return the numbers of files followed, replaced, refused, and damaged by cause, and of retries."""
         samples = Samples()
-        samples.add(FILES_FOLLOWED, self._begun, link)
-        samples.add(FILES_REPLACED, self._replaced, link)
-        samples.add(FILES_REFUSED, self._refused, link)
+        samples.add(FILES_FOLLOWED, self._files_followed, link)
+        samples.add(FILES_REPLACED, self._files_replaced, link)
+        samples.add(FILES_REFUSED, self._files_refused, link)
         samples.add(FILES_RETRIED, self._rotation.retries, link)
-        for cause, count in self._damaged.items():
+        for cause, count in self._files_damaged.items():
             samples.add(FILES_DAMAGED, count, link, cause)
         return samples
 
@@ -97,8 +97,8 @@ class FollowedCapture(StreamedCapture):
         """Read one file up to its final end."""
         self._source = Decompressed(file.source)
         self.files_opened += 1
-        self._replaced += file.is_replacement
-        self._begun += not file.skip
+        self._files_replaced += file.is_replacement
+        self._files_followed += not file.skip
         records, closed = file.skip, False
         try:
             for block in self._read(block_records, file.skip):
@@ -106,14 +106,14 @@ class FollowedCapture(StreamedCapture):
                 self._current = file, records
                 yield block
         except InputError:
-            if self._single and self._begun == 1:
+            if self._single and self._files_followed == 1:
                 raise
-            # A file of a few bytes may still become a capture. With more bytes it is certainly not a capture.
+            # A file of less than HEAD_BYTES may still become a capture; a longer file cannot.
             closed = file.source.consumed >= HEAD_BYTES
-            self._refused += closed
+            self._files_refused += closed
         if self.damage:
-            self._damaged[self.damage] += 1
-            closed = self.damage not in (*CUTS, CUT_IN_COMPRESSION)  # a truncated file may still grow
+            self._files_damaged[self.damage] += 1
+            closed = self.damage not in (*TRUNCATIONS, CUT_IN_COMPRESSION)  # a truncated file may still grow
             self.damage = None
         self._current = None
         self._rotation.store_progress(file, records, closed=closed)

@@ -1,4 +1,4 @@
-"""Recognition of a file's format by its first bytes; the file name is ignored."""
+"""Recognise the format of a file by its first bytes. The file name is ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FileFormat = PcapFormat | PcapngFormat | ExportFormat | RingFormat
 """All record formats. RingFormat is used for live interfaces only."""
 
 HEAD_BYTES = 32
-"""Number of bytes that identifies every format. A capture without records may have fewer."""
+"""Number of first bytes that identify every format. A capture without records may be shorter."""
 
 FOREIGN_MAGICS: dict[bytes, str] = {
     bytes.fromhex("1f9d"): "compressed by compress",
@@ -25,12 +25,17 @@ FOREIGN_MAGICS: dict[bytes, str] = {
 }
 """First bytes of other formats, to name the format of a rejected file."""
 
-READABLE_FORMATS = "one of those, plain or in gzip, zstd, lz4, bzip2 or xz, or NetFlow or IPFIX datagrams"
-"""The readable formats, for error messages; follows "a pcap or pcapng capture"."""
+READABLE_FORMATS = (
+    "a pcap or pcapng capture, plain or compressed with gzip, zstd, lz4, bzip2 or xz, or NetFlow or IPFIX datagrams"
+)
+"""The readable formats, for error messages."""
 
 
 def record_format(head: bytes, name: str) -> FileFormat:
-    """Recognise a capture by its first HEAD_BYTES bytes. Raises InputError, which names a recognised other format."""
+    """Return the format of a capture with these first HEAD_BYTES bytes.
+
+    Raises InputError for all other files; its message names the format of the file if it is known.
+    """
     if head[:4] in MAGICS:
         return parse_header(head, name)
     if head.startswith(MAGIC):
@@ -38,11 +43,15 @@ def record_format(head: bytes, name: str) -> FileFormat:
     if is_export_file(head):
         return ExportFormat()
     codec = codec_of(head)
-    kinds = (
-        [f"{codec.name}-compressed"]
+    foreign_format = (
+        f"{codec.name}-compressed"
         if codec
-        else [kind for magic, kind in FOREIGN_MAGICS.items() if head.startswith(magic)]
+        else next((description for magic, description in FOREIGN_MAGICS.items() if head.startswith(magic)), None)
     )
-    got = f"it is {kinds[0]}" if kinds else "it is empty" if not head else f"it begins with {head[:4].hex(' ')}"
-    hint = "; decompress it" if kinds else f"; expected {READABLE_FORMATS}" if head else ""
+    if foreign_format:
+        got, hint = f"it is {foreign_format}", "; decompress it"
+    elif head:
+        got, hint = f"it begins with {head[:4].hex(' ')}", f"; expected {READABLE_FORMATS}"
+    else:
+        got, hint = "it is empty", ""
     raise InputError(f"{name}: not a pcap or pcapng capture: {got}{hint}")

@@ -20,21 +20,23 @@ from capture.native import helper
 from capture.units import SECOND
 
 INTERFACE_WORDS = 8
-LINK, SNAPLEN, FAST, MULTIPLIER, OFFSET, UNITS, POWER, SECONDS = range(INTERFACE_WORDS)
+LINK, SNAPLEN, MAX_FAST, MULTIPLIER, OFFSET, UNITS, POWER, SECONDS = range(INTERFACE_WORDS)
 """Columns of the table.
 
-LINK: LINKTYPE_ number. SNAPLEN: if_snaplen, 0 for no limit. FAST: largest timestamp for which ns = timestamp *
-MULTIPLIER + OFFSET, -1 for none. UNITS: units per second (unsigned). POWER: the exponent if UNITS is a power of 2, else
--1. SECONDS: if_tsoffset.
+* LINK: the link type (a LINKTYPE_ number). SNAPLEN: if_snaplen; 0 for no limit.
+* MAX_FAST: the largest timestamp for which ns = timestamp * MULTIPLIER + OFFSET; -1 for none.
+* UNITS: units per second (unsigned). POWER: log2(UNITS), or -1 if UNITS is not a power of 2.
+* SECONDS: if_tsoffset.
 """
 
-LATEST = 2**62 - 1
-"""The largest time, ns."""
+MAX_TIME = 2**62 - 1
+"""The largest time in ns."""
 
 REPLACED_TIME_CAUSES = ("no_timestamp", "out_of_range")
-"""Causes for which the ts of a packet is replaced: it has no timestamp (ts is 0), or its time is out of range."""
+"""Causes for which the ts of a packet is replaced: a missing timestamp (ts is then 0), or a time out of range."""
 
-LATEST_SECONDS = LATEST // SECOND
+MAX_TIME_SECONDS = MAX_TIME // SECOND
+"""MAX_TIME in whole seconds."""
 
 MAX_INTERFACES = 65_536
 """Limit of interfaces per file. libpcap has no limit, but a file full of descriptions would fill the memory. The
@@ -44,16 +46,17 @@ MAX_NAME = 127
 """Characters of an interface name that are stored."""
 
 END_OF_OPTIONS, IF_NAME, IF_TSRESOL, IF_TSOFFSET = 0, 2, 9, 14
+"""Option codes."""
 
 
 @helper
-def interface_time(interfaces, row, count):  # type: ignore[no-untyped-def]
-    """Convert timestamp `count` of a packet of interface `row` to ns. Also return 1 if the time was out of range."""
+def interface_time(interfaces, row, timestamp):  # type: ignore[no-untyped-def]
+    """Convert a packet's timestamp of interface `row` to ns. Return the time, and 1 if it was out of range, else 0."""
     offset = row * INTERFACE_WORDS
-    if 0 <= count <= interfaces[offset + FAST]:
-        return count * interfaces[offset + MULTIPLIER] + interfaces[offset + OFFSET], 0
+    if 0 <= timestamp <= interfaces[offset + MAX_FAST]:
+        return timestamp * interfaces[offset + MULTIPLIER] + interfaces[offset + OFFSET], 0
     return exact_interface_time(
-        np.uint64(count),
+        np.uint64(timestamp),
         np.uint64(interfaces[offset + UNITS]),
         interfaces[offset + POWER],
         interfaces[offset + SECONDS],
@@ -61,34 +64,34 @@ def interface_time(interfaces, row, count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def exact_interface_time(count, units, power, offset):  # type: ignore[no-untyped-def]
-    """Do the same for any timestamp, resolution and offset. `power` >= 0 means `units` per second is 2^power."""
-    seconds = count // units
-    rest = count % units
-    second = np.uint64(SECOND)
+def exact_interface_time(timestamp, units, power, offset_seconds):  # type: ignore[no-untyped-def]
+    """Convert a timestamp above MAX_FAST, with the values of its interface. Return the same as `interface_time`."""
+    seconds = timestamp // units
+    fraction = timestamp % units
+    ns_per_second = np.uint64(SECOND)
     if power > 32:  # rest * 10^9 may need more than 64 bits
-        upper = (rest >> np.uint64(32)) * second
-        lower = (rest & np.uint64(0xFFFFFFFF)) * second >> np.uint64(32)
+        upper = (fraction >> np.uint64(32)) * ns_per_second
+        lower = (fraction & np.uint64(0xFFFFFFFF)) * ns_per_second >> np.uint64(32)
         nanoseconds = (upper + lower) >> np.uint64(power - 32)
     elif power >= 0:
-        nanoseconds = rest * second >> np.uint64(power)
-    elif units <= second:
-        nanoseconds = rest * (second // units)
+        nanoseconds = fraction * ns_per_second >> np.uint64(power)
+    elif units <= ns_per_second:
+        nanoseconds = fraction * (ns_per_second // units)
     else:
-        nanoseconds = rest // (units // second)
-    if offset < 0:
-        back = np.uint64(-(offset + 1)) + np.uint64(1)
-        if seconds < back:
+        nanoseconds = fraction // (units // ns_per_second)
+    if offset_seconds < 0:
+        seconds_back = np.uint64(-(offset_seconds + 1)) + np.uint64(1)
+        if seconds < seconds_back:
             return np.int64(0), 1
-        seconds -= back
-    elif offset > LATEST_SECONDS or seconds > np.uint64(LATEST_SECONDS - offset):
-        return np.int64(LATEST), 1
+        seconds -= seconds_back
+    elif offset_seconds > MAX_TIME_SECONDS or seconds > np.uint64(MAX_TIME_SECONDS - offset_seconds):
+        return np.int64(MAX_TIME), 1
     else:
-        seconds += np.uint64(offset)
-    if seconds > np.uint64(LATEST_SECONDS):
-        return np.int64(LATEST), 1
-    time = np.int64(seconds) * SECOND + np.int64(nanoseconds)
-    return min(time, np.int64(LATEST)), np.int64(time > LATEST)
+        seconds += np.uint64(offset_seconds)
+    if seconds > np.uint64(MAX_TIME_SECONDS):
+        return np.int64(MAX_TIME), 1
+    ts = np.int64(seconds) * SECOND + np.int64(nanoseconds)
+    return min(ts, np.int64(MAX_TIME)), np.int64(ts > MAX_TIME)
 
 
 class BadInterfaceError(ValueError):
@@ -99,7 +102,7 @@ class BadInterfaceError(ValueError):
 class Interface:
     """The fields of an interface description block.
 
-    `resolution`: if_tsresol; n for units of 10^-n s, or n with the highest bit set for 2^-n s. `offset`: seconds.
+    `resolution`: if_tsresol; n for units of 10^-n s; n with the highest bit set for units of 2^-n s. `offset`: seconds.
     """
 
     link_type: int
@@ -112,19 +115,19 @@ class Interface:
         """Return the interface's row of the table."""
         power = self.resolution & 0x7F if self.resolution & 0x80 else -1
         units = 2**power if power >= 0 else 10**self.resolution
-        whole = SECOND % units == 0 and 0 <= self.offset <= LATEST_SECONDS
-        multiplier = SECOND // units if whole else 0
-        shift = self.offset * SECOND if whole else 0
-        fast = (LATEST - shift) // multiplier if whole else -1
-        signed = units - 2**64 if units >= 2**63 else units
-        return [self.link_type, self.snaplen, fast, multiplier, shift, signed, power, self.offset]
+        is_fast = SECOND % units == 0 and 0 <= self.offset <= MAX_TIME_SECONDS
+        multiplier = SECOND // units if is_fast else 0
+        offset_ns = self.offset * SECOND if is_fast else 0
+        max_fast = (MAX_TIME - offset_ns) // multiplier if is_fast else -1
+        signed_units = units - 2**64 if units >= 2**63 else units
+        return [self.link_type, self.snaplen, max_fast, multiplier, offset_ns, signed_units, power, self.offset]
 
 
 def parse_interface(body: bytes, big_endian: bool) -> Interface:
-    """Parse an interface description block without its header and trailer.
+    """Parse the body of an interface description block (the block without type and lengths).
 
     Options are read up to opt_endofopt or the end of the block. Options that are not needed are skipped. Raises
-    BadInterfaceError for the blocks that libpcap rejects.
+    BadInterfaceError for blocks that libpcap rejects too.
     """
     order = ">" if big_endian else "<"
     if len(body) < 8:
@@ -166,7 +169,7 @@ class InterfaceTable:
         self.matrix: npt.NDArray[np.int64] = np.zeros((1, INTERFACE_WORDS), np.int64)
 
     def add(self, interface: Interface) -> None:
-        """Append an interface. An interface without a name gets its number in the file as name."""
+        """Append an interface. If it has no name, its number in the file becomes its name."""
         count = len(self.names)
         if count == len(self.matrix):
             self.matrix = np.concatenate([self.matrix, np.zeros_like(self.matrix)])

@@ -1,4 +1,12 @@
-"""Boundaries of consecutive NetFlow and IPFIX messages in a file."""
+"""Files of export datagrams: consecutive NetFlow or IPFIX messages without a container.
+
+IPFIX files (RFC 5655) and saved payloads of export datagrams have this form. Such a file contains no sender and no
+arrival time. So the time of a message is the time in its header, and its sender is NULL.
+
+NetFlow v5, v7 and IPFIX messages have a length or a record count in their header. A NetFlow v9 message has no length
+field. It ends where the next header begins, at zero padding, or at the end of the file. A header is recognised by its
+version number, which is never used as a set ID. The last message ends with the file, even if its length is larger.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +20,11 @@ from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, E
 from capture.flows.kernels.datagrams import header_clock, header_length, record_length
 from capture.native import helper, kernel
 
-# Files of export datagrams: consecutive NetFlow or IPFIX messages without a container.
-#
-# IPFIX files (RFC 5655) and saved payloads of export datagrams have this form. Such a file contains no sender and no
-# arrival time: the time of a message is the time in its header, and its sender is NULL.
-#
-# NetFlow v5, v7 and IPFIX messages have a length or a record count in their header. A NetFlow v9 message has no length
-# field. It ends where the next header begins, at zero padding, or at the end of the file. A header is recognised by its
-# version number, which is never used as a set ID. The last message ends with the file, even if its length is larger.
-
-
 VERSIONS = (5, 7, 9, 10)
 """Export versions, the first two bytes of a message."""
 
 SHORTEST_HEADER = 16
+"""Length in bytes of the shortest message header (IPFIX)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def is_export_file(head: bytes) -> bool:
 def message_end(buf, offset, size, version):  # type: ignore[no-untyped-def]
     """Return the offset after the message at `offset`, or -1 if its length field is invalid.
 
-    The caller has checked that the header, of `version`, is complete. `size`: bytes of the file.
+    The caller has checked that the message has a complete header of `version`. `size`: bytes of the file.
     """
     header = header_length(version)
     length = u16be(buf, offset + 2)
@@ -68,16 +67,15 @@ def message_end(buf, offset, size, version):  # type: ignore[no-untyped-def]
         return min(offset + length, size) if length >= header else np.int64(-1)
     offset += header
     while offset + 4 <= size:
-        kind = u16be(buf, offset)
-        if header_length(kind):
+        set_id = u16be(buf, offset)
+        if header_length(set_id):
             return offset
         length = u16be(buf, offset + 2)
-        if kind == 0 and length == 0:
+        if set_id == 0 and length == 0:
             while offset < size and buf[offset] == 0:
                 offset += 1
-            return (
-                offset - 1 if offset < size else size
-            )  # the first byte of a header (a 16-bit version below 256) is zero too
+            # The first byte of a header is zero too, because versions are 16-bit numbers below 256.
+            return offset - 1 if offset < size else size
         if length < 4 or offset + length > size:
             return size
         offset += length
@@ -96,27 +94,27 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
     while block < max_blocks:
         begin = offset
         records = 0
-        first = np.int64(2**63 - 1)
-        last = np.int64(-1)
+        min_ts = np.int64(2**63 - 1)
+        max_ts = np.int64(-1)
         while records < block_records:
             version = u16be(buf, offset) if offset + 2 <= end else np.int64(0)
             header = header_length(version)
             if offset + max(header, 2) > end:
                 status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
                 break
-            following = message_end(buf, offset, size, version) if header else np.int64(-1)
-            if following < 0:
+            next_offset = message_end(buf, offset, size, version) if header else np.int64(-1)
+            if next_offset < 0:
                 status = np.int64(BAD_LENGTH)
                 break
-            if following > end:
+            if next_offset > end:
                 status = np.int64(CUT_RECORD)
                 break
-            time = header_clock(buf, offset, version)[1]
-            first = min(first, time)
-            last = max(last, time)
-            offset = following
+            ts = header_clock(buf, offset, version)[1]
+            min_ts = min(min_ts, ts)
+            max_ts = max(max_ts, ts)
+            offset = next_offset
             records += 1
-        block = put_block_row(rows, block, begin, offset, records, first, last, 0)
+        block = put_block_row(rows, block, begin, offset, records, min_ts, max_ts, 0)
         if status != CONTINUE:
             break
     state[0] = offset
@@ -126,14 +124,14 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
 
 @kernel("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
 def list_messages(buf, offset, end, size, starts, lengths, times):  # type: ignore[no-untyped-def]
-    """Write offset, length and time (ns) of all messages of a block that was walked. Returns their number."""
+    """Write offset, length and time (ns) of all messages in bytes `[offset, end)`, a block. Returns their number."""
     count = 0
     while offset < end:
         version = u16be(buf, offset)
-        following = message_end(buf, offset, size, version)
+        next_offset = message_end(buf, offset, size, version)
         starts[count] = offset
-        lengths[count] = following - offset
+        lengths[count] = next_offset - offset
         times[count] = header_clock(buf, offset, version)[1]
-        offset = following
+        offset = next_offset
         count += 1
     return count

@@ -3,8 +3,8 @@
     file header, 24 bytes   magic, version_major, version_minor, thiszone, sigfigs, snaplen, linktype
     record header, 16 bytes ts_sec, ts_frac, incl_len (bytes that follow), orig_len (bytes on the wire)
 
-The magic number defines the byte order and the unit of ts_frac (micro- or nanoseconds). Three variants are read as
-libpcap reads them. Files before version 2.3 have the two lengths exchanged. Version 2.3 has them exchanged in some
+The magic number defines the byte order and the unit of ts_frac (micro- or nanoseconds). Three variants are read in the
+same way as in libpcap. Files before version 2.3 have the two lengths exchanged. Version 2.3 has them exchanged in some
 files, so the smaller length is incl_len. The "modified" format has 8 more bytes in each record header.
 """
 
@@ -22,6 +22,8 @@ from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, E
 from capture.native import helper, kernel
 
 FILE_HEADER = 24
+"""Length in bytes of the file header."""
+
 MAX_CAPTURED = 262_144
 """Largest valid incl_len, as in libpcap. A larger value shows that the bytes are not a record header."""
 
@@ -33,12 +35,12 @@ MAGICS: dict[bytes, tuple[bool, bool, int]] = {
     bytes.fromhex("34cdb2a1"): (False, False, 24),
     bytes.fromhex("a1b2cd34"): (True, False, 24),
 }
-"""First four bytes: (big-endian, nanoseconds, length of a record header)."""
+"""First four bytes of a file -> (big-endian, nanoseconds, length of a record header in bytes)."""
 
 
 @helper
 def record_time(buf, offset, big_endian, unit):  # type: ignore[no-untyped-def]
-    """Return the time in ns of the record at `offset`. A fraction of a second or more carries over."""
+    """Return the time in ns of the record at `offset`. A ts_frac of one second or more is added to the seconds."""
     return u32(buf, offset, big_endian) * 1_000_000_000 + u32(buf, offset + 4, big_endian) * unit
 
 
@@ -54,7 +56,7 @@ def captured_length(buf, offset, big_endian, length_order):  # type: ignore[no-u
 
 @helper
 def wire_length(buf, offset, big_endian, length_order):  # type: ignore[no-untyped-def]
-    """Return orig_len of the record at `offset`: the other one of the two lengths."""
+    """Return orig_len of the record at `offset`."""
     second = u32(buf, offset + 12, big_endian)
     if length_order == 0:
         return second
@@ -74,8 +76,8 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
     while block < max_blocks:
         begin = offset
         records = 0
-        first = np.int64(2**63 - 1)
-        last = np.int64(-1)
+        min_ts = np.int64(2**63 - 1)
+        max_ts = np.int64(-1)
         while records < block_records:
             if offset + header > end:
                 status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
@@ -87,12 +89,12 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
             if offset + header + captured > end:
                 status = np.int64(CUT_RECORD)
                 break
-            time = record_time(buf, offset, big_endian, unit)
-            first = min(first, time)
-            last = max(last, time)
+            ts = record_time(buf, offset, big_endian, unit)
+            min_ts = min(min_ts, ts)
+            max_ts = max(max_ts, ts)
             offset += header + captured
             records += 1
-        block = put_block_row(rows, block, begin, offset, records, first, last, 0)
+        block = put_block_row(rows, block, begin, offset, records, min_ts, max_ts, 0)
         if status != CONTINUE:
             break
     state[0] = offset
@@ -102,7 +104,7 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
 
 @dataclass(frozen=True, slots=True)
 class PcapFormat:
-    """The fields of the file header that the reader needs. Implements RecordFormat.
+    """The fields of the file header that the reader needs. Implements RecordFormat. `record_header`: length in bytes.
 
     `length_order`: 0 if incl_len is first, 1 if orig_len is first, 2 if the smaller one is incl_len.
     """

@@ -3,11 +3,11 @@
     section header block         byte order and version; interfaces are numbered from 0 again
     interface description block  link type, snapshot length, clock and name of the section's next interface
     enhanced packet block        interface, time, captured and wire length, the frame, options
-    packet block (obsolete)      the same with a 16-bit interface and a drop count
-    simple packet block          wire length and frame of the section's first interface; it has **no time**, which is 0
+    packet block (obsolete)      as an enhanced packet block, with a 16-bit interface and a drop count
+    simple packet block          a frame of the section's first interface, and its wire length; **no time** (0)
 
 Blocks of other types (statistics, names, secrets, custom and future blocks) are skipped. The length of a block is
-checked as in libpcap: at least 12, a multiple of 4, at most MAX_BLOCK, and the same at both ends of the block. The
+checked as in libpcap: from 12 to MAX_BLOCK, a multiple of 4, and the same at both ends of the block. The
 section length field is ignored: a section ends at the next section header or at the end of the file. Unlike in
 libpcap, sections may differ in byte order and interfaces in link type. A packet may be longer than the snapshot length
 of its interface.
@@ -61,13 +61,16 @@ MAX_BLOCK = 16 << 20
 """Largest valid block length, as in libpcap and Wireshark."""
 
 SECTION = 0x0A0D0D0A
+"""The type of a section header block as a number."""
+
 LITTLE_ENDIAN, BIG_ENDIAN = 0x1A2B3C4D, 0x4D3C2B1A
 """The byte-order magic of a section, read as a little-endian number."""
 
 INTERFACE_DESCRIPTION, PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 1, 2, 3, 6
+"""Types of other blocks. PACKET is the obsolete packet block."""
 
 INTERFACE_FOLLOWS = -1
-"""Status of the kernel: the next block is an interface description, which the caller must parse."""
+"""Status of a kernel's walk: the next block is an interface description, which the caller must parse."""
 
 
 @helper
@@ -78,7 +81,7 @@ def u16(buf, offset, big_endian):  # type: ignore[no-untyped-def]
 
 @helper
 def packet_interface(buf, offset, kind, big_endian):  # type: ignore[no-untyped-def]
-    """Return the interface of the packet block at `offset`, as its number in the section."""
+    """Return the interface number, counted in its section, of the packet block at `offset`."""
     if kind == SIMPLE_PACKET:
         return np.int64(0)
     if kind == ENHANCED_PACKET:
@@ -100,22 +103,22 @@ def simple_captured_length(wire, snaplen):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
 def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  # type: ignore[no-untyped-def]
-    """Walk whole blocks of `buf[state[0]:end]` up to an interface description, and describe blocks of packets.
+    """Walk whole blocks of `buf[state[0]:end]` up to an interface description. Describe blocks of packets in `rows`.
 
-    `interfaces`: table with a row for each of the state[3] interfaces passed so far. `rows`: max_blocks x BLOCK_WORDS.
-    `state`: the words of a WalkState. Returns the number of rows written.
+    `interfaces`: the interface table. `rows`: max_blocks x BLOCK_WORDS. `state`: the words of a WalkState. Returns the
+    number of rows written.
     """
     offset = state[0]
     status = np.int64(CONTINUE)
     section = state[2]
-    known = state[3]
+    interface_count = state[3]
     block = 0
     while block < max_blocks:
         begin = offset
-        stop = offset
+        packets_end = offset
         records = 0
-        first = np.int64(2**63 - 1)
-        last = np.int64(-1)
+        min_ts = np.int64(2**63 - 1)
+        max_ts = np.int64(-1)
         while records < block_records:
             if offset + 8 > end:
                 status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
@@ -154,36 +157,36 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                     status = np.int64(BAD_LENGTH)
                     break
                 interface = (section >> 1) + packet_interface(buf, offset, kind, big_endian)
-                if interface >= known:
+                if interface >= interface_count:
                     status = np.int64(UNKNOWN_INTERFACE)
                     break
                 if kind == SIMPLE_PACKET:
                     captured = simple_captured_length(
                         u32(buf, offset + 8, big_endian), interfaces[interface * INTERFACE_WORDS + SNAPLEN]
                     )
-                    time = np.int64(0)
+                    ts = np.int64(0)
                 else:
                     captured = u32(buf, offset + 20, big_endian)
-                    time, _ = interface_time(interfaces, interface, packet_timestamp(buf, offset, big_endian))
+                    ts, _ = interface_time(interfaces, interface, packet_timestamp(buf, offset, big_endian))
                 if captured > MAX_CAPTURED or captured > length - header - 4:
                     status = np.int64(BAD_LENGTH)
                     break
                 if records == 0:
                     begin = offset
-                stop = offset + length
-                first = min(first, time)
-                last = max(last, time)
+                packets_end = offset + length
+                min_ts = min(min_ts, ts)
+                max_ts = max(max_ts, ts)
                 records += 1
             elif kind == SECTION:
                 if length < SECTION_HEADER or u16(buf, offset + 12, big_endian) != 1:
                     status = np.int64(BAD_SECTION)
                     break
-                section = known << 1 | big_endian
+                section = interface_count << 1 | big_endian
             elif kind == INTERFACE_DESCRIPTION:
                 status = np.int64(INTERFACE_FOLLOWS)
                 break
             offset += length
-        block = put_block_row(rows, block, begin, stop, records, first, last, section)
+        block = put_block_row(rows, block, begin, packets_end, records, min_ts, max_ts, section)
         if status != CONTINUE:
             break
     state[0] = offset
@@ -193,13 +196,13 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
 
 
 class PcapngFormat:
-    """The interfaces read from a pcapng file. Implements RecordFormat. Picklable; `walk` is not thread safe.
+    """The pcapng format of a file, with its interfaces. Implements RecordFormat. Picklable; `walk` is not thread safe.
 
-    A second walk from the beginning of the file passes the same interfaces and does not add them again.
+    A second walk from the beginning of the file does not add the interfaces again.
     """
 
     first_record = 0
-    """The first section header is part of the walk, so the walk begins at offset 0."""
+    """The walk includes the first section header, so it begins at offset 0."""
 
     def __init__(self) -> None:
         """Begin with an empty table. `walk` adds the interfaces."""
@@ -224,13 +227,13 @@ class PcapngFormat:
             free = rows[count:]
             count += scan_pcapng(data, end, records, len(free), self.interfaces, free.reshape(-1), state.words)
             if state.status == INTERFACE_FOLLOWS:
-                state.status = self._describe(data, state)
+                state.status = self._add_interface(data, state)
             if state.status != CONTINUE:
                 break
         return count
 
-    def _describe(self, data: npt.NDArray[np.uint8], state: WalkState) -> int:
-        """Parse the interface description at the state's offset, move the state after it, and return the status."""
+    def _add_interface(self, data: npt.NDArray[np.uint8], state: WalkState) -> int:
+        """Parse the interface description at the offset of `state`. Move `state` after it. Return the walk's status."""
         if state.interfaces == MAX_INTERFACES:
             return TOO_MANY_INTERFACES
         big_endian = bool(state.section & 1)

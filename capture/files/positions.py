@@ -1,11 +1,11 @@
-"""Position of an input: how far it has been read, as a text from which another process can continue.
+"""Positions of inputs: how far they have been read, as texts from which another process can continue.
 
 Only inputs that can be read again have positions. The position of a mapped or compressed file is the number of records
 read. The position of followed files lists all files by device and inode, as `capture.files.rotation` stores them. It is
 compressed, because a spool stores it in every segment.
 
-A position contains its form number, because another build may have written the spool. A position of another form is
-rejected: its meaning could only be guessed.
+A position contains its form number, because another version of Wiretide may have written it. Positions of other forms
+are rejected, because their meaning is unknown.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 
 FILE_FORM, FOLLOWED_FORM = 1, 2
-"""Forms of a position. A form number changes when the content changes. A position without number has form 1."""
+"""Form numbers of positions: the number changes when the content changes. A position without a number has form 1."""
 
 
 class Positions(Protocol):
-    """The position in one input that can be read again."""
+    """The current position in one input. The input can be read again."""
 
     def resume(self, text: str) -> None:
         """Move to the position in `text`, before the first block is read.
@@ -38,7 +38,7 @@ class Positions(Protocol):
         ...
 
     def advance(self, block: Block) -> None:
-        """Move to the end of `block`, the block that was yielded last."""
+        """Move to the end of `block`, the last yielded block."""
         ...
 
     def text(self) -> str:
@@ -73,7 +73,7 @@ class FilePosition:
         self.records += block.records
 
     def text(self) -> str:
-        """Return size and number of records as JSON."""
+        """Return the size of the file and the number of records read, as JSON."""
         return json.dumps({"form": FILE_FORM, "size": self.size, "records": self.records})
 
 
@@ -102,7 +102,7 @@ class FollowedPosition:
 
 
 def check_form(capture: AnyCapture, stored: Mapping[str, object], form: int) -> None:
-    """Raise InputError, with possible remedies, if a position does not have form `form`."""
+    """Raise InputError, with possible remedies, if the form of a stored position is not `form`."""
     stored_form = stored.get("form", 1)
     if stored_form != form:
         raise InputError(
@@ -113,7 +113,7 @@ def check_form(capture: AnyCapture, stored: Mapping[str, object], form: int) -> 
 
 
 def positions(capture: AnyCapture) -> Positions | None:
-    """Return the position at the beginning of an input; None if the input can be read only once."""
+    """Return the position at the beginning of an input. Return None if the input can be read only once."""
     if isinstance(capture, FollowedCapture):
         return FollowedPosition(capture)
     if isinstance(capture, StreamedCapture) and capture.live:
@@ -122,7 +122,7 @@ def positions(capture: AnyCapture) -> Positions | None:
 
 
 def with_sets_waiting(text: str, sets: int) -> str:
-    """Add to a position the number of sets of flow records that wait for their template, in memory only.
+    """Add to a position how many sets of flow records wait in memory for their template. Return the new position.
 
     >>> with_sets_waiting('{"records": 7}', 2)
     '{"records": 7, "sets_waiting": 2}'
@@ -131,20 +131,20 @@ def with_sets_waiting(text: str, sets: int) -> str:
 
 
 def sets_waiting(text: str) -> int:
-    """Return the number of sets of flow records that waited for their template at a position."""
+    """Return how many sets of flow records waited for their template at a position."""
     return int(json.loads(text).get("sets_waiting", 0))
 
 
 def blocks_after(capture: Capture, records: int) -> tuple[list[Block], str | None]:
     """Return the blocks of a mapped file after its first `records` records, and the file's damage.
 
-    Raises InputError if no block begins at this record: the block size has changed.
+    Raises InputError if no block begins at this record, because the block size has changed.
     """
     index = scan(capture)
     records_before = 0
-    for number, block in enumerate(index.blocks):
+    for block_index, block in enumerate(index.blocks):
         if records_before == records:
-            return index.blocks[number:], index.damage
+            return index.blocks[block_index:], index.damage
         records_before += block.records
     if records_before != records:
         raise InputError(f"{capture.path}: cannot continue after {records} records; use another spool for this file")

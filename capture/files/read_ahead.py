@@ -1,11 +1,12 @@
-"""Reading and decompressing in a separate thread, a bounded number of chunks ahead of the consumer.
+"""A thread that reads and decompresses a bounded number of chunks ahead of the consumer.
 
 Two cores then work on one stream: system calls, decompressors and kernels release the GIL. The buffers circulate:
-free ──► filled by the thread ──► taken, walked and decoded ──► free. Each buffer has room before its chunk for the rest
-of a record that the previous chunk ended in. Decompression is usually the bottleneck, so the consumer copies the
-decompressed pieces into the buffer.
-    | HEADROOM |      chunk      |
-         ▲── rest of the previous buffer
+free ──► filled by the thread ──► walked and decoded by the consumer ──► free. If a chunk ends inside a record, the
+first part of the record is copied into the headroom of the next buffer. Decompression is usually the bottleneck, so
+the consumer, not the thread, copies the decompressed pieces into the buffer.
+
+    | headroom |      chunk      |
+         ▲── first part of a record
 """
 
 from __future__ import annotations
@@ -16,64 +17,63 @@ from threading import Event, Thread
 import numpy as np
 import numpy.typing as npt
 
-from capture.files.byte_source import WAIT
+from capture.files.byte_source import WAIT_SECONDS
 from capture.files.decompressed import Decompressed
 
-CHUNK = 4 << 20
-"""Bytes per read. With a quarter of it, both threads together need a fifth more CPU time."""
+CHUNK_BYTES = 4 << 20
+"""Bytes of a chunk. With chunks of 1 MiB, both threads together need a fifth more CPU time."""
 
-FIRST_CHUNK = 1 << 16
+FIRST_CHUNK_BYTES = 1 << 16
 """Bytes of the first chunk. It is small, because some callers read only the beginning of a file."""
 
-HEADROOM = 1 << 19
-"""Bytes before a chunk. The largest record of a classic pcap file fits."""
+HEADROOM_BYTES = 1 << 19
+"""Bytes of a buffer before its chunk. The largest record of a classic pcap file fits."""
 
 BUFFERS = 3
-"""One buffer is decoded, one waits, one is filled."""
+"""Number of buffers: one is decoded, one waits, one is filled."""
 
-
-Filled = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
+FilledBuffer = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
 """A buffer, the end of its chunk, and the decompressed pieces that must still be copied to the end of the chunk."""
 
 
 class ReadAhead:
-    """The chunks of one source. Only one thread may call `take`.
+    """The chunks of one source. Only one thread may call `next_chunk`.
 
-    Memory: BUFFERS x (HEADROOM + `chunk`) bytes, and BUFFERS chunks more for a source that is decompressed.
+    Memory: BUFFERS x (HEADROOM_BYTES + `chunk`) bytes, and BUFFERS chunks more for a source that is decompressed.
     """
 
-    def __init__(self, source: Decompressed, chunk: int = CHUNK) -> None:
+    def __init__(self, source: Decompressed, chunk: int = CHUNK_BYTES) -> None:
         """Start the thread."""
         self.source = source
         self.stopping = Event()
         self.silent = False
-        self._polls = self._vain = 0  # number of polls begun, and the number of the last poll that found no bytes
-        self._asked: int | None = None  # `_polls` when the consumer began to wait; None if it does not wait
+        self._polls = self._last_empty_poll = 0  # polls begun so far; number of the last poll without bytes
+        self._polls_before_wait: int | None = None  # `_polls` when the consumer began to wait
         self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
-        self._filled: Queue[Filled | BaseException | None] = Queue()
-        self._buffers = [np.empty(HEADROOM + chunk, np.uint8) for _ in range(BUFFERS)]
+        self._filled: Queue[FilledBuffer | BaseException | None] = Queue()
+        self._buffers = [np.empty(HEADROOM_BYTES + chunk, np.uint8) for _ in range(BUFFERS)]
         for buffer in self._buffers:
             self._free.put(buffer)
         self._thread = Thread(target=self._read, name="wiretide-read-ahead", daemon=True)
         self._thread.start()
 
-    def take(self) -> tuple[npt.NDArray[np.uint8], int] | None:
-        """Take the next chunk: its buffer, and the end of the chunk in it. The chunk begins at HEADROOM.
+    def next_chunk(self) -> tuple[npt.NDArray[np.uint8], int] | None:
+        """Return the next chunk: its buffer, and the end of the chunk in it. The chunk begins at HEADROOM_BYTES.
 
-        The caller returns the buffer with `give`. Returns None if no bytes arrived for WAIT seconds. `silent` is then
+        The caller must release the buffer. Returns None if no bytes arrived for WAIT_SECONDS. `silent` is then
         True if a poll that began after the caller started to wait found no bytes. It stays False if the thread had no
         time to poll. Raises EOFError at the end, and any exception of the reading thread.
         """
-        if self._asked is None:
-            self._asked = self._polls
+        if self._polls_before_wait is None:
+            self._polls_before_wait = self._polls
         try:
-            item = self._filled.get(timeout=WAIT)
+            item = self._filled.get(timeout=WAIT_SECONDS)
         except Empty:
-            self.silent = self._vain > self._asked
+            self.silent = self._last_empty_poll > self._polls_before_wait
             if self.silent:
-                self._asked = None
+                self._polls_before_wait = None
             return None
-        self._asked = None
+        self._polls_before_wait = None
         if item is None:
             raise EOFError
         if isinstance(item, BaseException):
@@ -85,50 +85,51 @@ class ReadAhead:
             offset += len(piece)
         return buffer, end
 
-    def give(self, buffer: npt.NDArray[np.uint8]) -> None:
-        """Return a buffer, so that it can be filled again. Other arrays are ignored."""
+    def release(self, buffer: npt.NDArray[np.uint8]) -> None:
+        """Allow the thread to fill a buffer again. Arrays that are not buffers of this stream are ignored."""
         if any(buffer is own for own in self._buffers):
             self._free.put(buffer)
 
     def stop(self) -> None:
-        """End the stream after what has been read. Returns at once; any thread may call it."""
+        """End the stream after the bytes read so far. Return at once. Any thread may call it."""
         self.stopping.set()
 
     def close(self) -> None:
-        """End the thread. `take` must not be called any more."""
+        """End the thread. `next_chunk` must not be called after it."""
         self.stopping.set()
         self._free.put(None)
         self._thread.join()
 
     def _read(self) -> None:
+        """Fill buffers until the stream ends (the body of the thread)."""
         failure: BaseException | None = None
         try:
-            ended, room = False, FIRST_CHUNK
+            ended, chunk_bytes = False, FIRST_CHUNK_BYTES
             while not ended and (buffer := self._free.get()) is not None:
-                count, pieces, ended = self._fill(buffer.data[HEADROOM : HEADROOM + room])
-                room = len(buffer)
+                count, pieces, ended = self._fill(buffer.data[HEADROOM_BYTES : HEADROOM_BYTES + chunk_bytes])
+                chunk_bytes = len(buffer)
                 if count:
-                    self._filled.put((buffer, HEADROOM + count, pieces))
-        except BaseException as error:  # `take` raises it in the consumer's thread
+                    self._filled.put((buffer, HEADROOM_BYTES + count, pieces))
+        except BaseException as error:  # `next_chunk` raises it in the consumer's thread
             failure = error
         self._filled.put(failure)
 
-    def _fill(self, room: memoryview) -> tuple[int, list[memoryview], bool]:
+    def _fill(self, chunk: memoryview) -> tuple[int, list[memoryview], bool]:
         """Fill a chunk with the available bytes, at least one; wait only for the first.
 
         Returns the number of bytes, the pieces that must still be copied to its end, and whether the stream has ended.
         """
         filled = 0
         pieces: list[memoryview] = []
-        while filled < len(room):
+        while filled < len(chunk):
             if self.stopping.is_set():
                 return filled, pieces, True
-            wait = 0 if filled else WAIT
+            wait = 0 if filled else WAIT_SECONDS
             self._polls += 1
             if self.source.codec is None:
-                count = self.source.read_into(room[filled:], wait)
+                count = self.source.read_into(chunk[filled:], wait)
             else:
-                piece = self.source.read_piece(len(room) - filled, wait)
+                piece = self.source.read_piece(len(chunk) - filled, wait)
                 count = None if piece is None else len(piece)
                 pieces += [piece] if piece else []
             if count == 0:
@@ -138,5 +139,5 @@ class ReadAhead:
             elif filled:
                 break
             else:
-                self._vain = self._polls
+                self._last_empty_poll = self._polls
         return filled, pieces, False

@@ -1,15 +1,15 @@
-"""The ring's blocks (TPACKET_V3, linux/if_packet.h), and the walk over the frames of a block.
+"""The blocks of a packet socket's ring (TPACKET_V3, linux/if_packet.h), and the walk over the frames of a block.
 
-    block       version, offset of private data, status, packets, offset of the first, bytes used, number, times
+    block       version, offset of private data, status, packets, offset of first frame, bytes used, number, times
     frame       next, sec, nsec, snaplen, len, status, mac, net, rxhash, vlan_tci, vlan_tpid, padding; sockaddr_ll
-                ... room ...  the frame's bytes, at offset `mac`
+                ... gap ...  the frame's bytes, at offset `mac`
 
-`next` is 0 at the last frame of a block. All numbers are in machine order; kernels support little-endian only.
+`next` is 0 at the last frame of a block. All numbers are in machine order; only little-endian machines are supported.
 
-The kernel removes a frame's VLAN tag and stores it in the frame header. The walk inserts the tag again **in place**, in
-the room before the frame, and corrects the frame header. So decoders see the frame as on the wire. In the same way a
-Linux cooked header is inserted before frames without link header. A completed frame is marked in the padding, which the
-kernel clears.
+Linux removes a frame's VLAN tag and stores it in the frame header. The walk **restores** the frame in place: it moves
+the addresses into the gap before the frame, inserts the tag after them, and corrects the frame header. So decoders see
+the frame as on the wire. If an interface has no link header, a Linux cooked header is written into the gap. The first
+padding byte marks a restored frame; Linux clears it when it writes a new frame.
 """
 
 from __future__ import annotations
@@ -24,44 +24,46 @@ from capture.native import helper, kernel
 
 BLOCK_HEADER = 48
 BLOCK_STATUS, BLOCK_PACKETS, BLOCK_FIRST, BLOCK_USED = 8, 12, 16, 20
-"""Offsets in the descriptor of a block."""
+"""Offsets in the header of a block."""
 
-NEXT, SEC, NSEC, SNAPLEN, LEN, STATUS, MAC, VLAN_TCI, VLAN_TPID, DONE = 0, 4, 8, 12, 16, 20, 24, 32, 36, 40
+NEXT, SEC, NSEC, SNAPLEN, LEN, STATUS, MAC, VLAN_TCI, VLAN_TPID, RESTORED = 0, 4, 8, 12, 16, 20, 24, 32, 36, 40
 ADDRESS = 48
 PROTOCOL, HARDWARE_TYPE, PACKET_TYPE, ADDRESS_LENGTH, HARDWARE_ADDRESS = 50, 56, 58, 59, 60
-"""Offsets in the frame header; from ADDRESS on it is a sockaddr_ll. DONE is the first byte of padding."""
+"""Offsets in the frame header. A sockaddr_ll begins at ADDRESS. RESTORED is the first byte of padding."""
 
 FRAME_HEADER = 68
-"""Bytes of the frame header, which precedes the room and the frame (TPACKET3_HDRLEN)."""
+"""Bytes of the frame header, which precedes the gap and the frame (TPACKET3_HDRLEN)."""
 
 VLAN_VALID, VLAN_TPID_VALID = 0x10, 0x40
 """Bits of a frame's status: a tag was removed; its type (TPID) is valid too."""
 
-TAG, COOKED_HEADER, MACS = 4, 16, 12
+TAG_BYTES, COOKED_HEADER_BYTES, MAC_BYTES = 4, 16, 12
+"""Lengths of a VLAN tag, of a Linux cooked header, and of the two MAC addresses of a frame."""
+
 RESERVE = 16
-"""Bytes of additional room requested before each frame: enough for a tag or a cooked header."""
+"""Bytes requested for the gap before each frame: enough for a tag or a cooked header."""
 
 TRUNCATED, COUNTS = 0, 1
-"""Counters of the walk: truncated frames."""
+"""Index of the counter of truncated frames, and number of counters of the walk."""
 
 
 @helper
-def put_tag_back(buf, offset, mac):  # type: ignore[no-untyped-def]
-    """Insert the VLAN tag of the frame at `offset` after its addresses. Return the new offset of the frame."""
+def insert_vlan_tag(buf, offset, mac):  # type: ignore[no-untyped-def]
+    """Insert the VLAN tag of a frame after its addresses. `offset`: its frame header. Return the new value of `mac`."""
     frame = offset + mac
-    for index in range(MACS):
-        buf[frame - TAG + index] = buf[frame + index]
+    for index in range(MAC_BYTES):
+        buf[frame - TAG_BYTES + index] = buf[frame + index]
     tpid = u16le(buf, offset + VLAN_TPID) if u32le(buf, offset + STATUS) & VLAN_TPID_VALID else np.int64(0x8100)
     tci = u16le(buf, offset + VLAN_TCI)
-    put16le(buf, frame + MACS - TAG, tpid >> 8 | (tpid & 0xFF) << 8)
-    put16le(buf, frame + MACS - TAG + 2, tci >> 8 | (tci & 0xFF) << 8)
-    return mac - TAG
+    put16le(buf, frame + MAC_BYTES - TAG_BYTES, tpid >> 8 | (tpid & 0xFF) << 8)
+    put16le(buf, frame + MAC_BYTES - TAG_BYTES + 2, tci >> 8 | (tci & 0xFF) << 8)
+    return mac - TAG_BYTES
 
 
 @helper
-def put_cooked_header(buf, offset, mac):  # type: ignore[no-untyped-def]
-    """Insert a cooked header before the packet at `offset`. Return the new offset of the packet."""
-    header = offset + mac - COOKED_HEADER
+def insert_cooked_header(buf, offset, mac):  # type: ignore[no-untyped-def]
+    """Insert a cooked header before a packet. `offset`: its frame header. Return the new value of `mac`."""
+    header = offset + mac - COOKED_HEADER_BYTES
     buf[header] = 0
     buf[header + 1] = buf[offset + PACKET_TYPE]
     buf[header + 2] = buf[offset + HARDWARE_TYPE + 1]
@@ -70,35 +72,38 @@ def put_cooked_header(buf, offset, mac):  # type: ignore[no-untyped-def]
     buf[header + 5] = buf[offset + ADDRESS_LENGTH]
     for index in range(8):
         buf[header + 6 + index] = buf[offset + HARDWARE_ADDRESS + index]
-    buf[header + 14] = buf[offset + PROTOCOL]  # in network order, as the kernel has it
+    buf[header + 14] = buf[offset + PROTOCOL]  # in network order, as Linux stores it
     buf[header + 15] = buf[offset + PROTOCOL + 1]
-    return mac - COOKED_HEADER
+    return mac - COOKED_HEADER_BYTES
 
 
 @helper
-def complete(buf, offset, link):  # type: ignore[no-untyped-def]
-    """Complete the frame at `offset`, once: insert its VLAN tag or cooked header."""
+def restore_frame(buf, offset, link):  # type: ignore[no-untyped-def]
+    """Restore the frame whose header is at `offset`: insert its VLAN tag or cooked header. Call this once per frame."""
     mac = u16le(buf, offset + MAC)
     captured = u32le(buf, offset + SNAPLEN)
     begin = mac
     if link == COOKED:
-        if mac >= FRAME_HEADER + COOKED_HEADER:
-            begin = put_cooked_header(buf, offset, mac)
+        if mac >= FRAME_HEADER + COOKED_HEADER_BYTES:
+            begin = insert_cooked_header(buf, offset, mac)
     elif (
-        link == ETHERNET and u32le(buf, offset + STATUS) & VLAN_VALID and captured >= MACS and mac >= FRAME_HEADER + TAG
+        link == ETHERNET
+        and u32le(buf, offset + STATUS) & VLAN_VALID
+        and captured >= MAC_BYTES
+        and mac >= FRAME_HEADER + TAG_BYTES
     ):
-        begin = put_tag_back(buf, offset, mac)
+        begin = insert_vlan_tag(buf, offset, mac)
     put16le(buf, offset + MAC, begin)
     put32le(buf, offset + SNAPLEN, captured + (mac - begin))
     put32le(buf, offset + LEN, u32le(buf, offset + LEN) + (mac - begin))
-    buf[offset + DONE] = 1
+    buf[offset + RESTORED] = 1
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64*, i64*, i64*)")
 def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  # type: ignore[no-untyped-def]
-    """Walk the frames of one ring block, `buf[state[0]:end]`, complete them and describe blocks of them.
+    """Walk and restore the frames of one ring block, `buf[state[0]:end]`. Describe up to `max_blocks` blocks of frames.
 
-    * `rows`: max_blocks x BLOCK_WORDS. `state`: the first two words of a WalkState. `counts`: COUNTS words.
+    `rows`: max_blocks x BLOCK_WORDS. `state`: the first two words of a WalkState. `counts`: COUNTS words.
 
     A frame whose offsets point outside the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the
     number of blocks written.
@@ -109,27 +114,27 @@ def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  
     while block < max_blocks:
         begin = offset
         records = 0
-        first = np.int64(2**63 - 1)
-        last = np.int64(-1)
+        min_ts = np.int64(2**63 - 1)
+        max_ts = np.int64(-1)
         while records < block_records:
             if offset + FRAME_HEADER > end:
                 status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
                 break
-            following = u32le(buf, offset + NEXT)
-            after = offset + following if following else end
+            next_distance = u32le(buf, offset + NEXT)
+            next_offset = offset + next_distance if next_distance else end
             mac = u16le(buf, offset + MAC)
-            if mac < FRAME_HEADER or after > end or offset + mac + u32le(buf, offset + SNAPLEN) > after:
+            if mac < FRAME_HEADER or next_offset > end or offset + mac + u32le(buf, offset + SNAPLEN) > next_offset:
                 status = np.int64(BAD_LENGTH)
                 break
-            if buf[offset + DONE] == 0:
-                complete(buf, offset, link)
+            if buf[offset + RESTORED] == 0:
+                restore_frame(buf, offset, link)
                 counts[TRUNCATED] += u32le(buf, offset + SNAPLEN) < u32le(buf, offset + LEN)
-            time = u32le(buf, offset + SEC) * 1_000_000_000 + u32le(buf, offset + NSEC)
-            first = min(first, time)
-            last = max(last, time)
-            offset = after
+            ts = u32le(buf, offset + SEC) * 1_000_000_000 + u32le(buf, offset + NSEC)
+            min_ts = min(min_ts, ts)
+            max_ts = max(max_ts, ts)
+            offset = next_offset
             records += 1
-        block = put_block_row(rows, block, begin, offset, records, first, last, 0)
+        block = put_block_row(rows, block, begin, offset, records, min_ts, max_ts, 0)
         if status != CONTINUE:
             break
     state[0] = offset
@@ -150,7 +155,7 @@ class RingFormat:
 
     @property
     def truncated(self) -> int:
-        """Number of walked frames that were captured incompletely."""
+        """Number of walked frames of which only a part was captured."""
         return int(self.counts[TRUNCATED])
 
     def walk(

@@ -1,20 +1,21 @@
-"""The order of files in a followed folder, where captures appear and grow, or at one path with rotating captures.
+"""The order in which the files of a followed folder are read, or the files that a writer rotates at one path.
 
 Writers that rotate close a file before they begin the next one. So files are read in the order of their last change;
 files with equal times in the natural order of their names. A file is identified by device and inode, not by its name,
-so a renamed file is not read again. The progress in each file is stored. When the file is seen again, it is
+so a renamed file is not read again. The progress in each file is stored and compared at the next listing:
 
-    unchanged                                skipped
-    longer                                   read on after the records already read
-    shorter, or other bytes at its           a replacement: read from its beginning
-    beginning or before the position
+    the file is unchanged                           it is skipped
+    the file is longer                              its new records are read
+    it is shorter, or its first bytes or the        it is a replacement, which is read from its beginning
+    bytes before the position have changed
 
 So no record is read twice or missed, whichever way a writer rotates (`tcpdump -C`, `-G`, `-W`, logrotate with `create`
 or `copytruncate`). A file that is deleted or overwritten before it is read is lost without a counter.
 
-The same holds after a restart, for which the progress in all present files is stored. After a reboot a device may have
-another number (NFS, btrfs, overlay): an unknown file is then identified by its inode and its first bytes. A file that
-has been compressed meanwhile is identified by its name, and read after the records already read from the original.
+After a restart, files are recognised in the same way, because the stored progress covers all present files. After a
+reboot a device may have another number (NFS, btrfs, overlay). So an unknown file is identified by its inode and its
+first bytes. A file that has been compressed meanwhile is identified by its name, and the records already read from the
+original are skipped.
 """
 
 from __future__ import annotations
@@ -37,27 +38,26 @@ from capture.files.decompressed import SUFFIXES
 TEMPLATES = "templates.json"
 """File with the flow templates that exporters have announced. Captures in the same folder are decoded with them."""
 
-
 POLL_SECONDS = 0.1
 """Seconds between two polls of a file that has not grown."""
 
 QUIET_SECONDS = 1.0
-"""Seconds without growth after which a file may be complete, if another file follows."""
+"""Seconds without growth after which a file is complete if another file follows."""
 
 IDENTITY_BYTES = 64
-"""Number of first bytes of a file that identify its content. In a pcap file they reach into the first packet.
+"""Number of first bytes of a file that identify its content. In a pcap file they include a part of the first packet.
 
-The same number of bytes before the position is compared too, because an edited copy has the same first packet.
+As many bytes before the position are compared too, because an edited copy has the same first packet.
 """
 
 
 class GrowingBytes:
     """A regular file that grows, until `is_complete` returns True or its content is replaced.
 
-    `is_complete` is called at the end of the file with its status, and whether it has not grown for QUIET_SECONDS
-    seconds. A file has been replaced if it is shorter than the position, or if its first bytes or those before the
-    position have changed. It then ends, and its unread bytes are lost. Changes of other bytes already read are not
-    detected.
+    `is_complete` is called at the end of the file. Its arguments are the status of the file, and whether the file has
+    not grown for QUIET_SECONDS. The content has been replaced if the file is shorter than the position, or if its first
+    bytes or the bytes before the position have changed. The source then ends, and unread bytes of the old content are
+    lost. Changes of other bytes already read are not detected.
     """
 
     live = True
@@ -71,51 +71,52 @@ class GrowingBytes:
         self.tail = b""
         """The last bytes before the position, up to IDENTITY_BYTES."""
         self.changed = -1
-        """Modification time, ns, of the content read; -1 if the content has been replaced."""
+        """Modification time in ns of the content read; -1 if the content has been replaced."""
         self.close = weakref.finalize(self, os.close, descriptor)
         self._is_complete = is_complete
         self._complete = False
         self._grew = time.monotonic()
 
-    def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read available bytes. At the end of the file poll it until `wait` seconds have passed."""
-        until = time.monotonic() + wait
+    def read_into(self, buffer: memoryview, wait: float) -> int | None:
+        """Read available bytes. At the end of the file, poll it for up to `wait` seconds. Implements ByteSource."""
+        deadline = time.monotonic() + wait
         while True:
-            count = os.preadv(self.descriptor, [room], self.consumed)
+            count = os.preadv(self.descriptor, [buffer], self.consumed)
             if not self._is_unchanged(self.consumed + count):
                 return 0
             if count:
                 self.consumed += count
-                self.tail = (self.tail + room[max(0, count - IDENTITY_BYTES) : count].tobytes())[-IDENTITY_BYTES:]
+                self.tail = (self.tail + buffer[max(0, count - IDENTITY_BYTES) : count].tobytes())[-IDENTITY_BYTES:]
                 self._grew = time.monotonic()
                 return count
             if self._complete:
                 return 0
-            if self._is_over():
-                self._complete = True  # read once more, because the file may have grown before `is_complete` was called
+            if self._has_ended():
+                self._complete = True  # read once more: the file may have grown before the check
                 continue
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return None
-            time.sleep(min(POLL_SECONDS, left))
+            time.sleep(min(POLL_SECONDS, remaining))
 
     def rewind(self) -> None:
         """Raise OSError: a followed file is read only once."""
         raise OSError("a file that is followed cannot be read again")
 
-    def _is_unchanged(self, known: int) -> bool:
-        """Return whether the first bytes and those before the position are unchanged, and `known` bytes exist."""
-        status = os.fstat(self.descriptor)  # before the comparison: its time is never newer than the compared content
-        head = os.pread(self.descriptor, min(IDENTITY_BYTES, known), 0)
+    def _is_unchanged(self, min_size: int) -> bool:
+        """Return whether the file has at least `min_size` bytes, and its identifying bytes are unchanged."""
+        status = os.fstat(self.descriptor)  # called first, so its time is not newer than the compared content
+        head = os.pread(self.descriptor, min(IDENTITY_BYTES, min_size), 0)
         tail = os.pread(self.descriptor, len(self.tail), self.consumed - len(self.tail))
-        same = head.startswith(self.head) and tail == self.tail
-        if not same or status.st_size < known or len(head) < min(IDENTITY_BYTES, known):
+        is_same = head.startswith(self.head) and tail == self.tail
+        if not is_same or status.st_size < min_size or len(head) < min(IDENTITY_BYTES, min_size):
             self.changed = -1
             return False
         self.head, self.changed = head, status.st_mtime_ns
         return True
 
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
+        """Return the result of `is_complete` for the current state of the file."""
         status = os.fstat(self.descriptor)
         quiet = time.monotonic() - self._grew >= QUIET_SECONDS or time.time() - status.st_mtime >= QUIET_SECONDS
         return self._is_complete(status, quiet)
@@ -125,7 +126,8 @@ Identity = tuple[int, int]
 """Device and inode."""
 
 LISTING_SHARE = 0.05
-"""Maximum share of time for listing a folder whose modification time has not changed; its files may have changed."""
+"""Maximum share of the time that is spent on listing a folder with an unchanged modification time, in case its files
+have changed."""
 
 MAX_NAMES = 65_536
 """Number of names of read files that are stored to recognise their compressed versions."""
@@ -143,9 +145,9 @@ EMPTY_DIGEST = digest(b"")
 class FileProgress:
     """Progress in a file: `size` bytes and `records` records were read. A `closed` file is complete.
 
-    `name`: its name when it was opened. `changed`: its modification time, ns. `head_digest`: `digest` of its first
-    bytes, up to IDENTITY_BYTES. `tail_digest`: `digest` of the bytes before `position`, up to IDENTITY_BYTES;
-    EMPTY_DIGEST of a file that another process read.
+    `name`: its name when it was opened. `changed`: its modification time in ns. `head_digest`: `digest` of its first
+    bytes, up to IDENTITY_BYTES. `tail_digest`: `digest` of the bytes before `position`, up to IDENTITY_BYTES. It is
+    EMPTY_DIGEST if another process read the file.
     """
 
     name: str
@@ -159,13 +161,13 @@ class FileProgress:
 
 
 StoredProgress = tuple[str, int, int, int, str, int, bool]
-"""Stored progress in a file: name, device, inode, size, digest in hexadecimal, records, closed. Each segment of a spool
-contains it for all files. So it is short and omits values that can be read again (the modification time)."""
+"""Stored progress in a file: name, device, inode, size, head_digest in hexadecimal, records, closed. Each segment of a
+spool contains the progress in all files. So it omits values that can be read from the file (its modification time)."""
 
 
 @dataclass(frozen=True)
 class NextFile:
-    """The next file to read, after its first `skip` records. `is_replacement`: it replaced content already read."""
+    """The next file to read, without its first `skip` records. `is_replacement`: it replaces content already read."""
 
     path: Path
     identity: Identity
@@ -175,7 +177,7 @@ class NextFile:
 
 
 class Rotation:
-    """Choose the file to read next. Call `next` and `store_progress` in turn."""
+    """Choose the file to read next. Call `next` and `store_progress` alternately."""
 
     def __init__(self, folder: Path, pattern: str) -> None:
         """Read the files of `folder` that match `pattern`; hidden files only if the pattern begins with a dot."""
@@ -183,19 +185,19 @@ class Rotation:
         self.pattern = pattern
         self._progress: dict[Identity, FileProgress] = {}
         self._names: dict[str, None] = {}
-        self._before: dict[str, int] = {}  # names of files that another process read -> records that it read
-        self._inodes: dict[int, list[Identity]] = {}  # inodes of these files, until the first listing of the folder
+        self._records_read: dict[str, int] = {}  # name of a file that another process read -> records read
+        self._restored_inodes: dict[int, list[Identity]] = {}  # of files in restored progress, until the first listing
         self._current: Identity | None = None
         self._listed: list[tuple[Path, os.stat_result]] = []
-        self._list_again = 0.0
-        self._changed = -1
+        self._list_again_at = 0.0
+        self._folder_changed = -1
         self.retries = 0
-        """Number of failed attempts to open a file or the folder because no file descriptor was free."""
+        """Number of failed attempts to open a file or the folder, because no file descriptor was free."""
 
     def next(self) -> NextFile | None:
-        """Open the next file. Return None if there is no input, or no file descriptor is free.
+        """Open the next file. Return None if no file has unread records, or no file descriptor is free.
 
-        Raises OSError for a file that cannot be opened, but only once per file.
+        Raises OSError once for each file that cannot be opened.
         """
         try:
             return self._next()
@@ -206,7 +208,7 @@ class Rotation:
             return None
 
     def _next(self) -> NextFile | None:
-        for path, status in self._waiting():
+        for path, status in self._unread_files():
             identity = _identity(status)
             known = self._progress.get(identity)
             replaced = known is not None and self._was_replaced(path, status, known)
@@ -228,14 +230,15 @@ class Rotation:
             if known is not None and not replaced:
                 skip = known.records
             else:
-                skip = self._before.get(path.stem, 0) if path.suffix in SUFFIXES else 0
-            self._before.pop(path.name, None)
-            self._remember(path.name)
-            return NextFile(path, identity, GrowingBytes(descriptor, self._is_over), skip, replaced and not skip)
+                skip = self._records_read.get(path.stem, 0) if path.suffix in SUFFIXES else 0
+            self._records_read.pop(path.name, None)
+            self._add_name(path.name)
+            source = GrowingBytes(descriptor, self._is_complete_file)
+            return NextFile(path, identity, source, skip, replaced and not skip)
         return None
 
     def store_progress(self, file: NextFile, records: int, *, closed: bool) -> None:
-        """Store the progress in the file of `file`. A `closed` file is not read further until it is replaced."""
+        """Store that `records` records of `file` were read. A `closed` file is not read again unless it is replaced."""
         source = file.source
         head_digest, tail_digest = digest(source.head), digest(source.tail)
         known = FileProgress(
@@ -243,13 +246,13 @@ class Rotation:
         )
         self._progress[file.identity] = known
         self._current = None
-        self._list_again = 0.0  # the last listing may be older than the last read
+        self._list_again_at = 0.0  # the last listing may be older than the last read
 
     def stored_progress(self, file: NextFile | None = None, records: int = 0) -> list[StoredProgress]:
         """Return the stored progress in all files. `file` is the current file, `records` its records read so far."""
         files = dict(self._progress)
         if file is not None:
-            # Size 0 means unknown: after a restart it is read on after these records, unless its beginning differs.
+            # Size 0 means unknown. After a restart, reading continues after these records if the first bytes are equal.
             head_digest = digest(file.source.head)
             files[file.identity] = FileProgress(file.path.name, 0, -1, head_digest, records, closed=False)
         return [
@@ -260,41 +263,44 @@ class Rotation:
         ]
 
     def restore(self, stored_progress: Iterable[StoredProgress]) -> None:
-        """Restore the progress stored by another process, before the first file is opened."""
+        """Restore the progress that another process stored. Call this before the first file is opened."""
         for name, device, inode, size, head_digest, records, closed in stored_progress:
             self._progress[device, inode] = FileProgress(name, size, -1, bytes.fromhex(head_digest), records, closed)
-            self._inodes.setdefault(inode, []).append((device, inode))
+            self._restored_inodes.setdefault(inode, []).append((device, inode))
             if closed:
-                self._remember(name)
+                self._add_name(name)
             else:
-                self._before[name] = records
+                self._records_read[name] = records
 
-    def _remember(self, name: str) -> None:
+    def _add_name(self, name: str) -> None:
+        """Store the name of a file that is read, to recognise its compressed version."""
         self._names[name] = None
         if len(self._names) > MAX_NAMES:
             del self._names[next(iter(self._names))]
 
-    def _is_over(self, status: os.stat_result, quiet: bool) -> bool:
+    def _is_complete_file(self, status: os.stat_result, quiet: bool) -> bool:
+        """Return whether the current file is complete: it is quiet, and it is deleted or another file is unread."""
         if not quiet or status.st_nlink == 0:
             return quiet
         try:
-            return any(self._waiting())
+            return any(self._unread_files())
         except OSError as error:
             if not is_shortage(error):
                 raise
             self.retries += 1
-            return False  # the caller asks again later
+            return False  # the caller retries later
 
-    def _waiting(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Iterate over the files that must be read in addition to the current one, in order."""
+    def _unread_files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Iterate in order over the files with unread records, except the current file."""
         for path, status in self._list():
             identity = _identity(status)
             if identity == self._current:
                 continue
             known = self._progress.get(identity)
-            same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed)
-            if known is None or (not same and self._was_replaced(path, status, known)):
-                if path.suffix in SUFFIXES and path.stem in self._names:  # the inode may be that of the original file
+            is_same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed)
+            if known is None or (not is_same and self._was_replaced(path, status, known)):
+                # A compressed copy may have reused the inode of the original file.
+                if path.suffix in SUFFIXES and path.stem in self._names:
                     self._mark_as_read(path, status)
                 else:
                     yield path, status
@@ -306,7 +312,7 @@ class Rotation:
                     known.size = status.st_size
 
     def _mark_as_read(self, path: Path, status: os.stat_result) -> None:
-        """Mark a compressed copy of a read file as complete, if it is long enough to be identified."""
+        """Mark a compressed copy of a file already read as complete, if it is long enough to be identified."""
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
             head = file.read(IDENTITY_BYTES)
             self._progress.pop(_identity(status), None)
@@ -315,9 +321,10 @@ class Rotation:
                 self._progress[_identity(status)] = FileProgress(
                     path.name, status.st_size, status.st_mtime_ns, head_digest, 0, closed=True
                 )
-                self._remember(path.name)
+                self._add_name(path.name)
 
     def _was_replaced(self, path: Path, status: os.stat_result, known: FileProgress) -> bool:
+        """Return whether the content of a file has been replaced since `known` was stored."""
         if status.st_size < known.size:
             return True
         try:
@@ -332,16 +339,20 @@ class Rotation:
             return False
 
     def _list(self) -> list[tuple[Path, os.stat_result]]:
-        """List the folder, unless it is unchanged since a recent listing. Raises OSError if no descriptor is free."""
+        """Return the files of the folder in order. List it again unless it is unchanged since a recent listing.
+
+        Raises OSError if no descriptor is free.
+        """
         try:
             changed = self.folder.stat().st_mtime_ns
             begin = time.monotonic()
-            if changed == self._changed and begin < self._list_again:
+            if changed == self._folder_changed and begin < self._list_again_at:
                 return self._listed
-            self._changed = changed
-            self._listed = sorted(self._matching(), key=lambda file: (file[1].st_mtime_ns, natural(file[0].name)))
+            self._folder_changed = changed
+            files = self._list_matching()
+            self._listed = sorted(files, key=lambda file: (file[1].st_mtime_ns, natural_order(file[0].name)))
             end = time.monotonic()
-            self._list_again = end + max(POLL_SECONDS, (end - begin) / LISTING_SHARE)
+            self._list_again_at = end + max(POLL_SECONDS, (end - begin) / LISTING_SHARE)
             present = {_identity(status) for _, status in self._listed}
             self._identify_by_inode(present)
             new = {path.name for path, status in self._listed if _identity(status) not in self._progress}
@@ -352,14 +363,14 @@ class Rotation:
                 if identity in present or any(known.name + suffix in new for suffix in SUFFIXES)
             }
         except OSError as error:
-            self._list_again = 0.0
+            self._list_again_at = 0.0
             if is_shortage(error):
                 raise
         return self._listed
 
     def _identify_by_inode(self, present: set[Identity]) -> None:
-        """Identify files of another process whose device number has changed; runs once, at the first listing."""
-        inodes = self._inodes
+        """Identify files in the restored progress whose device number has changed. Runs once, at the first listing."""
+        inodes = self._restored_inodes
         for path, status in self._listed if inodes else ():
             identity = _identity(status)
             for former in inodes.get(status.st_ino, ()) if identity not in self._progress else ():
@@ -369,9 +380,9 @@ class Rotation:
                 if not self._was_replaced(path, status, known):
                     self._progress[identity] = self._progress.pop(former)
                     break
-        self._inodes = {}
+        self._restored_inodes = {}
 
-    def _matching(self) -> Iterator[tuple[Path, os.stat_result]]:
+    def _list_matching(self) -> Iterator[tuple[Path, os.stat_result]]:
         hidden = self.pattern.startswith(".")
         for entry in os.scandir(self.folder):
             if fnmatchcase(entry.name, self.pattern) and entry.name != TEMPLATES:
@@ -381,10 +392,10 @@ class Rotation:
                         yield Path(entry.path), status
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key for the natural order of names: numbers in names are compared by value.
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Return a sort key for the natural order of names, which compares numbers in names by value.
 
-    >>> sorted(["trace10", "trace", "trace2"], key=natural)
+    >>> sorted(["trace10", "trace", "trace2"], key=natural_order)
     ['trace', 'trace2', 'trace10']
     """
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name) if part]

@@ -26,26 +26,25 @@ def scan(file: Capture, block_records: int = BLOCK_RECORDS) -> Index:
     chunk = np.empty((max(1, 4_194_304 // block_records), BLOCK_WORDS), np.int64)
     chunks: list[npt.NDArray[np.int64]] = []
     while state.status == CONTINUE:
-        count = file.format.walk(file.data, len(file.data), block_records, chunk, state)
-        chunks.append(chunk[:count].copy())
+        block_count = file.format.walk(file.data, len(file.data), block_records, chunk, state)
+        chunks.append(chunk[:block_count].copy())
     return index_of(np.concatenate(chunks), DAMAGE.get(state.status))
 
 
 def index_of(rows: npt.NDArray[np.int64], damage: str | None) -> Index:
-    """Make an index from the block rows of a file, in file order, and compute the watermark after each block."""
-    lows = np.append(np.minimum.accumulate(rows[::-1, 3])[::-1], END_OF_FILE)[1:]  # no element if there are no blocks
-    blocks = [Block(*row) for row in np.column_stack([rows[:, :5], lows, rows[:, 5]]).tolist()]
+    """Make an index from the rows of a file's blocks, in file order. Compute the watermark after each block."""
+    watermarks = np.append(np.minimum.accumulate(rows[::-1, 3])[::-1], END_OF_FILE)[1:]  # empty if there are no blocks
+    blocks = [Block(*row) for row in np.column_stack([rows[:, :5], watermarks, rows[:, 5]]).tolist()]
     return Index(blocks, damage)
 
 
-# The scan of one capture in pieces that several threads walk in parallel; joined, they equal the scan of the whole.
+# Several threads can scan one capture in parallel, each a piece of it. The joined pieces equal `scan` of the capture.
 #
 # `capture.files.split` describes how the first record of a piece is guessed, and why the walks verify each other.
-# Joining the pieces repeats walks that began at a wrong guess, so the index is always exact.
-
+# A walk that began at a wrong guess is repeated when the pieces are joined, so the index is always exact.
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes walked since its last call, from the thread that walks."""
+"""A function that receives the number of bytes walked since its last call. The walking thread calls it."""
 
 CHUNK_BLOCKS = 256
 """Blocks walked between two calls of Progress."""
@@ -53,7 +52,7 @@ CHUNK_BLOCKS = 256
 
 @dataclass(frozen=True)
 class Walk:
-    """The walk from one boundary to the first boundary at or after a cut. `rows`: blocks x BLOCK_WORDS."""
+    """The blocks of a piece of a file. `rows`: blocks x BLOCK_WORDS. `range`: the bytes of these blocks."""
 
     range: ByteRange
     rows: npt.NDArray[np.int64]
@@ -69,8 +68,8 @@ class PiecewiseScan:
         """Split `file` into up to `pieces` pieces of about equal size."""
         self.file = file
         self.block_records = block_records
-        count = pieces if isinstance(file.format, PcapFormat) else 1
-        self.bounds = even_offsets(file.format.first_record, len(file.data), count)
+        piece_count = pieces if isinstance(file.format, PcapFormat) else 1
+        self.bounds = even_offsets(file.format.first_record, len(file.data), piece_count)
         self._walks: dict[int, Walk] = {}  # by their start
 
     @property
@@ -79,7 +78,7 @@ class PiecewiseScan:
         return len(self.bounds) - 1
 
     def walk(self, piece: int, progress: Progress | None = None) -> None:
-        """Walk one piece, from the first boundary that can be guessed in it."""
+        """Walk one piece, from the first record boundary that can be guessed in it. Do nothing if there is none."""
         start = self.bounds[0] if piece == 0 else guess_record_boundary(self.file, self.bounds[piece])
         if start is not None:
             self._walks[start] = self._walk(start, self.bounds[piece + 1], progress)
@@ -105,20 +104,21 @@ class PiecewiseScan:
         rows = np.concatenate([np.empty((0, BLOCK_WORDS), np.int64), *(walk.rows for walk in walks)])
         return index_of(rows, walks[-1].range.damage if walks else None)
 
-    def _walk(self, start: int, cut: int, progress: Progress | None = None) -> Walk:
+    def _walk(self, start: int, bound: int, progress: Progress | None = None) -> Walk:
+        """Walk from `start` to the first record boundary at or after byte `bound`."""
         file, state = self.file, WalkState(start)
         chunk = np.empty((CHUNK_BLOCKS, BLOCK_WORDS), np.int64)
         rows = [chunk[:0]]
         damage = None
-        while state.offset < cut:
-            before = state.offset
-            count = file.format.walk(file.data, cut, self.block_records, chunk, state)
-            if not count:  # the record that straddles the cut, or the end of what can be walked
-                count = file.format.walk(file.data, len(file.data), 1, chunk[:1], state)
-            if not count:
+        while state.offset < bound:
+            offset_before = state.offset
+            block_count = file.format.walk(file.data, bound, self.block_records, chunk, state)
+            if not block_count:  # the record that straddles the bound, or the end of the whole records
+                block_count = file.format.walk(file.data, len(file.data), 1, chunk[:1], state)
+            if not block_count:
                 damage = DAMAGE.get(state.status)
                 break
-            rows.append(chunk[:count].copy())
+            rows.append(chunk[:block_count].copy())
             if progress:
-                progress(state.offset - before)
+                progress(state.offset - offset_before)
         return Walk(ByteRange(start, state.offset, damage), np.concatenate(rows))

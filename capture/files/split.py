@@ -8,7 +8,7 @@ ended, then all ranges are exact: by induction, their walks together are the wal
 begins elsewhere was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a row.
 
     |header|  range 0   |·  range 1    |·   range 2        |
-                    cut ^          cut ^  the · is the record that straddles the cut: it belongs to the range before
+                    cut ^          cut ^  · is a record that straddles a cut; it belongs to the range before it
 
 Boundaries of a pcapng file are not guessed, because the meaning of its records depends on the sections and interfaces
 before them. It is walked once from its beginning, and each range stores the state of the walk at its start.
@@ -30,52 +30,52 @@ from capture.files.pcap import MAX_CAPTURED, PcapFormat, captured_length
 from capture.native import kernel
 
 CHAIN_LENGTH = 24
-"""Number of consecutive headers that must look plausible."""
+"""Number of consecutive record headers that must be plausible."""
 
 MAX_PAUSE_SECONDS = 86_400
-"""Maximum seconds between neighbouring records of a plausible chain. A longer pause in a file costs a guess, not a
-row."""
+"""Maximum seconds between neighbouring records of a plausible chain. If a file has a longer pause, a guess may fail,
+but no row is lost."""
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64)")
-def guess_boundary(buf, offset, stop, end, big_endian, fraction, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
-    """Return the first offset in `[offset, stop)` where `chain` plausible records begin; -1 for none.
+def guess_boundary(buf, begin, stop, end, big_endian, units, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
+    """Return the first offset in `[begin, stop)` at which `chain` plausible records begin; -1 for none.
 
-    A chain that reaches `end` may be shorter. A record header is plausible if:
+    A chain that ends at `end` may be shorter. A record header is plausible if:
 
-    * its fraction of a second is less than `fraction`;
-    * it has captured at least 1 byte, and not more than `max_captured` or the wire length;
-    * its wire length is possible (if all packets have one size, only this detects a header read 4 bytes too late);
-    * it is at most `pause` seconds away from the record before it.
+    * its ts_frac is less than `units`, the units of ts_frac per second;
+    * its captured length is at least 1 byte, and at most `max_captured` and the wire length;
+    * its wire length is possible (only this check detects a header read 4 bytes too late if all packets have one size);
+    * its time differs from that of the previous record by at most `pause` seconds.
     """
-    for start in range(offset, stop):
-        here = np.int64(start)
-        seen = 0
-        before = np.int64(-1)
-        while seen < chain and here + header <= end:
-            first = u32(buf, here + 8, big_endian)
-            second = u32(buf, here + 12, big_endian)
-            captured = captured_length(buf, here, big_endian, length_order)
-            seconds = u32(buf, here, big_endian)
-            if captured == 0 or captured > max_captured or max(first, second) > MAX_CAPTURED:
+    for start in range(begin, stop):
+        offset = np.int64(start)
+        count = 0
+        previous_seconds = np.int64(-1)
+        while count < chain and offset + header <= end:
+            first_length = u32(buf, offset + 8, big_endian)
+            second_length = u32(buf, offset + 12, big_endian)
+            captured = captured_length(buf, offset, big_endian, length_order)
+            seconds = u32(buf, offset, big_endian)
+            if captured == 0 or captured > max_captured or max(first_length, second_length) > MAX_CAPTURED:
                 break
-            if u32(buf, here + 4, big_endian) >= fraction or here + header + captured > end:
+            if u32(buf, offset + 4, big_endian) >= units or offset + header + captured > end:
                 break
-            if before >= 0 and (seconds > before + pause or before > seconds + pause):
+            if previous_seconds >= 0 and (seconds > previous_seconds + pause or previous_seconds > seconds + pause):
                 break
-            if length_order == 0 and second < first:
+            if length_order == 0 and second_length < first_length:
                 break
-            before = seconds
-            here += header + captured
-            seen += 1
-        if seen == chain or (seen > 0 and here == end):
+            previous_seconds = seconds
+            offset += header + captured
+            count += 1
+        if count == chain or (count > 0 and offset == end):
             return start
     return -1
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Whole records in bytes `[start, end)` of a file, and the damage (a name from DAMAGE) that follows them, if any.
+    """The bytes `[start, end)` of a file, which contain whole records. `damage`: a name from DAMAGE if damage follows.
 
     `section` and `interfaces`: as in a WalkState at `start`.
     """
@@ -90,18 +90,18 @@ class ByteRange:
 def guess_record_boundary(file: Capture, cut: int) -> int | None:
     """Guess the first record boundary at or after byte `cut`. Return None if no offset is plausible.
 
-    For pcapng, return None unless `cut` is at or before the first record.
+    For pcapng, only the first record is a known boundary.
     """
-    form = file.format
-    if cut <= form.first_record:
-        return form.first_record
-    if not isinstance(form, PcapFormat):
+    file_format = file.format
+    if cut <= file_format.first_record:
+        return file_format.first_record
+    if not isinstance(file_format, PcapFormat):
         return None
-    largest = min(MAX_CAPTURED, form.snaplen or MAX_CAPTURED)
+    max_captured = min(MAX_CAPTURED, file_format.snaplen or MAX_CAPTURED)
     boundary = guess_boundary(
-        file.data, cut, min(len(file.data), cut + form.record_header + largest), len(file.data), form.big_endian,
-        1_000_000_000 // form.unit, form.record_header, form.length_order, largest, CHAIN_LENGTH,
-        MAX_PAUSE_SECONDS,
+        file.data, cut, min(len(file.data), cut + file_format.record_header + max_captured), len(file.data),
+        file_format.big_endian, 1_000_000_000 // file_format.unit, file_format.record_header, file_format.length_order,
+        max_captured, CHAIN_LENGTH, MAX_PAUSE_SECONDS,
     )  # fmt: skip
     return None if boundary < 0 else boundary
 
@@ -109,8 +109,8 @@ def guess_record_boundary(file: Capture, cut: int) -> int | None:
 class RangeScan:
     """The walk over one range: iterate over its blocks, then read `range`. Not thread safe.
 
-    The `watermark` of a block is only its own smallest ts, which is exact for ordered files. It is not a watermark,
-    because the records of other ranges are unknown.
+    The `watermark` of a block is only its own smallest ts, because later ranges are unknown. So it is exact only for
+    files in the order of time.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class RangeScan:
     ) -> None:
         """Walk from the boundary `start` to the first boundary at or after `cut`, in blocks of `block_records`.
 
-        `section` and `interfaces`: state of a walk from the beginning of the file at `start`.
+        `section` and `interfaces`: as in the WalkState at `start` of a walk from the beginning of the file.
         """
         self.file = file
-        self.begin = ByteRange(start, start, None, section, interfaces)
+        self._empty_range = ByteRange(start, start, None, section, interfaces)
         self.cut = min(cut, len(file.data))
         self.block_records = block_records
         self.damage: str | None = None
@@ -146,10 +146,10 @@ class RangeScan:
         if not count and self.state.offset < self.cut:
             count = self._walk(len(self.file.data), 1)
         if not count:
-            self.damage = DAMAGE.get(self.state.status)  # None if only blocks without packets remained
+            self.damage = DAMAGE.get(self.state.status)  # None if the rest has no records
             raise StopIteration
-        start, end, records, first, last, section = self.row[0].tolist()
-        return Block(start, end, records, first, last, watermark=first, section=section)
+        start, end, records, min_ts, max_ts, section = self.row[0].tolist()
+        return Block(start, end, records, min_ts, max_ts, watermark=min_ts, section=section)
 
     def _walk(self, end: int, records: int) -> int:
         """Walk up to `records` records that end at or before byte `end`. Return the number of blocks, 0 or 1."""
@@ -157,17 +157,17 @@ class RangeScan:
 
     @property
     def range(self) -> ByteRange:
-        """The range walked so far; complete after the last block."""
-        return replace(self.begin, end=self.state.offset, damage=self.damage)
+        """The range walked so far."""
+        return replace(self._empty_range, end=self.state.offset, damage=self.damage)
 
 
 def even_offsets(begin: int, size: int, count: int) -> list[int]:
-    """Return the count + 1 bounds of `count` ranges of about equal size that together cover `[begin, size)`."""
+    """Return the `count` + 1 bounds of `count` ranges of about equal size that together cover bytes `[begin, size)`."""
     return [begin + (size - begin) * index // count for index in range(count + 1)]
 
 
 def ranges_are_contiguous(ranges: Sequence[ByteRange], begin: int, size: int) -> bool:
-    """Return whether the ranges are contiguous over bytes `[begin, size)`. This proves that the guesses were right."""
+    """Return whether the ranges cover bytes `[begin, size)` without a gap. Then all guesses were right."""
     if not ranges or ranges[0].start != begin:
         return False
     if any(before.end != after.start or before.damage for before, after in pairwise(ranges)):
@@ -176,7 +176,7 @@ def ranges_are_contiguous(ranges: Sequence[ByteRange], begin: int, size: int) ->
 
 
 def split(file: Capture, count: int) -> list[ByteRange]:
-    """Split a file into up to `count` exact ranges; classic pcap in `count` threads (kernels release the GIL).
+    """Split a file into up to `count` exact ranges. `count` threads walk classic pcap, because kernels release the GIL.
 
     The last range contains the file's damage; bytes after damage are in no range. A file without records has no ranges.
     """
@@ -206,6 +206,7 @@ def split(file: Capture, count: int) -> list[ByteRange]:
 
 
 def _walk_range(file: Capture, state: WalkState, cut: int) -> RangeScan:
+    """Walk from `state` to the first boundary at or after `cut`."""
     scan = RangeScan(file, state.offset, cut, BLOCK_RECORDS, state.section, state.interfaces)
     for _ in scan:
         pass

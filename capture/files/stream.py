@@ -1,4 +1,4 @@
-"""A capture that cannot be mapped: it is read once, from first to last byte, through buffers of fixed size."""
+"""A capture that cannot be mapped. It is read once, from first to last byte, through buffers of fixed size."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from capture.files.blocks import (
     Block,
     WalkState,
 )
-from capture.files.byte_source import WAIT, ByteSource
+from capture.files.byte_source import WAIT_SECONDS, ByteSource
 from capture.files.decompressed import Decompressed
 from capture.files.formats import HEAD_BYTES, FileFormat, record_format
 from capture.files.messages import ExportFormat
-from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
+from capture.files.read_ahead import CHUNK_BYTES, HEADROOM_BYTES, ReadAhead
 from capture.metrics import Samples
 
 
@@ -34,37 +34,37 @@ class StreamedCapture:
 
     * `blocks` yields blocks of whole records as soon as they are read. The offsets of a block count from the start of
       `data`, which contains it **only until the next block is requested**. Its `watermark` is NO_WATERMARK. `blocks`
-      yields None if no bytes arrived for WAIT seconds; only a `live` input does so.
-    * `format` and `data` belong to the block yielded last: read both attributes again for each block. The format of a
+      yields None if no bytes of a `live` input arrived for WAIT_SECONDS.
+    * `format` and `data` belong to the last yielded block: read both attributes again for each block. The format of a
       live input is unknown before its first block.
     * `size` is the size of the file in bytes, 0 if unknown. `consumed` is the number of bytes read.
-    * `silent` is valid after a None. It is True if the input had neither unread bytes nor a partial record when
-      `blocks` began to wait: after the last block, or after the last time that it was silent.
+    * `silent` is valid after `blocks` has yielded None. It is True if a read since the last block has
+      returned no bytes, and the bytes read before do not end inside a record.
     * `damage` is set when `blocks` has ended: None, a cause of DAMAGE or a cause from `compression`.
     * `skip` is the number of records at the beginning of a file that `blocks` omits.
     * `stop` ends a live input after the bytes read so far. Any thread and signal handlers may call it.
 
-    Memory is that of ReadAhead. A record larger than HEADROOM needs memory for the record and a chunk in addition; no
-    format allows more than 16 MiB. Only one thread may iterate.
+    A stream needs the memory of a ReadAhead. A record larger than HEADROOM_BYTES needs memory for itself and a chunk in
+    addition. No format allows records of more than 16 MiB. Only one thread may iterate.
     """
 
-    written = True
-    """True if a writer produces the input. When everything stops, it may still be about to write its last bytes."""
+    has_writer = True
+    """True if another program writes the input. After a stop request, this program may still write its last bytes."""
 
-    def __init__(self, path: Path, source: ByteSource, chunk: int = CHUNK) -> None:
-        """Read `source`; errors call it `path`. Raises InputError for a file that is not a capture."""
+    def __init__(self, path: Path, source: ByteSource, chunk: int = CHUNK_BYTES) -> None:
+        """Read `source`. Error messages contain `path`. Raises InputError for a file that is not a capture."""
         self.path = path
         self.data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self.damage: str | None = None
         self.skip = 0
-        self._cut = False  # whether a partial record has been read
+        self._ends_in_record = False  # the last byte read belongs to a partial record
         self._source = Decompressed(source)
         self._chunk = chunk
         self._format: FileFormat | None = None
         self._reading: ReadAhead | None = None
         self._stopped = Event()
         if not source.live:
-            self._format = self._begin()
+            self._format = self._read_format()
 
     @property
     def format(self) -> FileFormat:
@@ -95,16 +95,16 @@ class StreamedCapture:
 
     @property
     def silent(self) -> bool:
-        """True if the input was silent at the last None (see the class)."""
-        return self._reading is None or (self._reading.silent and not self._cut)
+        """True if the input was silent when `blocks` last yielded None (see the class)."""
+        return self._reading is None or (self._reading.silent and not self._ends_in_record)
 
     @property
     def occupancy(self) -> float:
-        """Fill level, 0 to 1, of the buffer in which packets wait. Always 0: the writer of a pipe waits instead."""
+        """Fill level, 0 to 1, of a buffer that loses packets when it is full. Always 0: the writer of a pipe waits."""
         return 0.0
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks of up to `block_records` records, and None after WAIT seconds without any.
+        """Yield blocks of up to `block_records` records, and None after WAIT_SECONDS without any.
 
         A file can be read again by another call, a live input cannot. Raises InputError if the bytes are not a
         capture or cannot be read.
@@ -114,7 +114,7 @@ class StreamedCapture:
         yield from self._read(block_records, self.skip)
 
     def samples(self, link: str) -> Samples:
-        """Return further counters of this input, in addition to records and damage: none."""
+        """Return no counters: this input has none in addition to records and damage."""
         return Samples()
 
     def _read(self, block_records: int, skip: int = 0) -> Iterator[Block | None]:
@@ -142,81 +142,86 @@ class StreamedCapture:
         self._source.close()
 
     def _walk(self, reading: ReadAhead, block_records: int, skip: int) -> Iterator[Block | None]:
-        form: FileFormat | None = None
+        """Walk the records of all chunks. Set `damage` at the end."""
+        file_format: FileFormat | None = None
         state = WalkState(0)
         row = np.empty((1, BLOCK_WORDS), np.int64)
-        end = 0  # end of the bytes in `data`; those before state.offset have been processed
+        end = 0  # end of the bytes in `data`; bytes before state.offset have been walked
         self.data = np.empty(0, np.uint8)
         ended = False
         while not ended:
             try:
-                chunk = reading.take()
+                chunk = reading.next_chunk()
             except EOFError:
                 ended = True
             else:
                 if chunk is None:
                     if self.live:
-                        self._cut = form is not None and end > state.offset
+                        self._ends_in_record = file_format is not None and end > state.offset
                         yield None
                     continue
                 state.offset, end = self._join(reading, *chunk, state.offset, end)
-            if form is None:
+            if file_format is None:
                 if end - state.offset < HEAD_BYTES and not ended:
                     continue
                 if end == state.offset and self._stopped.is_set():
                     return
-                form = self._format = self._recognise(self.data[state.offset : end].tobytes())
-                state.offset += form.first_record
+                file_format = self._format = self._recognise(self.data[state.offset : end].tobytes())
+                state.offset += file_format.first_record
             state.status = CONTINUE
             while state.status == CONTINUE:
-                if form.walk(self.data, end, min(block_records, skip or block_records), row, state):
-                    start, after, records, first, last, section = row[0].tolist()
+                if file_format.walk(self.data, end, min(block_records, skip or block_records), row, state):
+                    start, block_end, records, min_ts, max_ts, section = row[0].tolist()
                     if skip:
                         skip -= records
                     else:
-                        yield Block(start, after, records, first, last, NO_WATERMARK, section)
+                        yield Block(start, block_end, records, min_ts, max_ts, NO_WATERMARK, section)
             if state.status not in RETRY_WITH_MORE_BYTES:
                 break
         if not self._stopped.is_set():
-            # The thread that reads ahead may have passed a bad record by chance: ignore damage that it has met there.
-            met = self._source.damage if state.status in RETRY_WITH_MORE_BYTES else None
-            self.damage = met or DAMAGE.get(state.status)
+            # If the walk stopped at a bad record, ignore later damage, which the thread may have met.
+            compression_damage = self._source.damage if state.status in RETRY_WITH_MORE_BYTES else None
+            self.damage = compression_damage or DAMAGE.get(state.status)
 
     def _join(
-        self, reading: ReadAhead, buffer: npt.NDArray[np.uint8], upto: int, offset: int, end: int
+        self, reading: ReadAhead, buffer: npt.NDArray[np.uint8], chunk_end: int, offset: int, end: int
     ) -> tuple[int, int]:
-        """Join the rest of `data`, `[offset, end)`, and a new chunk in `data`. Return begin and end of both."""
-        begin = HEADROOM - (end - offset)
+        """Put the rest of `data`, `[offset, end)`, before a new chunk, which ends at `chunk_end` in `buffer`.
+
+        `data` then contains both. Returns their begin and end in `data`.
+        """
+        begin = HEADROOM_BYTES - (end - offset)
         rest, old_data = self.data[offset:end], self.data
         if begin >= 0:
-            buffer[begin:HEADROOM] = rest
+            buffer[begin:HEADROOM_BYTES] = rest
             self.data = buffer
         else:
-            self.data = np.concatenate([rest, buffer[HEADROOM:upto]])
-            reading.give(buffer)
-            begin, upto = 0, len(self.data)
-        reading.give(old_data)
-        return begin, upto
+            self.data = np.concatenate([rest, buffer[HEADROOM_BYTES:chunk_end]])
+            reading.release(buffer)
+            begin, chunk_end = 0, len(self.data)
+        reading.release(old_data)
+        return begin, chunk_end
 
-    def _begin(self) -> FileFormat:
-        """Read only the bytes that identify the format of a file."""
+    def _read_format(self) -> FileFormat:
+        """Return the format of a file. Read only the bytes that identify the format."""
         self._source.rewind()
         head = bytearray(HEAD_BYTES)
         filled = 0
         try:
-            while filled < HEAD_BYTES and (count := self._source.read_into(memoryview(head)[filled:], WAIT)):
+            while filled < HEAD_BYTES and (count := self._source.read_into(memoryview(head)[filled:], WAIT_SECONDS)):
                 filled += count
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         return self._recognise(bytes(head[:filled]))
 
     def _recognise(self, head: bytes) -> FileFormat:
+        """Return the format of a capture with the decompressed first bytes `head`, or raise InputError."""
         codec, damage = self._source.codec, self._source.damage
         try:
-            form = record_format(head, f"{self.path}, decompressed ({codec.name})" if codec else str(self.path))
-            if isinstance(form, ExportFormat):  # a NetFlow v9 message ends at the next message or at the end of file
+            file_format = record_format(head, f"{self.path}, decompressed ({codec.name})" if codec else str(self.path))
+            if isinstance(file_format, ExportFormat):  # the end of a NetFlow v9 message is known only in a whole file
                 raise InputError(f"{self.path}: got bare export datagrams in a stream, expected them in a plain file")
-            return form
+            return file_format
         except InputError as error:
             if not (codec and damage):
                 raise
@@ -226,22 +231,22 @@ class StreamedCapture:
 
 
 GRACE_SECONDS = 0.5
-"""Seconds without input after which a live input stops on request. The same Ctrl-C may have stopped its writer, which
+"""Seconds without input after which a live input stops on request. Ctrl-C may also stop the writer of a pipe, which
 then still writes its last bytes."""
 
 MAX_STOP_SECONDS = 2.0
-"""Seconds after which a live input stops on request even if there is more to read."""
+"""Seconds after a stop request at which a live input stops, even if more bytes arrive."""
 
 
 def blocks_until_stopped(
     stream: StreamedCapture, stopping: Callable[[], bool], block_records: int = BLOCK_RECORDS
 ) -> Generator[Block | None, None, None]:
-    """Yield the blocks of a stream until it ends, or until shortly after `stopping` returns True.
+    """Yield the blocks of a stream until it ends, or until shortly after `stopping` returns True (a stop request).
 
-    A finite stream stops at once. Close the iterator to release the buffers of the stream.
+    A finite stream stops at once. Close this iterator to release the buffers of the stream.
     """
     last_input = time.monotonic()
-    stopped: float | None = None
+    stop_requested_at: float | None = None
     blocks = stream.blocks(block_records)
     try:
         for block in blocks:
@@ -254,9 +259,9 @@ def blocks_until_stopped(
                 if not stream.live:
                     return
                 now = time.monotonic()
-                stopped = stopped or now
-                if not stream.written or now >= min(
-                    max(last_input, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS
+                stop_requested_at = stop_requested_at or now
+                if not stream.has_writer or now >= min(
+                    max(last_input, stop_requested_at) + GRACE_SECONDS, stop_requested_at + MAX_STOP_SECONDS
                 ):
                     stream.stop()
     finally:

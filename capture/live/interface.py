@@ -11,7 +11,7 @@ import numpy as np
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, CONTINUE, NO_WATERMARK, Block, WalkState
-from capture.files.byte_source import WAIT
+from capture.files.byte_source import WAIT_SECONDS
 from capture.files.followed import NoBytes
 from capture.files.ring_frames import RingFormat
 from capture.files.stream import StreamedCapture
@@ -42,7 +42,7 @@ class InterfaceCapture(StreamedCapture):
 
     * `data` is the kernel's ring. A ring block returns to the kernel **when the next one is requested**. It may yield
       several blocks. Their `watermark` is NO_WATERMARK.
-    * `blocks` yields None if the kernel had no block for WAIT seconds. It may still have packets in a partly filled
+    * `blocks` yields None if the kernel had no block for WAIT_SECONDS. It may still have packets in a partly filled
       block for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
     * An interface that goes down is counted, and the capture waits for it. If the interface is gone, the capture ends
       with `damage` GONE after the rest of the ring.
@@ -50,7 +50,7 @@ class InterfaceCapture(StreamedCapture):
       records, or counted as dropped or unreadable.
     """
 
-    written = False
+    has_writer = False
 
     def __init__(self, path: Path) -> None:
         """Open `interface:NAME?options` and begin to receive. Needs Linux and the capability CAP_NET_RAW.
@@ -89,7 +89,7 @@ class InterfaceCapture(StreamedCapture):
         return self._fill
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks until the capture is stopped or the interface is gone, and None after WAIT seconds without any.
+        """Yield blocks until the capture is stopped or the interface is gone, and None after WAIT_SECONDS without any.
 
         Only one iterator may exist. Raises InputError if the socket fails.
         """
@@ -100,7 +100,7 @@ class InterfaceCapture(StreamedCapture):
                     ending = time.monotonic()
                     self.damage = None if self._stopped.is_set() else GONE
                     self.ring.stop()
-                ring_block = self._next(WAIT if ending is None else BLOCK_TIMEOUT / 1000)
+                ring_block = self._next(WAIT_SECONDS if ending is None else BLOCK_TIMEOUT / 1000)
                 self._count()
                 if ring_block is not None:
                     yield from self._walk_ring(*ring_block, block_records)

@@ -345,7 +345,7 @@ class LiveShard(Shard):
                 if stopping():
                     stopped = stopped or now
                     last = min(max(heard, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS)
-                    if not self.stream.written or now >= last:
+                    if not self.stream.has_writer or now >= last:
                         self.stream.stop()
                 if silent or block is not None:
                     polled = self._clock()

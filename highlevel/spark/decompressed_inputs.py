@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from capture.errors import InputError
-from capture.files.blocks import CUTS, Index
-from capture.files.byte_source import WAIT, FileBytes, open_source
+from capture.files.blocks import TRUNCATIONS, Index
+from capture.files.byte_source import WAIT_SECONDS, FileBytes, open_source
 from capture.files.capture import Capture
 from capture.files.decompressed import Decompressed
-from capture.files.read_ahead import CHUNK
+from capture.files.read_ahead import CHUNK_BYTES
 from capture.open import open_finite
 from capture.private_files import make_private_folder, replacing
 from highlevel.inline.engine import Input
@@ -81,7 +81,7 @@ def with_damage(index: Index, path: Path) -> Index:
     except FileNotFoundError:
         return index
     # An invalid record ends a capture. If the last record is only truncated, the compressed data were truncated too.
-    return replace(index, damage=damage) if damage and (index.damage is None or index.damage in CUTS) else index
+    return replace(index, damage=damage) if damage and (index.damage is None or index.damage in TRUNCATIONS) else index
 
 
 def _described_by(path: Path) -> Path:
@@ -95,7 +95,7 @@ def _intact(target: Path, say: Say) -> bool:
         described = read_document(_described_by(target))
         size, crc = 0, 0
         with target.open("rb") as file:
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(CHUNK_BYTES):
                 size, crc = size + len(chunk), zlib.crc32(chunk, crc)
     except (FileNotFoundError, FolderError):
         return False
@@ -108,7 +108,7 @@ def _intact(target: Path, say: Say) -> bool:
 def _digest(file: FileBytes) -> str:
     digest = hashlib.blake2b(str(file.size).encode(), digest_size=8)
     file.rewind()
-    while chunk := file.read(CHUNK):
+    while chunk := file.read(CHUNK_BYTES):
         digest.update(chunk)
     file.rewind()
     return digest.hexdigest()
@@ -116,7 +116,7 @@ def _digest(file: FileBytes) -> str:
 
 def _read(source: Decompressed, room: memoryview, path: Path) -> int | None:
     try:
-        return source.read_into(room, WAIT)
+        return source.read_into(room, WAIT_SECONDS)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -124,7 +124,7 @@ def _read(source: Decompressed, room: memoryview, path: Path) -> int | None:
 def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
     say(f"{path}: decompressing {file.size / 1e6:,.1f} MB into {target} …")
     source = Decompressed(file)
-    room = memoryview(bytearray(CHUNK))
+    room = memoryview(bytearray(CHUNK_BYTES))
     crc = 0
     reported = begin = time.monotonic()
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.files.capture import Capture
-from capture.files.read_ahead import CHUNK
+from capture.files.read_ahead import CHUNK_BYTES
 from capture.open import open_mapped
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
@@ -26,8 +26,8 @@ STATE_FORMAT = 6
 def fingerprint(file: Capture) -> str:
     """Return a digest of all bytes of a file. A touched, renamed or copied file has the same digest."""
     digest = hashlib.blake2b(digest_size=16)
-    for start in range(0, len(file.data), CHUNK):
-        digest.update(memoryview(file.data[start : start + CHUNK]))  # type: ignore[arg-type]
+    for start in range(0, len(file.data), CHUNK_BYTES):
+        digest.update(memoryview(file.data[start : start + CHUNK_BYTES]))  # type: ignore[arg-type]
     return f"{len(file.data)} bytes, {digest.hexdigest()}"
 
 

@@ -19,7 +19,7 @@ from contextlib import closing
 from threading import Event
 
 from capture.errors import InputError
-from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
+from capture.files.blocks import BLOCK_RECORDS, TRUNCATIONS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.decompressed import CUT_IN_COMPRESSION
 from capture.files.followed import FollowedCapture
@@ -143,7 +143,7 @@ class Capturing:
                 yield from live
             self.damage = self.capture.damage
         # The writer of a pipe may continue after a corrupt record, so this is a failure, not the end.
-        broken = self.damage not in (None, *CUTS, CUT_IN_COMPRESSION)
+        broken = self.damage not in (None, *TRUNCATIONS, CUT_IN_COMPRESSION)
         if broken and self.positions is None and not is_interface(self.capture.path):
             raise InputError(f"{self.damage_told}; later records cannot be read: start the stream again")
         # An interface that disappeared may come back.

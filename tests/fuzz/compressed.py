@@ -65,12 +65,12 @@ class Trickle:
         self.consumed = 0
         self.silent = False
 
-    def read_into(self, room: memoryview, wait: float) -> int | None:
+    def read_into(self, buffer: memoryview, wait: float) -> int | None:
         self.silent = not self.silent
         if self.silent and self.step % 2:
             return None
-        piece = self.data[self.consumed : self.consumed + min(self.step, len(room))]
-        room[: len(piece)] = piece
+        piece = self.data[self.consumed : self.consumed + min(self.step, len(buffer))]
+        buffer[: len(piece)] = piece
         self.consumed += len(piece)
         return len(piece)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from capture.files.blocks import NO_WATERMARK
 from capture.files.byte_source import FileBytes
 from capture.files.capture import Capture
-from capture.files.read_ahead import CHUNK
+from capture.files.read_ahead import CHUNK_BYTES
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
@@ -18,7 +18,7 @@ Record = tuple[bytes, int, int]
 """The bytes of a record with its header, its ts in ns, and its section."""
 
 
-def as_stream(path: Path, chunk: int = CHUNK) -> StreamedCapture:
+def as_stream(path: Path, chunk: int = CHUNK_BYTES) -> StreamedCapture:
     """Any file, a plain one too, read as a stream."""
     return StreamedCapture(path, FileBytes(os.open(path, os.O_RDONLY)), chunk)
 

@@ -142,7 +142,7 @@ WRONG = [
     # The input is wrong: status 1.
     (["nothing.pcap", SRC], 1, "wiretide: nothing.pcap: cannot be read: No such file or directory\n"),
     (["none*.pcap", SRC], 1, "wiretide: none*.pcap: no file matches\n"),
-    (["text.pcap", SRC], 1, "not a pcap or pcapng capture: it begins with 74 68 65 73; expected one of those"),
+    (["text.pcap", SRC], 1, "not a pcap or pcapng capture: it begins with 74 68 65 73; expected a pcap"),
     (["empty.pcap", SRC], 1, "wiretide: empty.pcap: not a pcap or pcapng capture: it is empty"),
     (["main1.pcap", "text.pcap", SRC], 1, "text.pcap: not a pcap or pcapng capture"),
     (["-s", "q=main1.pcap", SRC], 1, "no file for the stream p; bound are: q"),

@@ -24,8 +24,8 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.decompressed import CODECS, SLICE, STEP
-from capture.files.read_ahead import CHUNK
+from capture.files.decompressed import CODECS, INPUT_BYTES, OUTPUT_BYTES
+from capture.files.read_ahead import CHUNK_BYTES
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture, open_mapped
 from tests.fuzz.compressed import Trickle
@@ -86,9 +86,9 @@ def test_captures_of_others_are_the_same_compressed(captures: Path, place: int, 
 @pytest.mark.slow("megabytes in each compression")
 def test_more_than_a_buffer_holds_is_the_same_compressed(codec: str, tmp_path: Path) -> None:
     data = noisy(80_000)
-    assert len(data) > CHUNK > 4 * STEP
+    assert len(data) > CHUNK_BYTES > 4 * OUTPUT_BYTES
     capture = stream_of(tmp_path / "compressed", COMPRESS[codec](data))
-    assert capture.size > 4 * SLICE
+    assert capture.size > 4 * INPUT_BYTES
     for size in (1000, BLOCK_RECORDS):  # and again from the start
         assert b"".join(found for found, _, _ in records_of(capture, size)) == data[24:]
         assert (capture.damage, capture.consumed) == (None, capture.size)
@@ -104,7 +104,7 @@ def test_members_one_after_the_other_are_one_capture(codec: str, tmp_path: Path)
     if codec not in ("xz", "bzip2"):  # Arrow has no xz, and fails where a stream of bzip2 is empty
         with pa.CompressedInputStream(pa.BufferReader(b"".join(members)), codec) as other:
             assert other.read() == data
-    padded = members[0] + bytes(512) + b"".join(members[1:]) + bytes(2 * SLICE)
+    padded = members[0] + bytes(512) + b"".join(members[1:]) + bytes(2 * INPUT_BYTES)
     assert read(tmp_path / "padded", padded) == (300, None)
 
 
@@ -141,16 +141,18 @@ def test_content_before_bad_bytes_is_kept_if_the_gzip_header_has_parts(tmp_path:
 
 @pytest.mark.parametrize("part", [8, 16, 24])
 def test_a_gzip_header_without_an_end_is_damage_and_takes_bounded_memory(part: int) -> None:
-    endless = bytes([0x1F, 0x8B, 8, part, 0, 0, 0, 0, 2, 3]) + (b"name\0" if part == 24 else b"") + b"x" * (5 * SLICE)
-    source = Trickle(endless, SLICE)
+    endless = (
+        bytes([0x1F, 0x8B, 8, part, 0, 0, 0, 0, 2, 3]) + (b"name\0" if part == 24 else b"") + b"x" * (5 * INPUT_BYTES)
+    )
+    source = Trickle(endless, INPUT_BYTES)
     content, damage, decompressed = content_of(source, 1000)
     assert (content, damage) == (b"", "bad_compression")
-    assert decompressed.problem == f"a gzip header of more than {SLICE} bytes"
-    assert source.consumed <= 2 * SLICE
+    assert decompressed.problem == f"a gzip header of more than {INPUT_BYTES} bytes"
+    assert source.consumed <= 2 * INPUT_BYTES
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
-@pytest.mark.parametrize("size", [0, 5, 3 * SLICE])
+@pytest.mark.parametrize("size", [0, 5, 3 * INPUT_BYTES])
 def test_skippable_frames_are_passed_over(codec: str, size: int, tmp_path: Path) -> None:
     data = noisy(300)
     parts = [COMPRESS[codec](data[:5000]), COMPRESS[codec](data[5000:])]

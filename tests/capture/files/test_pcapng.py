@@ -16,7 +16,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_WORDS, WalkState
-from capture.files.interfaces import LATEST
+from capture.files.interfaces import MAX_TIME
 from capture.files.pcapng import scan_pcapng
 from capture.files.scan import scan
 from capture.open import open_capture
@@ -160,22 +160,22 @@ def test_an_offset_moves_a_clock_by_whole_seconds(
 @pytest.mark.parametrize(
     ("resolution", "offset", "count", "expected", "moved"),
     [
-        (9, None, LATEST, LATEST, 0),
-        (9, None, LATEST + 1, LATEST, 1),
-        (6, None, LATEST // 1000, LATEST // 1000 * 1000, 0),
-        (6, None, LATEST // 1000 + 1, LATEST, 1),
-        (6, None, 2**64 - 1, LATEST, 1),
-        (0, None, LATEST // NS, LATEST // NS * NS, 0),
-        (0, None, LATEST // NS + 1, LATEST, 1),
-        (0, 2**63 - 1, 2**64 - 1, LATEST, 1),
-        (0, 2**63 - 1, 0, LATEST, 1),
-        (6, LATEST // NS, 427_387, LATEST // NS * NS + 427_387_000, 0),
-        (6, LATEST // NS, 427_388, LATEST, 1),
-        (6, LATEST // NS, 10**6, LATEST, 1),
+        (9, None, MAX_TIME, MAX_TIME, 0),
+        (9, None, MAX_TIME + 1, MAX_TIME, 1),
+        (6, None, MAX_TIME // 1000, MAX_TIME // 1000 * 1000, 0),
+        (6, None, MAX_TIME // 1000 + 1, MAX_TIME, 1),
+        (6, None, 2**64 - 1, MAX_TIME, 1),
+        (0, None, MAX_TIME // NS, MAX_TIME // NS * NS, 0),
+        (0, None, MAX_TIME // NS + 1, MAX_TIME, 1),
+        (0, 2**63 - 1, 2**64 - 1, MAX_TIME, 1),
+        (0, 2**63 - 1, 0, MAX_TIME, 1),
+        (6, MAX_TIME // NS, 427_387, MAX_TIME // NS * NS + 427_387_000, 0),
+        (6, MAX_TIME // NS, 427_388, MAX_TIME, 1),
+        (6, MAX_TIME // NS, 10**6, MAX_TIME, 1),
         (6, -1, 999_999, 0, 1),
         (6, -1, 10**6, 0, 0),
         (6, -(2**63), 2**64 - 1, 0, 1),
-        (0x80 | 63, LATEST // NS + 1, 0, LATEST, 1),
+        (0x80 | 63, MAX_TIME // NS + 1, 0, MAX_TIME, 1),
     ],
 )
 def test_a_time_outside_the_span_is_moved_to_its_bound_and_counted(

@@ -19,7 +19,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import Block
-from capture.files.read_ahead import BUFFERS, CHUNK, HEADROOM
+from capture.files.read_ahead import BUFFERS, CHUNK_BYTES, HEADROOM_BYTES
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture, open_mapped
 from capture.packets.decoder import Decoder
@@ -82,14 +82,14 @@ def test_a_file_can_be_read_again_and_in_blocks_of_any_size(tmp_path: Path) -> N
 def test_a_block_larger_than_the_buffers_is_read_and_does_not_stay_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "large.pcapng"
     packets = [enhanced(n, bytes(600)) for n in range(3)]
-    large = custom(data=bytes(2 * (CHUNK + HEADROOM) + 8))
+    large = custom(data=bytes(2 * (CHUNK_BYTES + HEADROOM_BYTES) + 8))
     path.write_bytes(section() + interface() + packets[0] + large + packets[1] + large + packets[2] * 9_000)
     records, damage = mapped_records(path)
     assert len(records) == 9_002
     capture = as_stream(path)
     assert records_of(capture) == records
     assert capture.damage is damage is None
-    assert len(capture.data) == CHUNK + HEADROOM
+    assert len(capture.data) == CHUNK_BYTES + HEADROOM_BYTES
     capture.close()
 
 
