@@ -31,7 +31,7 @@ from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.node.watching import files_in
-from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule
 
@@ -236,9 +236,12 @@ class InlineRun:
     def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
         """Run, and yield (number of the plan, rows of final windows in the order of their ends).
 
-        The low level is a few items ahead of the operators and of the consumer.
+        The low level is a few items ahead of the operators and of the consumer. The run ends before the end of the
+        inputs if every query has a LIMIT without ORDER BY, and all of its rows.
         """
         unmeasured = 0
+        incomplete = {reader for reader, plan in enumerate(self.plans) if plan.ends_early}
+        ends_early = len(incomplete) == len(self.plans)
         for place, shard, item in self._low_level():
             unmeasured += item.num_rows if isinstance(item, pa.RecordBatch) else 0
             if unmeasured >= ROWS_BETWEEN_LOOKS:
@@ -250,6 +253,10 @@ class InlineRun:
             for result in items:
                 if isinstance(result, pa.RecordBatch):
                     yield reader, result
+                elif ends_early and result.low == END:
+                    incomplete.discard(reader)
+            if ends_early and not incomplete:
+                return
 
     @property
     def pairs(self) -> int:

@@ -8,6 +8,7 @@
     Join        pairs of rows of two nodes (`highlevel.joins`)
     Windowed    groups of windows over one time column
     PairGroups  groups that contain the time columns themselves
+    Sort        rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 
 Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node that several others
 read runs once. Nodes have no state. `highlevel.plan.registry` maps each node type to its operator.
@@ -303,6 +304,57 @@ class PairGroups(Node):
         }
         names = [outputs.get(name) for _, _, name in self.times]
         return tuple(name for name in names if name is not None) if None not in names else ()
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column to sort by. NULLs are last, unless `nulls_first`."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True)
+class Sort(Node):
+    """The rows of `input` in the order of `keys`. Rows with equal keys have the order of their other columns.
+
+    The order begins again for each value of the columns `per`: the bounds of the windows, or none. `limit` and `offset`
+    count the rows of one value of `per`: the first `offset` rows are left out, and at most `limit` rows follow.
+    `hidden` are columns of `input` which are only keys.
+    """
+
+    input: Node
+    keys: tuple[SortKey, ...]
+    per: tuple[str, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the input that are not hidden."""
+        return tuple(column for column in self.input.columns if column.name not in self.hidden)
+
+    @property
+    def passes_through(self) -> bool:
+        """True if any rows are the first ones, so that no row is stored."""
+        return not (self.keys or self.per)
+
+    @property
+    def order(self) -> tuple[SortKey, ...]:
+        """All keys: `per`, `keys`, and then the other columns of the input."""
+        keys = [*(SortKey(name) for name in self.per), *self.keys]
+        names = {key.column for key in keys}
+        return (*keys, *(SortKey(column.name) for column in self.input.columns if column.name not in names))
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The time column of the input if it is the first key, ascending. Otherwise rows are final at the end."""
+        if self.passes_through or self.order[0].descending or self.order[0].nulls_first:
+            return ()
+        first = self.order[0].column
+        return (first,) if self.input.progress == (first,) and first not in self.hidden else ()
 
 
 def width_of(node: Node) -> int:

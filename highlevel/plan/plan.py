@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
-from highlevel.plan.nodes import Join, Leaf, Node, PairGroups, Windowed, nodes_of
+from highlevel.plan.nodes import Join, Leaf, Node, PairGroups, Sort, Windowed, nodes_of
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
@@ -75,7 +75,13 @@ class Plan:
     @property
     def aggregation(self) -> Aggregation | None:
         """Return the aggregation whose windows are the results, or None if the results are rows without a window."""
-        return self.root.aggregation if isinstance(self.root, Windowed) else None
+        if not isinstance(self.root, Sort):
+            return self.root.aggregation if isinstance(self.root, Windowed) else None
+        windows, hidden = self.root.input, self.root.hidden
+        if not isinstance(windows, Windowed):
+            return None
+        select = tuple(out for out in windows.aggregation.select if out.name not in hidden)
+        return replace(windows.aggregation, select=select)
 
     @property
     def scan(self) -> Windowed | None:
@@ -94,8 +100,17 @@ class Plan:
 
     @property
     def waits_for_the_end(self) -> bool:
-        """Return True if results are final only at the end of the input, because a node aggregates it as one window."""
-        return any(isinstance(node, Windowed) and not node.aggregation.windowed for node in self.nodes)
+        """Return True if results are final only at the end of the input: a node groups or sorts all of it."""
+        return any(
+            not node.progress and not (isinstance(node, Sort) and node.passes_through)
+            for node in self.nodes
+            if isinstance(node, Windowed | Sort)
+        )
+
+    @property
+    def ends_early(self) -> bool:
+        """Return True if the results may be complete before the end of the input."""
+        return isinstance(self.root, Sort) and self.root.passes_through
 
     @property
     def times(self) -> frozenset[str]:

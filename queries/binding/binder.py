@@ -274,8 +274,9 @@ def known_aggregates() -> tuple[str, ...]:
 
 
 def has_groups(query: Query) -> bool:
-    """Whether a query has groups: GROUP BY, or an aggregate in SELECT or HAVING."""
+    """Whether a query has groups: GROUP BY, or an aggregate in SELECT, HAVING or ORDER BY."""
     expressions = [item.expression for item in query.select]
+    expressions += [] if query.order is None else [item.expression for item in query.order.items]
     expressions += [] if query.having is None else [query.having.expression]
     aggregates = {name.lower() for name in known_aggregates()}
     called = (call.function.text.lower() for expression in expressions for call in tree.calls_in(expression))

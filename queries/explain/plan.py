@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, Progress
-from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Sort, Union, Windowed
 from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
@@ -73,6 +73,8 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from list(high_lines(node.aggregation))[1:]
         case PairGroups():
             yield from _groups(node)
+        case Sort():
+            yield from _sort(node)
         case _:
             parameters = {field.name: getattr(node, field.name) for field in fields(node)}
             yield from (line(name, str(value)) for name, value in parameters.items() if value not in node.inputs)
@@ -155,6 +157,25 @@ def _groups(node: PairGroups) -> Iterator[str]:
     times = " and ".join(column for column, _, _ in node.times)
     kind = "watermark" if len(node.times) == 1 else "joint watermark"
     yield line("state", f"a group until the {kind} of {times} covers it")
+
+
+def _sort(node: Sort) -> Iterator[str]:
+    keys = ", ".join(key.column + " DESC" * key.descending + " NULLS FIRST" * key.nulls_first for key in node.keys)
+    scope = "in each window" if node.per else "over all rows"
+    if not node.passes_through:
+        yield line("order", f"{f'{keys}, then ' if keys else ''}the other columns, {scope}")
+    if node.hidden:
+        yield line("keys only", ", ".join(node.hidden))
+    if node.limit is not None:
+        after = f", after the first {node.offset:,}" if node.offset else ""
+        yield line("limit", f"{node.limit:,} rows{' per window' if node.per else ''}{after}")
+    elif node.offset:
+        yield line("offset", f"without the first {node.offset:,} rows{' per window' if node.per else ''}")
+    if node.passes_through:
+        yield line("state", "none: any rows are the first ones")
+    else:
+        until = f"the watermark of {_spelled(node.progress[0])}" if node.progress else "the end of the input"
+        yield line("state", f"{'all' if node.limit is None else 'the first'} rows, until {until}")
 
 
 def _watermark(node: Node, plan: Plan) -> str:

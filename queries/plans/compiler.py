@@ -5,6 +5,7 @@
     FROM a query, a union, a join, with        … ► [Select] ► Windowed, or PairGroups
     FROM a query, a union, a join, without     … ► [Select] ► Apply
     DISTINCT                                   … ► Distinct
+    ORDER BY, LIMIT                            … ► Sort
 
 The reader of a join or of another query selects its time columns (Li 2008, §7.2): the window of an aggregation, the
 times in its groups, or the window of a join.
@@ -33,8 +34,10 @@ from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import Selected, select_all, select_rows
+from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
 from queries.plans.table_lookup import TableLookup
+from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.parser import parse_query
 from queries.text.tree import Condition, Query, Word, calls_in
@@ -68,10 +71,11 @@ class Compiler:
             names = relation.names(None if item.alias is None else item.alias.text)
             if has_groups(query):
                 window = bind_group_window(query, of_links=True)
-                aggregation = Grouping(query, window, names, relation.links).compile()
+                grouping = Grouping(query, window, names, relation.links)
+                aggregation = grouping.compile()
                 source = relation.links.source
                 leaf = Leaf(self.name, source.streams, aggregation.low, relation.links.layer)
-                return self._of_windows(Windowed(leaf, aggregation, PANE))
+                return self._of_windows(Windowed(leaf, aggregation, PANE), grouping.sorting)
             return self._of_rows_of_links(query, relation, names)
         return self._of_one(query, NamedTable(item.name or "", relation))
 
@@ -128,14 +132,15 @@ class Compiler:
             selected = select_all(named, [names.time])
         else:
             selected = select_rows(query, names, [names.time])
-            outputs = tuple(Output(out.name, relation.computing(out.expression)) for out in selected.outputs)
-            selected = replace(selected, outputs=outputs)
+        selected, sorting = self._sorted(query, names, selected)
+        outputs = tuple(Output(out.name, relation.computing(out.expression)) for out in selected.outputs)
+        selected = replace(selected, outputs=outputs)
         where = [] if query.where is None else [self._condition(query.where, names)]
 
         def placed(needed: set[str], _times: Sequence[str]) -> tuple[Node, dict[str, str]]:
             return self._placed(relation, needed, None, where)
 
-        return self._rows(query, selected, placed)
+        return self._rows(query, selected, sorting, placed)
 
     def _of_one(self, query: Query, table: NamedTable) -> ReadableQuery:
         """Compile a query of one query or union."""
@@ -212,7 +217,7 @@ class Compiler:
             return self._groups(replace(query, where=None), names, placed)
         times = names.times
         selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
-        return self._rows(query, selected, placed)
+        return self._rows(query, *self._sorted(query, names, selected), placed)
 
     def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
@@ -225,14 +230,16 @@ class Compiler:
         pairs = tuple(each for each in grouping.pairs if each[0] in node.progress)
         if pairs and not aggregation.windowed:
             grouped = PairGroups(node, aggregation, pairs)
-            return make_pair_query(grouped, Plan(self.name, self.sql, grouped, self.layer))
+            root = grouped if grouping.sorting is None else grouping.sorting.over(grouped)
+            return make_pair_query(grouped, Plan(self.name, self.sql, root, self.layer))
         time = grouping.time.name if aggregation.windowed else next(iter(node.progress), "")
         if not time:
             self._check_order(query, aggregation)
-        return self._of_windows(Windowed(node, aggregation, time))
+        return self._of_windows(Windowed(node, aggregation, time), grouping.sorting)
 
-    def _of_windows(self, node: Windowed) -> ReadableQuery:
-        return make_window_query(node, Plan(self.name, self.sql, node, self.layer))
+    def _of_windows(self, node: Windowed, sorting: Sorting | None) -> ReadableQuery:
+        root = node if sorting is None else sorting.over(node, windowed=node.aggregation.windowed)
+        return make_window_query(node.aggregation, Plan(self.name, self.sql, root, self.layer))
 
     def _check_order(self, query: Query, aggregation: Aggregation) -> None:
         """Raise QueryError for aggregates that need the time of rows without a time."""
@@ -244,7 +251,24 @@ class Compiler:
             expected = "min or max, or rows with a time: the inner query must select ts"
             raise QueryError(f"{word.text} of rows without a time", self.sql, word.start, expected)
 
-    def _rows(self, query: Query, selected: Selected, placed: MakeSource) -> ReadableQuery:
+    def _sorted(self, query: Query, names: Names, selected: Selected) -> tuple[Selected, Sorting | None]:
+        """Bind ORDER BY of a query without groups. Return the select list with the columns that only its keys need."""
+        order = query.order
+        if order is None:
+            return selected, None
+
+        def bind(expression: tree.Expression) -> Expression:
+            return Binder(self.sql, "ORDER BY", expression, Scope(names).in_row).bind()
+
+        sorting = bind_order(self.sql, order, selected.outputs, bind)
+        if sorting.hidden and query.distinct is not None:
+            expected = "columns of the select list, as DISTINCT returns one row for many"
+            raise QueryError(
+                "ORDER BY of another column than DISTINCT", self.sql, order.items[0].expression.start, expected
+            )
+        return replace(selected, outputs=(*selected.outputs, *sorting.hidden)), sorting
+
+    def _rows(self, query: Query, selected: Selected, sorting: Sorting | None, placed: MakeSource) -> ReadableQuery:
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct
@@ -258,12 +282,15 @@ class Compiler:
                 candidates = [each for each in selected.of(required) if time in (None, each.name)]
                 progressing = [replace(each, of=local.get(required, required)) for each in candidates[:1]]
             applied = Apply(below, outputs, tuple(progressing))
-            return applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
+            rows = applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
+            return rows if sorting is None else sorting.over(rows)
 
         if distinct is not None and not selected.sources:
             expected = "ts among the columns, or time, ts/60, …: otherwise every row would be stored until the end"
             raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
         root = node(None)
+        if sorting is not None:  # rows sorted by another column have no watermark
+            times = {name: of for name, of in times.items() if node(name).progress == (name,)}
         return ReadableQuery(root.columns, tuple(times), node, Plan(self.name, self.sql, root, self.layer))
 
     def _condition(self, condition: Condition, names: Names) -> Expression:

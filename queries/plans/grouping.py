@@ -24,6 +24,7 @@ from queries.binding.names import Names, Scope
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
 from queries.plans.output_names import ColumnName, output_names, plain_names, spelled
+from queries.plans.sorting import Sorting, bind_order
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.tree import Condition, Name, Query, SelectItem, Word
@@ -60,6 +61,8 @@ class Grouping:
         """WHERE over tables."""
         self.pairs: tuple[tuple[str, int, str], ...] = ()
         """Time columns that are groups: each with its interval in ns, and its key."""
+        self.sorting: Sorting | None = None
+        """ORDER BY and LIMIT. Its hidden outputs are at the end of the select list."""
 
     @property
     def time(self) -> Column:
@@ -94,6 +97,7 @@ class Grouping:
                 replace(each, value=self._lift(each.value, binder.columns, start))
                 for each in self._aggregates.selections.uses.values()
             )
+        select += self._order(select)
         window = self._window
         if isinstance(window, SessionWindow):  # the times of rows decide their session
             self._aggregates.keep(Kind.MIN, self.time)
@@ -243,6 +247,25 @@ class Grouping:
             self._scope.selected.setdefault(name.lower(), expression)
             outputs.append(Output(name, self._lift(expression, binder.columns, item.start)))
         return tuple(outputs)
+
+    def _order(self, select: tuple[Output, ...]) -> tuple[Output, ...]:
+        """Bind ORDER BY; return the outputs that only its keys need."""
+        order = self._query.order
+        if order is None:
+            return ()
+        if self._clause.emit_late:
+            clause = "ORDER BY" if order.items else order.keyword.text.upper()
+            problem = f"{clause} together with LATE EMIT"
+            expected = "a query without LATE EMIT: late rows follow when their window is already sorted"
+            raise self._error(problem, order.keyword.start, expected)
+
+        def bind(expression: tree.Expression) -> Expression:
+            binder = self._over_groups("ORDER BY", expression, self._scope.in_having)
+            return self._lift(binder.bind(), binder.columns, expression.start)
+
+        windowed = self._window != WHOLE_INPUT
+        self.sorting = bind_order(self._sql, order, select, bind, windowed=windowed)
+        return self.sorting.hidden
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
         if expression.type is Type.BYTES:

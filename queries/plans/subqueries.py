@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from highlevel.aggregation import Output
+from highlevel.aggregation import Aggregation, Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import Apply, Node, PairGroups, Progressing, Windowed, nodes_of
+from highlevel.plan.nodes import Apply, Node, PairGroups, Progressing, nodes_of
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -49,14 +49,15 @@ class ReadableQuery:
         return {column.name.lower(): column for column in self.columns}
 
 
-def make_window_query(node: Windowed, whole: Plan) -> ReadableQuery:
+def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
     """Return the result of windows; sliding windows get a column `ts`, their start, if no column has this name."""
-    window, columns = node.aggregation.window, node.columns
-    if not node.aggregation.windowed:
+    node, window = whole.root, aggregation.window
+    columns = node.columns
+    if not aggregation.windowed:
         return ReadableQuery(columns, (), lambda _time: node, whole)
     begins = isinstance(window, SlidingWindow)
     named = begins and not any(column.name.lower() == TS for column in columns)
-    start, end = (Column(name, node.aggregation.bound_type) for name in (WINDOW_START, WINDOW_END))
+    start, end = (Column(name, aggregation.bound_type) for name in (WINDOW_START, WINDOW_END))
     outputs = (*((Output(TS, start),) if named else ()), *(Output(column.name, column) for column in columns))
     times = (*((TS,) if named else ()), *((WINDOW_START,) if begins else ()), *((WINDOW_END,) if window.timed else ()))
 
@@ -69,8 +70,9 @@ def make_window_query(node: Windowed, whole: Plan) -> ReadableQuery:
     return ReadableQuery(read, times, node_of, whole)
 
 
-def make_pair_query(node: PairGroups, whole: Plan) -> ReadableQuery:
+def make_pair_query(groups: PairGroups, whole: Plan) -> ReadableQuery:
     """Return groups of times. They can have windows only if they are grouped by exactly one unchanged time."""
-    plain = [column for column, interval, _ in node.times if interval == 1]
-    times = node.progress if len(node.times) == len(plain) == 1 else ()
+    node = whole.root
+    plain = [column for column, interval, _ in groups.times if interval == 1]
+    times = node.progress if len(groups.times) == len(plain) == 1 else ()
     return ReadableQuery(node.columns, times, lambda _time: node, whole)

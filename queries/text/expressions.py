@@ -55,7 +55,10 @@ STRENGTHS: dict[Op, int] = {
 }
 """Binding strengths of binary operators."""
 
-SUPPORTED = "SELECT … FROM stream [UNION stream …] [RANGE …, SLIDE …, WA ts] [JOIN …] WHERE … GROUP BY … HAVING …"
+SUPPORTED = (
+    "SELECT … FROM stream [UNION stream …] [RANGE …, SLIDE …, WA ts] [JOIN …] WHERE … GROUP BY … HAVING … "
+    "ORDER BY … LIMIT …"
+)
 
 _BINARY = {op.value: (op, strength) for op, strength in STRENGTHS.items()}
 _PREFIX = {"-": Op.NEG, "+": None, "~": Op.BIT_NOT, "NOT": Op.NOT}

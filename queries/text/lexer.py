@@ -59,9 +59,6 @@ UNSUPPORTED: dict[str, str] = {
     "INTERSECT": "INTERSECT",
     "JOIN": "JOIN outside FROM",
     "LIKE": "LIKE",
-    "LIMIT": "LIMIT",
-    "OFFSET": "OFFSET",
-    "ORDER": "ORDER BY",
     "OVER": "a window function (OVER)",
     "QUALIFY": "QUALIFY",
     "WINDOW": "a named window (WINDOW)",
@@ -69,7 +66,7 @@ UNSUPPORTED: dict[str, str] = {
 }
 """Reserved words of SQL that begin a construct which GSQL does not have, and the name of the construct."""
 
-CLAUSE_WORDS = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING"})
+CLAUSE_WORDS = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING", "ORDER", "LIMIT", "OFFSET"})
 """Words that begin a clause."""
 
 RESERVED = (

@@ -2,6 +2,7 @@
 
     [WITH name AS (query), …]
     SELECT [DISTINCT] items [window] FROM tables [window] [WHERE …] [GROUP BY …] [HAVING …]
+        [ORDER BY … [ASC | DESC] [NULLS FIRST | NULLS LAST], …] [LIMIT n] [OFFSET n]
     MERGE a.ts : b.ts FROM Main1 a, Main2 b        means SELECT * FROM (MERGE …)
 
 Items of FROM have commas or JOIN between them:
@@ -23,11 +24,14 @@ from dataclasses import replace
 from lowlevel.kinds import KINDS
 from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, UNSUPPORTED, Kind, Token
+from queries.text.literals import INT64_MAX
 from queries.text.tree import (
     Condition,
     FromItem,
     Join,
     Merge,
+    Order,
+    OrderItem,
     Query,
     SelectItem,
     Star,
@@ -41,7 +45,9 @@ from queries.text.tree import (
 )
 from queries.text.windows import CALLS, JOIN_PARAMETER, JOIN_PARAMETERS, WindowParser
 
-CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING")
+CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET")
+
+_CLAUSE_NAMES = {"GROUP": "GROUP BY", "GROUPBY": "GROUP BY", "ORDER": "ORDER BY"}
 
 MAX_QUERIES = 20
 """Queries and unions within parentheses, at most."""
@@ -61,7 +67,7 @@ JOINS = ("INNER", *OUTER_JOINS, "SEMI", "ANTI")
 JOIN_WORDS = ("JOIN", "ON", *JOINS, *GIGASCOPE_JOINS)
 """Words that cannot be the name of an item, unless they are quoted or follow AS."""
 
-_BEHIND_ITEM = "UNION, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING or the end"
+_BEHIND_ITEM = "UNION, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
 
 
 def parse_query(sql: str) -> Query:
@@ -153,16 +159,16 @@ class _QueryParser(WindowParser):
         where = self._condition() if self._begins("WHERE", "FROM") else None
         group_by, call = self._group_by() if self._begins("GROUP BY", "WHERE") else ((), None)
         having = self._condition() if self._begins("HAVING", "GROUP BY") else None
-        self._begins("", "HAVING")
+        order = self._order()
         window = windows[0] if windows else None
-        return Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct)
+        return Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct, order=order)
 
     def _begins(self, clause: str, before: str) -> bool:
         """Whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
         token = self._token
         if token.keyword not in CLAUSE_WORDS or token.keyword == "SELECT":
             return False
-        name = "GROUP BY" if token.keyword in ("GROUP", "GROUPBY") else token.keyword
+        name = _CLAUSE_NAMES.get(token.keyword, token.keyword)
         if CLAUSES.index(name) > CLAUSES.index(before):
             return name == clause
         problem = f"{name} is given twice" if self._clause == name else f"{name} after {self._clause}"
@@ -246,6 +252,54 @@ class _QueryParser(WindowParser):
         if self._token.keyword != "," and not self._at_clause_end():
             raise self._unexpected("',' or the end of the clause")
         return SelectItem(expression, alias)
+
+    def _order(self) -> Order | None:
+        """Read ORDER BY, LIMIT and OFFSET, and check that no clause follows."""
+        word = Word(self._token.text, self._token.start)
+        order: Order | None = None
+        if self._begins("ORDER BY", "HAVING"):
+            order = Order(word, self._order_items())
+        if self._begins("LIMIT", "ORDER BY"):
+            order = replace(order or Order(word), limit=self._number_of_rows())
+        if self._begins("OFFSET", "LIMIT"):
+            order = replace(order or Order(word), offset=self._number_of_rows())
+        self._begins("", "OFFSET")
+        return order
+
+    def _order_items(self) -> tuple[OrderItem, ...]:
+        self._clause = "ORDER BY"
+        self._at += 1
+        if not self._accept("BY"):
+            start = self._tokens[self._at - 1].start
+            raise QueryError("got 'ORDER' without BY", self._sql, start, "ORDER BY and columns")
+        items: list[OrderItem] = []
+        while not items or self._accept(","):
+            self._in_list = True
+            expression = self._expression()
+            self._in_list = False
+            descending = self._accept("DESC")
+            if not descending:
+                self._accept("ASC")
+            nulls_first = False
+            if self._accept("NULLS"):
+                nulls_first = self._accept("FIRST")
+                if not nulls_first and not self._accept("LAST"):
+                    raise self._unexpected("FIRST or LAST")
+            items.append(OrderItem(expression, descending, nulls_first))
+            if self._token.keyword != "," and not self._at_clause_end():
+                raise self._unexpected("ASC, DESC, NULLS FIRST, NULLS LAST, ',' or the end of the clause")
+        return tuple(items)
+
+    def _number_of_rows(self) -> int:
+        """Read LIMIT or OFFSET and its number."""
+        self._clause = self._take().keyword
+        token = self._token
+        if token.kind is not Kind.NUMBER or not token.text.isdecimal() or int(token.text) > INT64_MAX:
+            raise self._unexpected("a number of rows, 0 or more")
+        self._at += 1
+        if not self._at_clause_end():
+            raise self._unexpected("the end of the clause")
+        return int(token.text)
 
     # --- FROM ---
 

@@ -3,7 +3,7 @@
 Names are not resolved and literals are not converted here; `queries.binding` does that. Positions (`start`) do not take
 part in comparisons: two texts that differ only in blanks, comments and redundant parentheses have equal trees.
 
-    Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING …
+    Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
     Table          Stream, Union, Merge or Subquery
     Expression     Constant, Name, Star, Call, Unary, Operation, Between, In or IsNull
@@ -301,6 +301,25 @@ class SelectItem:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderItem:
+    """One item of ORDER BY. A number is the position of a column in the result."""
+
+    expression: Expression
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """ORDER BY, LIMIT and OFFSET; `keyword` is the first word of them. Without LIMIT all rows after the offset."""
+
+    keyword: Word
+    items: tuple[OrderItem, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A query. A missing part is None or empty.
 
@@ -320,6 +339,7 @@ class Query:
     having: Condition | None = None
     distinct: Word | None = None
     queries: tuple[tuple[Word, Query], ...] = ()
+    order: Order | None = None
 
     @property
     def selects_all(self) -> bool:

@@ -239,6 +239,18 @@ def test_a_graph_is_told_node_by_node(sql: str, text: str) -> None:
             "SELECT ts FROM a [RANGE 1 s] ANTI JOIN b [RANGE 1 s] ON a.len = b.len",
             ["left rows without a match"],
         ),
+        (
+            "SELECT srcIP, sum(len) AS b FROM M [RANGE 1 s] GROUP BY srcIP ORDER BY b DESC, count(*) LIMIT 2 OFFSET 3",
+            [
+                "order           b DESC, .order 1, then the other columns, in each window",
+                "keys only       .order 1",
+                "limit           2 rows per window, after the first 3",
+                "the first rows, until the watermark of window_end",
+            ],
+        ),
+        ("SELECT ts FROM M ORDER BY len NULLS FIRST", ["order           .order 1 NULLS FIRST", "the end of the input"]),
+        ("SELECT ts FROM M LIMIT 5", ["limit           5 rows", "none: any rows are the first ones"]),
+        ("SELECT ts FROM M OFFSET 5", ["offset          without the first 5 rows"]),
     ],
 )
 def test_each_kind_of_node_is_told(sql: str, parts: list[str]) -> None:

@@ -6,7 +6,7 @@ PAIR = "FROM Main1 S [RANGE 3 s, WA ts], Main2 A [RANGE 2 s, WA ts] WHERE S.srcI
 
 
 QUERIES = {
-    "rows": "SELECT ts, srcIP, len FROM Main1 WHERE len > 100",
+    "rows": "SELECT ts, srcIP, len FROM Main1 WHERE len > 40",
     "distinct": "SELECT DISTINCT ts/60 AS minute, srcIP FROM packets",
     "pairs": f"SELECT S.ts, A.ts - S.ts AS apart, S.srcIP, A.len {PAIR}",
     "without": PAIR.replace("FROM Main1", "SELECT S.ts, S.srcIP, A.ts AS other FROM Main1")
@@ -25,6 +25,10 @@ QUERIES = {
     "SELECT m, max(n) AS most FROM u [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY m",
     "with a leaf": "WITH t AS (SELECT srcIP, count(*) AS n FROM packets [RANGE 1 s, SLIDE 1 s, WA ts] GROUP BY srcIP) "
     "SELECT t.n, p.len, p.ts FROM t [RANGE 1 s, WA ts], Main1 p [RANGE 1 s, WA ts] WHERE t.n = p.ttl",
+    "first of windows": "SELECT srcIP, count(*) AS n, sum(len) AS s FROM packets [RANGE 10 s, SLIDE 5 s, WA ts] "
+    "GROUP BY srcIP ORDER BY n DESC, max(len) LIMIT 3 OFFSET 1",
+    "sorted rows": "SELECT ts, srcIP, len FROM packets ORDER BY ts, len DESC",
+    "first of all": "SELECT ts, srcIP, len FROM packets WHERE len > 50 ORDER BY len DESC, ts LIMIT 7",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

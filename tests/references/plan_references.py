@@ -24,6 +24,8 @@ from highlevel.plan.nodes import (
     PairGroups,
     Progressing,
     Select,
+    Sort,
+    SortKey,
     Union,
     Windowed,
 )
@@ -178,6 +180,48 @@ def _in_pair_groups(node: Node, inputs: Inputs) -> Counter[tuple]:
     return Counter((*key, *summary(rows)) for key, rows in groups.items())
 
 
+def _sort(random: Random) -> Sort:
+    keys = tuple(
+        SortKey(name, random.random() < 0.5, random.random() < 0.5)
+        for name in random.sample(["ts", "other", "g", "n"], random.randint(0, 4))
+    )
+    limit = random.choice([None, 0, 1, 5, 20]) if keys else None
+    per = ("ts",) if random.random() < 0.3 else ()
+    return Sort(_input(random), keys, per, limit, random.choice([0, 0, 3]) if keys else 0)
+
+
+def in_order(node: Sort, rows: Sequence[tuple]) -> list[tuple]:
+    """Rows `ts, other, g, n` in the order of a Sort, sorted by one key after the other, the weakest first."""
+    names = ["ts", "other", "g", "n"]
+    of_keys = [SortKey(name) for name in node.per] + list(node.keys)
+    rest = [SortKey(name) for name in names if name not in {key.column for key in of_keys}]
+    ordered = list(rows)
+    for key in reversed([*of_keys, *rest]):
+        place = names.index(key.column)
+        values = sorted((row for row in ordered if row[place] is not None), key=lambda row: row[place])
+        if key.descending:  # stable: equal rows keep the order of the weaker keys
+            values = sorted(values, key=lambda row: -ordinal(ordered, row, place))
+        nulls = [row for row in ordered if row[place] is None]
+        ordered = nulls + values if key.nulls_first else values + nulls
+    shown, counts = [], Counter[tuple]()
+    for row in ordered:
+        group = tuple(row[names.index(name)] for name in node.per)
+        counts[group] += 1
+        if counts[group] > node.offset and (node.limit is None or counts[group] <= node.offset + node.limit):
+            shown.append(row)
+    return shown
+
+
+def ordinal(rows: Sequence[tuple], row: tuple, place: int) -> int:
+    """Number of different values below that of a row."""
+    return len({other[place] for other in rows if other[place] is not None and other[place] < row[place]})
+
+
+def _in_order(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, Sort)
+    return Counter(in_order(node, inputs[0]))
+
+
 REFERENCES: Mapping[type[Node], Reference] = {
     Union: Reference(lambda random: Union((_input(random),) * random.randint(1, 4)), _united),
     Select: Reference(lambda random: Select(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
@@ -195,4 +239,5 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Join: Reference(_join, _joined),
     Windowed: Reference(_windowed, _in_windows),
     PairGroups: Reference(_pair_groups, _in_pair_groups),
+    Sort: Reference(_sort, _in_order),
 }

@@ -20,6 +20,7 @@ def query_text(query: tree.Query) -> str:
     parts += [condition(query.where)]
     groups = [*map(item, query.group_by), *([call(query.call)] if query.call else [])]
     parts += ["GROUP BY " + ", ".join(groups) if groups else "", condition(query.having)]
+    parts += [order(query.order)]
     return " ".join(part for part in parts if part)
 
 
@@ -29,6 +30,17 @@ def item(node: tree.SelectItem) -> str:
 
 def condition(node: tree.Condition | None) -> str:
     return f"{node.keyword.text} {expression(node.expression)}" if node else ""
+
+
+def order(node: tree.Order | None) -> str:
+    if node is None:
+        return ""
+    keys = [
+        expression(each.expression) + " DESC" * each.descending + f" NULLS {'FIRST' if each.nulls_first else 'LAST'}"
+        for each in node.items
+    ]
+    limit = "" if node.limit is None else f" LIMIT {node.limit}"
+    return ("ORDER BY " + ", ".join(keys) if keys else "") + limit + (f" OFFSET {node.offset}" if node.offset else "")
 
 
 def from_items(items: tuple[tree.FromItem, ...]) -> str:

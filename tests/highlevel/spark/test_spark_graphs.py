@@ -29,12 +29,25 @@ def test_batch_gives_the_rows_of_one_process(spark, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("name", ["first of windows", "sorted rows", "first of all"])
+def test_batch_returns_sorted_rows_in_their_order(name: str, spark, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+
+    inputs = write_links(tmp_path, 7)
+    (plan,) = (plan for plan in PLANS if plan.name == name)
+    want, _ = inline([plan], inputs)
+    assert BatchRun(spark, plan, inputs, slots=64).run().to_pylist() == want[name].to_pylist()
+    assert want[name].num_rows > 5
+
+
+@pytest.mark.spark
 def test_a_stream_goes_on_where_it_was_stopped(spark, tmp_path: Path) -> None:
     from highlevel.spark.stream import StreamRun
 
     (tmp_path / "captures").mkdir()
     inputs = write_links(tmp_path / "captures", 6)
-    plans = [plan for plan in PLANS if plan.name in ("by another", "by both times", "rolled up", "no graph", "without")]
+    names = ("by another", "by both times", "rolled up", "no graph", "without", "first of windows", "sorted rows")
+    plans = [plan for plan in PLANS if plan.name in names]
     got: dict[tuple[int, str], pa.Table] = {}
 
     def take(batch_id: int, tables: dict[str, pa.Table], _: object) -> None:

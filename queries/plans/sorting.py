@@ -1,0 +1,79 @@
+"""ORDER BY, LIMIT and OFFSET: the keys of a Sort, and the columns that only its keys need.
+
+An item is the position of a column in the select list, the name of a column of the result, or any expression that the
+select list could contain. The rows of windows are sorted and limited window by window, other rows all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from highlevel.aggregation import BOUNDS, Output
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.nodes import Node, Sort, SortKey
+from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.types import Type
+from queries.text import tree
+from queries.text.errors import QueryError
+from queries.text.lexer import Kind
+from queries.text.tree import Order, OrderItem
+
+Bind = Callable[[tree.Expression], Expression]
+"""Bind an expression over the same names as the select list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """ORDER BY, LIMIT and OFFSET of a query. `hidden` are outputs that only keys need, after the select list."""
+
+    order: Order
+    keys: tuple[SortKey, ...]
+    hidden: tuple[Output, ...]
+
+    def over(self, node: Node, *, windowed: bool = False) -> Sort:
+        """Return the sorted rows of `node`, which has the columns of the select list and `hidden`."""
+        per = (WINDOW_END, WINDOW_START) if windowed else ()
+        hidden = tuple(out.name for out in self.hidden)
+        return Sort(node, self.keys, per, self.order.limit, self.order.offset, hidden)
+
+
+def bind_order(sql: str, order: Order, outputs: Sequence[Output], bind: Bind, *, windowed: bool = False) -> Sorting:
+    """Bind ORDER BY over the select list `outputs`; `windowed` if the rows have the bounds of windows too."""
+    keys: list[SortKey] = []
+    hidden: list[Output] = []
+    for item in order.items:
+        name = _column(sql, item, outputs, windowed)
+        if name is None:
+            expression = bind(item.expression)
+            if expression.type is Type.BYTES:
+                expected = "length(…), or byte(…, n) of them"
+                raise QueryError("ORDER BY of bytes", sql, item.expression.start, expected)
+            name = next((out.name for out in (*outputs, *hidden) if out.expression == expression), None)
+            if name is None:
+                name = f".order {len(hidden) + 1}"
+                hidden.append(Output(name, expression))
+        if name not in (key.column for key in keys):
+            keys.append(SortKey(name, item.descending, item.nulls_first))
+    return Sorting(order, tuple(keys), tuple(hidden))
+
+
+def _column(sql: str, item: OrderItem, outputs: Sequence[Output], windowed: bool) -> str | None:
+    """Return the column that an item names or counts; None for another expression."""
+    expression = item.expression
+    match expression:
+        case tree.Constant(kind=Kind.NUMBER, negative=False) if expression.text.isdecimal():
+            position = int(expression.text)
+            if not 1 <= position <= len(outputs):
+                many = "1 column" if len(outputs) == 1 else f"{len(outputs)} columns"
+                problem = f"ORDER BY {position}, but the select list has {many}"
+                raise QueryError(problem, sql, item.expression.start, f"a position from 1 to {len(outputs)}, or a name")
+            return outputs[position - 1].name
+        case tree.Constant():
+            raise QueryError("ORDER BY over a constant", sql, item.expression.start, "a column, for example count(*)")
+        case tree.Name(table=None):
+            name = expression.word.text.lower()
+            if windowed and name in BOUNDS:
+                return name
+            return next((out.name for out in outputs if out.name.lower() == name), None)
+    return None
