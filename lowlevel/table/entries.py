@@ -126,7 +126,7 @@ def match_tags(bucket_tags, tag):  # type: ignore[no-untyped-def]
 def choose_slots(bucket_tags, home):  # type: ignore[no-untyped-def]
     """Return the marks of the slots for a new group.
 
-    The home slot if it is empty or the bucket is full, otherwise all empty slots.
+    This is the mark of the home slot if it is empty or the bucket is full, otherwise the marks of all empty slots.
     """
     empty = ~bucket_tags & np.uint64(ALL_MARKS)
     mark = mark_of(home)
@@ -158,8 +158,8 @@ class TableMemory(NamedTuple):
     * `tags`: one word for each bucket.
     * `ops`: the operation of each sub-aggregate. `initial_words`: its word in a new entry, before the first packet.
     * `hashes`: the hash of each packet of the chunk.
-    * `chunk`: for each packet of the chunk its row in the batch; from PANES on its pane; from ENTRIES on its entry, as
-      the offset of its first word in `slots`.
+    * `chunk`: three arrays of CHUNK_ROWS words. The first has the row of each packet in the batch. The second, from
+      PANES on, has its pane. The third, from ENTRIES on, has its entry: the offset of the first word in `slots`.
     * `out`: receives the evicted and flushed entries.
     """
 
@@ -215,17 +215,17 @@ def update_first_or_last(slots, slots_float, code, offset, time, value, value_fl
     The stored value is in word `offset` and its time in word `offset - 1`. For equal times FIRST keeps the smaller
     value, LAST the larger.
     """
-    precedes = time < slots[offset - 1] if code in (FIRST, FIRST_FLOAT) else time > slots[offset - 1]
+    replaces = time < slots[offset - 1] if code in (FIRST, FIRST_FLOAT) else time > slots[offset - 1]
     if time == slots[offset - 1]:
         if code == FIRST:
-            precedes = value < slots[offset]
+            replaces = value < slots[offset]
         elif code == LAST:
-            precedes = value > slots[offset]
+            replaces = value > slots[offset]
         elif code == FIRST_FLOAT:
-            precedes = value_float < slots_float[offset]
+            replaces = value_float < slots_float[offset]
         else:
-            precedes = value_float > slots_float[offset]
-    if precedes:
+            replaces = value_float > slots_float[offset]
+    if replaces:
         slots[offset - 1] = time
         slots[offset] = value
 
@@ -273,7 +273,7 @@ def update_entries(table, rows, begin, end):  # type: ignore[no-untyped-def]
         elif code == BIT_XOR:
             for index in range(begin, end):
                 slots[chunk[ENTRIES + index] + aggregates_offset + op] ^= args[column + chunk[index]]
-        elif code not in (EARLIEST, LATEST):
+        elif code not in (EARLIEST, LATEST):  # the words with their times are updated together with FIRST and LAST
             for index in range(begin, end):
                 offset = chunk[ENTRIES + index] + aggregates_offset + op
                 argument = column + chunk[index]
@@ -368,7 +368,7 @@ def find_by_tag(table, bucket_mask, count):  # type: ignore[no-untyped-def]
         prefetch(slots, offset)
         if spans_lines:
             prefetch(slots, offset + width - 1)
-        # The words of an empty slot may be those of a flushed entry, so an empty slot is -1.
+        # -1 for a new entry, because its slot may contain the words of a flushed entry
         table.chunk[ENTRIES + index] = offset if matches != np.uint64(0) else -1
 
 

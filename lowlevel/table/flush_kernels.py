@@ -8,7 +8,8 @@
 
 * A packet updates only the entry of its own pane, also if the packet is late (Li 2008, §8.2, corrected).
 * A packet of a later pane *opens* the pane: it becomes the current pane. Entries that are then more than M panes old
-  must leave: M is the **bound**.
+  must leave. M is the **bound** (`Flushing.disorder`).
+* The limit is the latest pane that a packet may open. The clock of a packet beyond the limit is probably wrong.
 * A packet that is too old, or beyond the limit, leaves **directly**: it becomes a partial, without an entry.
 
 So the entries in the table always belong to these M + 1 panes, even with wrong clocks. Each pane has a counter of its
@@ -211,9 +212,10 @@ def open_pane(table, flushes, pane, out_rows):  # type: ignore[no-untyped-def]
 #       the hand waits    it visits all slots     reserve, if fewer packets arrive
 #
 # At the beginning of a pane nearly every packet replaces the old entry of its own group. This is the slowest part of a
-# pane, and the hand would flush entries that packets will replace anyway. So the hand waits while one slot per packet
-# is still enough. Then it moves in equal steps. Entries that packets replaced are subtracted from its steps: packets
-# and hand together flush at most one entry per packet, unless old entries would then stay too long.
+# pane, and the hand would flush entries that packets will replace anyway. So the hand waits, as long as one slot per
+# packet is enough to visit all slots in time. Then it moves in equal steps. Entries that packets replaced are
+# subtracted from its steps. So packets and hand together flush at most one entry per packet, unless old entries would
+# then stay too long.
 
 
 WAIT_DIVISOR = 2
@@ -222,7 +224,10 @@ WAIT_DIVISOR = 2
 
 @outlined
 def sweep(table, flushes, visits, entries, out_rows):  # type: ignore[no-untyped-def]
-    """Move the hand by up to `visits` slots, until it has flushed `entries` old entries; return the rows in `out`."""
+    """Move the hand by up to `visits` slots, until it has flushed `entries` old entries.
+
+    Returns the number of rows in `out`.
+    """
     state = flushes.state
     rows_before = out_rows
     slot = state[HAND]
@@ -369,17 +374,18 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 first_pending = index + 1
                 continue
             offset = slot * width
-            state_of_slot = 0  # 0 evict, 1 found, 2 empty
+            exists = False
+            is_empty = False
             home = slot
-            old = np.int64(-1)
+            old = np.int64(-1)  # the first slot with an old entry
             for probe in range(probes):
                 offset = slot * width
                 resident = slots[offset]
                 if resident == EMPTY:
-                    state_of_slot = 2
+                    is_empty = True
                     break
                 if resident == pane and has_key(table, offset, rows, row):
-                    state_of_slot = 1
+                    exists = True
                     break
                 if resident < current:
                     old = slot if old < 0 else old
@@ -387,7 +393,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                         break  # its group's entry would be before this slot, unless a late packet replaced it
                 state[COLLISIONS] += probe == 0
                 slot = (slot + 1) & (table.slot_count - 1)
-            if state_of_slot == 0:
+            if not (exists or is_empty):
                 if old < 0 or late_pending:
                     update_entries(table, rows, first_pending, index)
                     first_pending = index
@@ -402,7 +408,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 state[EVICTED] += 1
             late_pending = late_pending or pane < current
             chunk[ENTRIES + index] = offset
-            if state_of_slot != 1:
+            if not exists:
                 begin_entry(table, offset, pane, rows, row)
                 count_entry(flushes, pane, current)
         out_rows = end_chunk(table, rows, flushes, first_pending, count, old_before, rows_before, out_rows)

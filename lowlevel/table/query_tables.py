@@ -43,7 +43,7 @@ class QueryTables:
     """
 
     def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing = AT_ONCE) -> None:
-        """Prepare for batches of up to `capacity` rows of `link`; `flushing` is the policy for entries of old panes."""
+        """Make no tables yet. Later tables have `slots` slots; batches have up to `capacity` rows."""
         self.link = link
         self.plan = plan
         self.slots = slots
@@ -98,7 +98,7 @@ class QueryTables:
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
         """Add rows; return the partials that leave.
 
-        `newest` is the newest accepted time of the link in ns. In tables with gradual flushes, later rows open no pane.
+        `newest` is the newest accepted time of the link in ns. With gradual flushes, rows after `newest` open no pane.
         """
         count = rows.count
         if count > self.capacity:
