@@ -110,8 +110,8 @@ def query(
     from dashboards.answer import answer
     from highlevel.results.user_types import readable, readable_schema
 
-    plan, inputs = request.bind(sql, layer, request.sampling_rates(sampling), files, streams, follow)
-    with answer(plan, inputs, on, None, threads, request.allowed_disorder(slack), request.idle_rule(lull)) as result:
+    plan, inputs = request.bind(sql, layer, request.parse_sampling(sampling), files, streams, follow)
+    with answer(plan, inputs, on, None, threads, request.parse_slack(slack), request.parse_lull(lull)) as result:
         with result.until_stopped():
             batches = [readable(batch, plan.times) for batch in result.batches]
         for text in result.warnings():
@@ -168,10 +168,10 @@ def watch(
     from dashboards.answer import answer
     from highlevel.results.user_types import readable
 
-    plan, inputs = request.bind(sql, layer, request.sampling_rates(sampling), files, streams, follow)
+    plan, inputs = request.bind(sql, layer, request.parse_sampling(sampling), files, streams, follow)
     stack = contextlib.ExitStack()
     result = stack.enter_context(
-        answer(plan, inputs, threads=threads, slack=request.allowed_disorder(slack), lull=request.idle_rule(lull))
+        answer(plan, inputs, threads=threads, slack=request.parse_slack(slack), lull=request.parse_lull(lull))
     )
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -84,11 +84,11 @@ def run_comparison(
         comparison = compare(question, arrivals, settings.slacks, settings.repeat, running)
     with answer(plan, inputs) as inline:
         reference = pa.Table.from_batches(inline.batches, plan.schema)
-    check(question, comparison, reference)
+    check_answer(question, comparison, reference)
     return comparison
 
 
-def check(question: Question, comparison: Comparison, reference: object) -> None:
+def check_answer(question: Question, comparison: Comparison, reference: object) -> None:
     """Raise ComparisonError if the exact out-of-order answer differs from `reference`, that of the inline engine."""
     import pyarrow as pa
 
@@ -120,13 +120,13 @@ def settings(
     if length == 0:
         raise ValueError("--tick: got 0, expected a longer time")
     injection = Injection(
-        _parse_option("skew", skews, skew),
-        _parse_option("lull", lulls, lull),
+        _parse_option("skew", parse_skews, skew),
+        _parse_option("lull", parse_lulls, lull),
         _parse_option("disorder", parse_duration, disorder),
         _parse_option("block", parse_duration, block),
         seed,
     )
-    return Settings(injection, _parse_option("slack", durations, slack), repeat, length, limit)
+    return Settings(injection, _parse_option("slack", parse_durations, slack), repeat, length, limit)
 
 
 def _parse_option(option: str, parse: Callable[[Text], Value], text: Text) -> Value:
@@ -136,10 +136,10 @@ def _parse_option(option: str, parse: Callable[[Text], Value], text: Text) -> Va
         raise ValueError(f"--{option}: {error}") from error
 
 
-def durations(text: str) -> list[int]:
+def parse_durations(text: str) -> list[int]:
     """Parse durations separated by commas into ns. Raises ValueError for text that is no duration.
 
-    >>> durations("0, 1s,500ms")
+    >>> parse_durations("0, 1s,500ms")
     [0, 1000000000, 500000000]
     """
     times = [parse_duration(part) for part in text.split(",")]
@@ -148,19 +148,19 @@ def durations(text: str) -> list[int]:
     return times
 
 
-def skews(texts: Iterable[str]) -> dict[str, int]:
+def parse_skews(texts: Iterable[str]) -> dict[str, int]:
     """Parse `NAME=TIME`, one per link, into ns by link name. Raises ValueError for other text."""
-    return {name: parse_duration(time) for name, time in map(_pair, texts)}
+    return {name: parse_duration(time) for name, time in map(_parse_pair, texts)}
 
 
-def lulls(texts: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+def parse_lulls(texts: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
     """Parse `NAME=START+LENGTH`, one per lull, into (start, length) in ns by link name. Raises ValueError.
 
-    >>> lulls(["a=60s+30s"])
+    >>> parse_lulls(["a=60s+30s"])
     {'a': [(60000000000, 30000000000)]}
     """
     by_link: dict[str, list[tuple[int, int]]] = {}
-    for name, times in map(_pair, texts):
+    for name, times in map(_parse_pair, texts):
         start, plus, length = times.partition("+")
         if not plus:
             raise ValueError(f"got {times}, expected START+LENGTH, such as 60s+30s")
@@ -168,7 +168,7 @@ def lulls(texts: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
     return by_link
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.rpartition("=")
     if not (name and equals and value):
         raise ValueError(f"got {text}, expected NAME=TIME with the name of a link")

@@ -40,22 +40,22 @@ def bind(
     return plan, inputs
 
 
-def sampling_rates(texts: str | Iterable[str]) -> FixedRates | None:
+def parse_sampling(texts: str | Iterable[str]) -> FixedRates | None:
     """Parse one or more sampling rates of exporters. Raises ValueError for text that is not a rate."""
-    from queries.pipeline.input_options import parse_rates
+    from queries.pipeline import input_options
 
-    return parse_rates([texts] if isinstance(texts, str) else texts)
+    return input_options.parse_rates([texts] if isinstance(texts, str) else texts)
 
 
-def allowed_disorder(text: str | None) -> int | None:
+def parse_slack(text: str | None) -> int | None:
     """Parse `--slack` into ns; None if it was not given. Raises ValueError for text that is not a duration."""
-    from queries.pipeline.input_options import parse_slack
+    from queries.pipeline import input_options
 
-    return None if text is None else parse_slack(text)
+    return None if text is None else input_options.parse_slack(text)
 
 
-def idle_rule(text: str | None) -> IdleRule | None:
+def parse_lull(text: str | None) -> IdleRule | None:
     """Parse `--lull`; None if it was not given. Raises ValueError for text that is not a duration."""
-    from queries.pipeline.input_options import parse_lull
+    from queries.pipeline import input_options
 
-    return None if text is None else parse_lull(text)
+    return None if text is None else input_options.parse_lull(text)

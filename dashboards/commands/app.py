@@ -72,8 +72,8 @@ app = make_app(COMMANDS)
 def main() -> None:
     """Run the command line.
 
-    Exit status: 0 for success, 1 for an error of the input or the run, 2 for an error in the command line or the query,
-    130 after Ctrl-C, 143 after SIGTERM.
+    The exit status is 0 for success, 1 for an error of the input or the run, and 2 for an error in the command line or
+    the query. It is 130 after Ctrl-C and 143 after SIGTERM.
     """
     # Typer inspects all commands of an app, which takes 40 ms. So this app has only the command that is called.
     called = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]

@@ -76,7 +76,7 @@ def capture(
     wiretide query exports "SELECT exporter, sum(bytes) FROM flows GROUP BY exporter"
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     options = {option.name: option.opts[0] for option in context.command.params if option.name != "pipeline"}
-    _check(
+    _check_options(
         pipeline,
         [
             option
@@ -85,16 +85,16 @@ def capture(
         ],
     )
     if pipeline is not None:
-        _node(pipeline, link or [], metrics)
+        _run_node(pipeline, link or [], metrics)
         return
     assert output is not None, "checked"
-    _collector(
+    _run_collector(
         udp or [], output, allow=allow or [], rotate_size=rotate_size, rotate_every=rotate_every, keep=keep,
         buffer=buffer, exporters=exporters, metrics=metrics,
     )  # fmt: skip
 
 
-def _check(pipeline: Path | None, given: Sequence[str]) -> None:
+def _check_options(pipeline: Path | None, given: Sequence[str]) -> None:
     """Raise CaptureCommandError if the options `given` fit neither a node nor a collector."""
     if pipeline is not None:
         if others := [name for name in given if name not in NODE_OPTIONS]:
@@ -113,7 +113,7 @@ def _check(pipeline: Path | None, given: Sequence[str]) -> None:
         )
 
 
-def _node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None:
+def _run_node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None:
     """Run the low-level node of a pipeline file."""
     from capture.collector.settings import address
     from dashboards.monitors.node import run_node
@@ -127,7 +127,7 @@ def _node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None:
     run_node(settings, links, metrics_address, print_line)
 
 
-def _collector(
+def _run_collector(
     udp: Sequence[str],
     output: Path,
     *,

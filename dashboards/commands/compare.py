@@ -59,7 +59,7 @@ def compare(
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards import comparing
     from dashboards.output.comparison_plots import draw, require_plots
-    from dashboards.output.comparison_table import about, lines, verdict
+    from dashboards.output.comparison_table import describe_input, format_table, verdict
     from dashboards.output.console import compile_kernels, progress_bar
     from highlevel.compare.figures import figures
 
@@ -82,6 +82,6 @@ def compare(
         write_csv(table, csv)
     if plots is not None:
         draw(comparison, table, plots)
-    print(about(comparison))
-    print(*lines(table), sep="\n")
+    print(describe_input(comparison))
+    print(*format_table(table), sep="\n")
     print(*verdict(table), sep="\n")

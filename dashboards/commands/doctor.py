@@ -30,22 +30,22 @@ class Check:
     detail: str
 
 
-def checks() -> Iterator[Check]:
+def run_checks() -> Iterator[Check]:
     """Yield the results of all checks, in the order of the output."""
     yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield Check(
         "cores", "ok", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
     )
-    yield _kernels()
-    yield _java()
-    yield _interfaces()
+    yield _check_kernels()
+    yield _check_java()
+    yield _check_interfaces()
     for package, (extra, purpose) in PACKAGES.items():
         installed = importlib.util.find_spec(package) is not None
         advice = f"needed for {purpose}: pip install 'wiretide[{extra}]'"
         yield Check(package, "ok" if installed else "missing", "installed" if installed else advice)
 
 
-def _kernels() -> Check:
+def _check_kernels() -> Check:
     from capture.kernel_cache import cache_folder
     from capture.native import kernels, missing
     from dashboards.kernel_compilation import declare_kernels
@@ -58,7 +58,7 @@ def _kernels() -> Check:
     return Check("kernels", "missing", f"{lacking} of {len(kernels)} are not compiled: {advice}")
 
 
-def _java() -> Check:
+def _check_java() -> Check:
     if importlib.util.find_spec("pyspark") is None:
         return Check("java", "missing", "not checked: only Spark needs it")
     from highlevel.spark.java import Machine, advice, java_home
@@ -71,7 +71,7 @@ def _java() -> Check:
     )
 
 
-def _interfaces() -> Check:
+def _check_interfaces() -> Check:
     from capture.errors import InputError
     from capture.live.packet_socket import open_socket
 
@@ -96,5 +96,5 @@ def doctor(
 
     if compiling:
         compile_all_kernels()
-    for check in checks():
+    for check in run_checks():
         print(f"{check.name:<10}  {check.result:<7}  {escape(' '.join(check.detail.split()))}")

@@ -32,14 +32,14 @@ def explain_text(text: str, layer: Layer | None = None) -> str:
     if layer is not None:
         raise ExplainError(f"{path} and --layer: --layer needs a query; in a pipeline file each query has its layer")
     try:
-        return _of_path(path)
+        return _explain_path(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _of_path(path: Path) -> str:
+def _explain_path(path: Path) -> str:
     if path.is_dir():
-        return _spool(path)
+        return _explain_spool(path)
     if not path.exists() and path.suffix != ".toml":
         raise InputError(f"{path}: no such file or folder; expected a query, PIPELINE.toml or the folder of a spool")
     from dashboards.monitors.pipeline_lines import pipeline_lines
@@ -48,7 +48,7 @@ def _of_path(path: Path) -> str:
     return "\n".join(pipeline_lines(read_pipeline(path)))
 
 
-def _spool(folder: Path) -> str:
+def _explain_spool(folder: Path) -> str:
     from lowlevel.spool.folder import LOCK, numbers
     from lowlevel.spool.inspection import inspect
 

@@ -94,15 +94,15 @@ def generate(
     try:
         profile = Profile(
             packets=packets,
-            duration=None if duration is None else _ns(duration),
+            duration=None if duration is None else _nanoseconds(duration),
             rate=rate, groups=groups, skew=skew, ipv6=ipv6, disorder=disorder, seed=seed,
             snap_length=snap if snap is not None else SNAP_WITH_CONTENTS if traffic else SNAP, link_type=link_type,
-            disorder_span=_ns(span) if disorder != "none" else 0,
+            disorder_span=_nanoseconds(span) if disorder != "none" else 0,
             vlan_depths=(0.0,) * vlan + (1.0,),
-            lulls=tuple(map(_interval, lull or [])),
-            attacks=tuple(map(_attack, attack or [])),
-            conversations=tuple(map(_conversations, traffic or [])),
-            clock_offset=_ns(skewed_clock),
+            lulls=tuple(map(_parse_interval, lull or [])),
+            attacks=tuple(map(_parse_attack, attack or [])),
+            conversations=tuple(map(_parse_conversations, traffic or [])),
+            clock_offset=_nanoseconds(skewed_clock),
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -135,32 +135,32 @@ def _write_script(context: typer.Context, script: Path, output: Path, packets: i
     print(f"{output}: {summary.packets:,} packets over {seconds:,.1f} s, {amounts}")
 
 
-def _ns(seconds: float) -> int:
+def _nanoseconds(seconds: float) -> int:
     nanoseconds = seconds * SECOND
     if not math.isfinite(nanoseconds):
         raise ValueError(f"got {seconds} seconds, expected a finite number")
     return round(nanoseconds)
 
 
-def _interval(text: str) -> tuple[int, int]:
+def _parse_interval(text: str) -> tuple[int, int]:
     start, dash, end = text.partition("-")
     if not dash:
         raise ValueError(f"{text}: expected FROM-TO in seconds, such as 60-120")
-    return _ns(float(start)), _ns(float(end))
+    return _nanoseconds(float(start)), _nanoseconds(float(end))
 
 
-def _conversations(text: str) -> Conversations:
+def _parse_conversations(text: str) -> Conversations:
     from capture.generate import Conversations
 
     kind, colon, rate = text.partition(":")
     return Conversations(kind, float(rate)) if colon else Conversations(kind)
 
 
-def _attack(text: str) -> Attack:
+def _parse_attack(text: str) -> Attack:
     from capture.generate import Attack
 
     parts = text.split(":")
     if len(parts) != 3:
         raise ValueError(f"{text}: expected KIND:FROM-TO:RATE, such as syn-flood:60-120:5000")
     kind, when, rate = parts
-    return Attack(kind, *_interval(when), float(rate))
+    return Attack(kind, *_parse_interval(when), float(rate))

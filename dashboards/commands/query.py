@@ -169,15 +169,15 @@ def query(
     if kind in BINARY and times is not None:
         raise typer.BadParameter(f"--times {times} with {kind}: expected table, csv or json; {kind} has timestamps")
     try:
-        disorder = request.allowed_disorder(slack)
+        disorder = request.parse_slack(slack)
     except ValueError as error:
         raise typer.BadParameter(f"--slack: {error}") from error
     try:
-        idle = request.idle_rule(lull)
+        idle = request.parse_lull(lull)
     except ValueError as error:
         raise typer.BadParameter(f"--lull: {error}") from error
     try:
-        rates = request.sampling_rates(sampling or [])
+        rates = request.parse_sampling(sampling or [])
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
     plan, inputs = request.bind(sql, layer, rates, files, parse_bindings(stream or []), follow)

@@ -21,7 +21,7 @@ HEADERS = (
 )  # fmt: skip
 
 
-def lines(table: pa.Table) -> list[str]:
+def format_table(table: pa.Table) -> list[str]:
     """Return figures (`highlevel.compare.figures`) as a table with a line for each variant."""
     cells = [HEADERS, *(_cells(row) for row in table.to_pylist())]
     widths = [max(len(row[column]) for row in cells) for column in range(len(HEADERS))]
@@ -53,7 +53,7 @@ def _number(value: float | None, factor: float, digits: int) -> str:
     return "-" if value is None else f"{value * factor:,.{digits}f}"
 
 
-def about(comparison: Comparison) -> str:
+def describe_input(comparison: Comparison) -> str:
     """Return a description of the input of all variants."""
     arrivals = comparison.arrivals
     links = len({source.link for source in arrivals.sources})

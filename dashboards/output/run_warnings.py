@@ -31,8 +31,8 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
             yield f"{reading.name}: {count(reading.refused, 'file')} skipped, not readable as capture data"
         if reading.dropped:
             yield (
-                f"{reading.name}: {count(reading.dropped, 'packet')} dropped by the system, because the ring was full: "
-                "ask for a larger one, such as ?ring=256MiB, or for fewer bytes of each packet, such as ?snaplen=128"
+                f"{reading.name}: {count(reading.dropped, 'packet')} dropped by the system, because the ring was full. "
+                "Use a larger ring, such as ?ring=256MiB, or fewer bytes of each packet, such as ?snaplen=128"
             )
         if reading.unreadable:
             yield f"{reading.name}: {count(reading.unreadable, 'packet')} in the ring could not be read"
@@ -51,11 +51,11 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
         lull = " or --lull" if samples.total(LULL_PROMISES) else ""
-        yield f"{late} missed a window that had been answered before: give a larger --slack{lull}"
+        yield f"{late} missed a window that was already final: use a larger --slack{lull}"
     if beyond := int(samples.total(PARTIALS_BEYOND_CAP)):
         rows = int(samples.total(ROWS_BEYOND_CAP))
         lost = count(rows, "row") if rows else count(beyond, "partial")
-        yield f"{lost} of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
+        yield f"{lost} of groups beyond the CAP of RANGE ALL are not in the answer: use a larger CAP"
 
 
 def plan_warnings(plan: Plan) -> Iterator[str]:
@@ -65,7 +65,7 @@ def plan_warnings(plan: Plan) -> Iterator[str]:
         verb = "has" if len(plan.joins_without_key) == 1 else "have"
         yield (
             f"{joins} of {plan.name} {verb} no equality between both sides, so every pair of rows within the windows "
-            "is tested: add an equality, such as a.srcIP = b.destIP, or choose a smaller RANGE"
+            "is tested. Add an equality, such as a.srcIP = b.destIP, or choose a smaller RANGE"
         )
 
 

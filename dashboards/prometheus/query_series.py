@@ -167,8 +167,8 @@ class QuerySeries:
     def shown(self, rows: pa.Table) -> Shown:
         """Return the series of the result rows of one window.
 
-        First the groups with the largest values of the rank column, in descending order; groups with equal values are
-        in the order of their keys (addresses by their bytes, NULL last). Then `other`. A NULL value has no series.
+        First the groups with the largest values of the rank column, in descending order, then `other`. Groups with
+        equal values are in the order of their keys (addresses by their bytes, NULL last). A NULL value has no series.
         Values are float64, as all values in Prometheus.
         """
         groups = self._by_labels(rows)

@@ -38,7 +38,7 @@ from dashboards.prometheus.exporter import Exporter
 from highlevel.plan.plan import Plan
 
 
-def index_page(plans: Sequence[Plan]) -> bytes:
+def render_index_page(plans: Sequence[Plan]) -> bytes:
     """Render the page as UTF-8: plain HTML without scripts and external styles. Its only link is `/metrics`."""
     queries = "\n".join(
         f"<h2>{escape(plan.name)}</h2>\n<p>from {escape(', '.join(plan.streams))}</p>\n<pre>{escape(plan.sql)}</pre>"
@@ -113,7 +113,7 @@ class Server:
             if not self._closed:
                 self._http.shutdown()
                 self._thread.join()
-                self._http.hang_up()
+                self._http.end_connections()
                 self._http.server_close()
                 self._registry.unregister(self._http.counts)
                 self._closed = True
@@ -147,16 +147,16 @@ def serve(
         if error.errno == errno.EADDRINUSE:
             advice = f"another program uses this port: choose another port with {option}, or 0 for any free port"
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
-    http.set_app(_routes(exporter, http.counts, host if _is_loopback(str(address[0])) else None))
+    http.set_app(_make_application(exporter, http.counts, host if _is_loopback(str(address[0])) else None))
     # Clients cannot connect to the address that means all interfaces.
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
     return Server(http, f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{http.server_port}/", exporter)
 
 
-def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Application:
+def _make_application(exporter: Exporter, counts: HttpCounts, local: str | None) -> Application:
     """Return the WSGI application. `local` is the configured host if only this machine can connect, otherwise None."""
     metrics = make_wsgi_app(exporter.registry)
-    page = index_page(exporter.plans)
+    page = render_index_page(exporter.plans)
     one_at_a_time = Lock()
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -188,9 +188,9 @@ def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Applic
 def is_local_name(header: str | None, configured: str) -> bool:
     """Return whether the header Host of a request to a loopback address names this machine.
 
-    A web site can let its own name resolve to 127.0.0.1, so that its pages can read the answers of a server on this
-    machine (DNS rebinding). The header then contains the name of the web site. This attack needs a name, so all
-    addresses are accepted.
+    The name of a web site may resolve to 127.0.0.1. Then its pages can read the answers of a server on this machine
+    (DNS rebinding). The header then contains the name of the web site. This attack needs a name, so all addresses are
+    accepted.
 
     >>> [is_local_name(name, "127.0.0.1") for name in ("localhost:9464", "[::1]:9464", "127.0.0.1", None)]
     [True, True, True, True]
@@ -332,7 +332,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
                 self._open[request] = float("inf")  # end it only once; its thread removes the entry
         for request in expired:
             self.counts.reject("deadline")
-            _shut(request)
+            _shut_down(request)
 
     def shutdown_request(self, request: Any) -> None:
         """Remove a connection from the open connections, and close it."""
@@ -345,12 +345,12 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
                     del self._clients[client]
         super().shutdown_request(request)
 
-    def hang_up(self) -> None:
+    def end_connections(self) -> None:
         """End all connections. Otherwise the threads of idle connections, which browsers keep open, would wait."""
         with self._lock:
             connections = list(self._open)
         for request in connections:
-            _shut(request)
+            _shut_down(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report errors of the server. A client that disconnects or stops sending is not an error."""
@@ -361,7 +361,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
             super().handle_error(request, client_address)
 
 
-def _shut(request: socket.socket) -> None:
+def _shut_down(request: socket.socket) -> None:
     try:
         request.shutdown(socket.SHUT_RDWR)
     except OSError as error:

@@ -119,7 +119,7 @@ def test_late_rows_are_told_of_once_for_all_inputs() -> None:
     samples.add(LATE_PARTIALS, 5, "query")
     samples.add(LATE_ROWS, 1, "query")
     assert list(run_warnings(samples, [])) == [
-        "1 late row missed a window that had been answered before: give a larger --slack"
+        "1 late row missed a window that was already final: use a larger --slack"
     ]
 
 
@@ -127,9 +127,9 @@ def test_groups_beyond_a_cap_are_told_of_with_their_rows_where_they_are_counted(
     samples = Samples()
     samples.add(PARTIALS_BEYOND_CAP, 2, "query")
     assert list(run_warnings(samples, [])) == [
-        "2 partials of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
+        "2 partials of groups beyond the CAP of RANGE ALL are not in the answer: use a larger CAP"
     ]
     samples.add(ROWS_BEYOND_CAP, 1234, "query")
     assert list(run_warnings(samples, [])) == [
-        "1,234 rows of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
+        "1,234 rows of groups beyond the CAP of RANGE ALL are not in the answer: use a larger CAP"
     ]

@@ -194,7 +194,7 @@ def test_a_window_is_answered_in_a_lull_though_nothing_follows(tmp_path: Path) -
 def test_late_rows_are_said_at_the_end(tmp_path: Path) -> None:
     with querying(
         "-", COUNT, "--slack", "2s", "--format", "csv", cwd=tmp_path,
-        errors="wiretide: warning: 2 late rows missed a window that had been answered before: give a larger --slack\n",
+        errors="wiretide: warning: 2 late rows missed a window that was already final: use a larger --slack\n",
     ) as process:  # fmt: skip
         send(process, BEGINNING + packets(12))
         assert [line(process), line(process)] == ["window_start,window_end,n", window(0, AGREED)]

@@ -92,10 +92,10 @@ def test_what_was_lost_is_said_after_the_run() -> None:
     samples = Samples()
     samples.add(RECORDS_READ, 10, "eth0")
     reading = Reading("interface:eth0", 10, {"interface_gone": 1}, dropped=1234, unreadable=1, down=2)
-    advice = "ask for a larger one, such as ?ring=256MiB, or for fewer bytes of each packet, such as ?snaplen=128"
+    advice = "Use a larger ring, such as ?ring=256MiB, or fewer bytes of each packet, such as ?snaplen=128"
     assert list(run_warnings(samples, [reading])) == [
         "interface:eth0: interface gone, after 10 whole records",
-        f"interface:eth0: 1,234 packets dropped by the system, because the ring was full: {advice}",
+        f"interface:eth0: 1,234 packets dropped by the system, because the ring was full. {advice}",
         "interface:eth0: 1 packet in the ring could not be read",
         "interface:eth0: the interface was down 2 times",
     ]

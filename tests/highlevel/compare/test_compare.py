@@ -13,8 +13,17 @@ import wiretide
 from capture.errors import InputError
 from capture.generate import Profile, generate
 from dashboards import request
-from dashboards.comparing import ComparisonError, Settings, check, durations, lulls, run_comparison, settings, skews
-from dashboards.output.comparison_table import about, lines, verdict
+from dashboards.comparing import (
+    ComparisonError,
+    Settings,
+    check_answer,
+    parse_durations,
+    parse_lulls,
+    parse_skews,
+    run_comparison,
+    settings,
+)
+from dashboards.output.comparison_table import describe_input, format_table, verdict
 from highlevel.compare.arrivals import promise
 from highlevel.compare.comparison import Comparison
 from highlevel.compare.figures import SCHEMA, figures
@@ -188,7 +197,7 @@ def test_an_answer_that_is_not_the_engines_is_no_comparison(links: dict[str, lis
     found = compared(COUNT, links, Injection(), 0)
     other = in_ns.query(COUNT.replace("3 seconds", "2 seconds"), *links["a"])
     with pytest.raises(ComparisonError, match="rows are missing"):
-        check(found.question, found, other)
+        check_answer(found.question, found, other)
 
 
 REFUSED = {
@@ -210,9 +219,9 @@ def test_what_has_no_counterpart_in_order_is_refused(sql: str) -> None:
 
 
 def test_times_are_read_as_they_are_written() -> None:
-    assert durations("0,1s,500ms") == [0, SECOND, SECOND // 2]
-    assert skews(["a=5s", "x=y=1s"]) == {"a": 5 * SECOND, "x=y": SECOND}
-    assert lulls(["a=1s+2s", "a=5s+1s"]) == {"a": [(SECOND, 2 * SECOND), (5 * SECOND, SECOND)]}
+    assert parse_durations("0,1s,500ms") == [0, SECOND, SECOND // 2]
+    assert parse_skews(["a=5s", "x=y=1s"]) == {"a": 5 * SECOND, "x=y": SECOND}
+    assert parse_lulls(["a=1s+2s", "a=5s+1s"]) == {"a": [(SECOND, 2 * SECOND), (5 * SECOND, SECOND)]}
     asked_for = settings("0", ["a=5s"], [], "1s", "0", 3, 2, "100ms", 10)
     assert asked_for == Settings(Injection({"a": 5 * SECOND}, {}, SECOND, 0, 3), [0], 2, SECOND // 10, 10)
 
@@ -243,7 +252,7 @@ def test_the_python_function_gives_the_columns_of_the_csv(links: dict[str, list[
 def test_the_table_and_the_verdict_say_who_wins(links: dict[str, list[str]]) -> None:
     found = compared(COUNT, links, Injection(disorder=2 * SECOND), 0, ENOUGH)
     table = figures(found)
-    head, *rows = lines(table)
+    head, *rows = format_table(table)
     assert len({len(line) for line in (head, *rows)}) == 1
     assert len(rows) == table.num_rows == len(found.measured)
     told = verdict(table)
@@ -252,7 +261,7 @@ def test_the_table_and_the_verdict_say_who_wins(links: dict[str, list[str]]) -> 
     assert verdict(many)[0].startswith("With exact watermarks: CPU time is ")
     assert re.search(r"smallest slack without errors, 8 s out of order and 8 s in order", told[1])
     assert [text.split(":")[0] for text in told[2:]] == ["Slack out of order", "Slack in order"]
-    assert "540 rows of 2 links" in about(found)
+    assert "540 rows of 2 links" in describe_input(found)
 
 
 def test_plots_are_drawn(links: dict[str, list[str]], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dashboards.monitors.window_lines import window_lines
 from dashboards.output.formats import Format
 from dashboards.output.writers import write_results
 from dashboards.prometheus.exporter import Exporter
-from dashboards.prometheus.server import index_page
+from dashboards.prometheus.server import render_index_page
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
 from highlevel.metrics import METRICS, RESULT_ROWS
@@ -103,7 +103,7 @@ def test_rows_without_a_window_are_one_line_with_the_last_of_them() -> None:
 
 
 def test_the_index_page_names_the_streams_of_all_leaves() -> None:
-    assert b"<p>from a, b</p>" in index_page([graph(PAIRS)])
+    assert b"<p>from a, b</p>" in render_index_page([graph(PAIRS)])
 
 
 def test_the_kernels_of_joins_are_for_queries_that_join(inputs: list[Input]) -> None:
