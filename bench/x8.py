@@ -112,12 +112,12 @@ def cost_of_a_partial() -> float:
     count = 1 << 16
     keys = (Key("srcIP", Column("srcIP", Type.INT)),)
     query = QueryTables("link", LowLevelPlan(None, keys, (SUBAGGREGATE,), 1000), count, CHUNK)
-    layout, table = query._table(())
+    layout, table = query._table_for(())
     entries = np.random.default_rng(1).integers(1 << 30, size=(count, table.width))
     took = []
     for _ in range(9):
         before = time.thread_time_ns()
-        for batch in query._partials(layout, table, entries):
+        for batch in query._to_partials(layout, table, entries):
             batch.serialize()
         took.append((time.thread_time_ns() - before) / count)
     return float(np.median(took))

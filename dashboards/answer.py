@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.metrics import Samples
-from dashboards.output.run_warnings import all_unsupported, run_warnings
+from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from dashboards.request import INLINE
 from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
@@ -78,7 +78,7 @@ class Answer:
         Raises InputError if no record could be read, because all of them have unsupported link types.
         """
         samples, readings = self.samples(), self.readings()
-        error = all_unsupported(samples, readings)
+        error = describe_unsupported(samples, readings)
         if error is not None:
             raise InputError(error)
         return list(run_warnings(samples, readings))

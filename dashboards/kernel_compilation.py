@@ -42,7 +42,7 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
     Returns when all kernels are in the cache, or if all workers have failed. A kernel that a worker cannot store is
     compiled at its first call.
     """
-    count = min(_cores(), len(missing))
+    count = min(_count_cores(), len(missing))
     if count < 2 or not has_lasting_cache():
         for done, kernel in enumerate(missing):
             progress(done)
@@ -54,7 +54,7 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
     finished: queue.SimpleQueue[bool] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:  # at its end the pipes are closed and the workers have ended
         workers = [stack.enter_context(_start_worker()) for _ in range(count)]
-        threads = [threading.Thread(target=_feed, args=(worker, waiting, finished)) for worker in workers]
+        threads = [threading.Thread(target=_compile_on_worker, args=(worker, waiting, finished)) for worker in workers]
         for thread in threads:
             thread.start()
         try:
@@ -72,7 +72,7 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
                 thread.join()
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -82,7 +82,9 @@ def _start_worker() -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def _feed(worker: subprocess.Popen[str], waiting: queue.SimpleQueue[Kernel], finished: queue.SimpleQueue[bool]) -> None:
+def _compile_on_worker(
+    worker: subprocess.Popen[str], waiting: queue.SimpleQueue[Kernel], finished: queue.SimpleQueue[bool]
+) -> None:
     """Pass kernels to a worker, one at a time, until the queue is empty or the worker fails."""
     assert worker.stdin is not None
     assert worker.stdout is not None

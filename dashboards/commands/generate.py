@@ -13,7 +13,7 @@ from capture.units import SECOND
 if TYPE_CHECKING:
     from capture.generate import Attack, Conversations
 
-WITH_SCRIPT = ("output", "script", "packets", "snap")
+SCRIPT_PARAMETERS = ("output", "script", "packets", "snap")
 """Parameters that can be combined with a script. The other parameters describe synthetic traffic."""
 SNAP, SNAP_WITH_CONTENTS = 86, 65535
 """Defaults of `--snap` (captured bytes of each packet): only the headers, or whole packets with `--traffic`."""
@@ -120,7 +120,7 @@ def _write_script(context: typer.Context, script: Path, output: Path, packets: i
 
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "")
-        if given is not None and given.name == "COMMANDLINE" and parameter.name not in WITH_SCRIPT:
+        if given is not None and given.name == "COMMANDLINE" and parameter.name not in SCRIPT_PARAMETERS:
             raise typer.BadParameter(
                 f"{parameter.opts[0]} is for synthetic traffic; with --from only --packets and --snap are allowed"
             )

@@ -71,12 +71,12 @@ class Monitor:
             self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
         except ValueError as error:  # equal names, a rank that is no column
             raise PipelineError(str(error)) from error
-        self._spooled = list(pipeline.spooled)
+        self._spooled_links = list(pipeline.spooled)
         self._spools_printed = time.monotonic()
-        self.by_name = {plan.name: plan for plan in self.plans}
+        self.plans_by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
-        self.shown = -1  # the last micro-batch whose results were shown
-        self._showing = threading.Lock()
+        self.last_shown = -1  # the last micro-batch whose results were shown
+        self._show_lock = threading.Lock()
         self.server: Server | None = None
         self.run: StreamRun | None = None
         self._stop = threading.Event()
@@ -111,7 +111,7 @@ class Monitor:
             pipeline.folder,
             partitions=pipeline.partitions,
             speed=pipeline.speed,
-            on_batch=self._batch,
+            on_batch=self._on_batch,
             say=self.say,
         )
         self.run.prepare()
@@ -134,11 +134,11 @@ class Monitor:
     def _show_previous_run(self) -> None:
         """After a restart, show the counters and the last windows of the previous run."""
         assert self.run is not None, "call _prepare() before"
-        with self._showing:
+        with self._show_lock:
             totals, last = self.run.totals, self.run.continued
-            if self.shown >= 0 or not totals.samples:
+            if self.last_shown >= 0 or not totals.samples:
                 return
-            self.shown = last  # Spark may repeat this micro-batch, but its rows are already shown
+            self.last_shown = last  # Spark may repeat this micro-batch, but its rows are already shown
             self.samples = totals.samples
             self.exporter.samples(totals.samples)
             for plan in self.plans:
@@ -148,21 +148,21 @@ class Monitor:
                     self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
                 self.exporter.progress(plan.name, totals.lows[plan.name])
 
-    def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
+    def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
-        with self._showing:
-            if batch_id > self.shown:
+        with self._show_lock:
+            if batch_id > self.last_shown:
                 self._show(batch_id, results, samples)
 
     def _show(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         assert self.run is not None, "batches come from a started run"
-        self.shown = batch_id
+        self.last_shown = batch_id
         self.samples = samples
         self.exporter.samples(samples)
         for name, table in results.items():
             if table.num_rows:
                 self.exporter.results(name, table)
-                for line in window_lines(self.by_name[name], table):
+                for line in window_lines(self.plans_by_name[name], table):
                     self.say(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
             self.exporter.progress(name, self.run.totals.lows[name])
@@ -172,7 +172,7 @@ class Monitor:
         now = time.monotonic()
         if now - self._spools_printed >= SPOOLS_EVERY:
             self._spools_printed = now
-            for line in spool_lines(self.samples, self._spooled, time.time_ns()):
+            for line in spool_lines(self.samples, self._spooled_links, time.time_ns()):
                 self.say(line)
 
     def wait(self) -> None:
@@ -193,11 +193,11 @@ class Monitor:
         ]
         queries = [
             [name, *(f"{self.samples.total(metric, query=name):,.0f}" for metric in _QUERY_COLUMNS.values())]
-            for name in self.by_name
+            for name in self.plans_by_name
         ]
         tables = [align_table(["link", *_LINK_COLUMNS], links)] if links else []
-        if self._spooled:
-            tables.append(spool_table(self.samples, self._spooled, time.time_ns()))
+        if self._spooled_links:
+            tables.append(spool_table(self.samples, self._spooled_links, time.time_ns()))
         return "\n\n".join([*tables, align_table(["query", *_QUERY_COLUMNS], queries)])
 
     def close(self) -> None:

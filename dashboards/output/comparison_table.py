@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from highlevel.compare.comparison import Comparison
 
-ENOUGH_ROWS = 10_000
+MIN_ROWS_FOR_CPU = 10_000
 """Smallest number of rows for a verdict on CPU time. With fewer rows, calls for tiny batches take most of the time."""
 
 Row = dict[str, Any]
@@ -100,7 +100,7 @@ def _compare_costs(rows: Sequence[Row], slack: float | None, ordered_slack: floa
     if not (free and ordered):
         return []
     winners = []
-    if free[0]["rows"] >= ENOUGH_ROWS:
+    if free[0]["rows"] >= MIN_ROWS_FOR_CPU:
         cpu = {row["variant"]: 1 / row["rows_per_cpu_s"] for row in ordered}
         winners.append(_winner("CPU time", 1 / free[0]["rows_per_cpu_s"], cpu))
     memory = {row["variant"]: row["bytes_held_most"] for row in ordered}

@@ -69,7 +69,7 @@ def plan_warnings(plan: Plan) -> Iterator[str]:
         )
 
 
-def all_unsupported(samples: Samples, readings: Sequence[Reading]) -> str | None:
+def describe_unsupported(samples: Samples, readings: Sequence[Reading]) -> str | None:
     """Return a message if there were records and all of them have unsupported link types, otherwise None."""
     records = int(samples.total(RECORDS_READ))
     if not records or records != samples.total(RECORDS_SKIPPED, cause=UNSUPPORTED):

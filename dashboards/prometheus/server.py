@@ -279,8 +279,8 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         self.address_family = family
         self.counts = HttpCounts()
         self.seconds = seconds
-        self._open: dict[socket.socket, float] = {}  # end of the allowed time (monotonic) by connection
-        self._client_of: dict[socket.socket, str] = {}
+        self._deadlines: dict[socket.socket, float] = {}  # end of the allowed time (monotonic) by connection
+        self._client_by_connection: dict[socket.socket, str] = {}
         self._clients: Counter[str] = Counter()
         self._lock = Lock()
         super().__init__(address, _Handler)
@@ -308,13 +308,13 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         client = str(client_address[0])
         with self._lock:
             cause = None
-            if len(self._open) >= MAX_CONNECTIONS:
+            if len(self._deadlines) >= MAX_CONNECTIONS:
                 cause = "connections"
             elif self._clients[client] >= MAX_PER_CLIENT:
                 cause = "client"
             else:
-                self._open[request] = time.monotonic() + self.seconds
-                self._client_of[request] = client
+                self._deadlines[request] = time.monotonic() + self.seconds
+                self._client_by_connection[request] = client
                 self._clients[client] += 1
         if cause is not None:
             self.counts.refuse(cause)
@@ -327,9 +327,9 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         """End the connections whose time is over. The server calls this several times per second."""
         now = time.monotonic()
         with self._lock:
-            expired = [request for request, until in self._open.items() if until <= now]
+            expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
             for request in expired:
-                self._open[request] = float("inf")  # end it only once; its thread removes the entry
+                self._deadlines[request] = float("inf")  # end it only once; its thread removes the entry
         for request in expired:
             self.counts.reject("deadline")
             _shut_down(request)
@@ -337,8 +337,8 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     def shutdown_request(self, request: Any) -> None:
         """Remove a connection from the open connections, and close it."""
         with self._lock:
-            self._open.pop(request, None)
-            client = self._client_of.pop(request, None)
+            self._deadlines.pop(request, None)
+            client = self._client_by_connection.pop(request, None)
             if client is not None:
                 self._clients[client] -= 1
                 if not self._clients[client]:
@@ -348,7 +348,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     def end_connections(self) -> None:
         """End all connections. Otherwise the threads of idle connections, which browsers keep open, would wait."""
         with self._lock:
-            connections = list(self._open)
+            connections = list(self._deadlines)
         for request in connections:
             _shut_down(request)
 

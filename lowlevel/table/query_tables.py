@@ -49,7 +49,7 @@ class QueryTables:
         self.slots = slots
         self.capacity = capacity
         self.flushing = flushing
-        self._link_column = pa.array([], pa.string())
+        self._link_names_column = pa.array([], pa.string())
         self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
         self.inlets: dict[Versions, Inlet] = {}
         self.where = None if plan.where is None else Condition(plan.where)
@@ -62,10 +62,10 @@ class QueryTables:
         self.last_flush = INT_MIN, INT_MIN  # at the last gradual flush: current pane, smallest pane that could stay
         self.low = BEGINNING  # watermark of the partials
         self.is_fed = False  # entries of another query's tables update these tables, instead of rows
-        self.fed: list[QueryTables] = []  # the tables that the entries of these tables update
+        self.fed_tables: list[QueryTables] = []  # the tables that the entries of these tables update
         self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's table
-        self.panes = np.empty(0, np.int64)  # panes of the entries of the feeder
-        self.waiting: list[pa.RecordBatch] = []  # partials that the next call returns
+        self.entry_panes = np.empty(0, np.int64)  # panes of the entries of the feeder
+        self.waiting_partials: list[pa.RecordBatch] = []  # partials that the next call returns
         self.accepted = 0
         self.filtered = 0
 
@@ -73,7 +73,7 @@ class QueryTables:
     def bytes(self) -> int:
         """Memory in bytes of the tables so far, and of the buffers for rows and entries."""
         spread = 0 if self.spreader is None or self.is_fed else self.spreader.buffers.nbytes
-        return spread + self.panes.nbytes + sum(table.bytes for _, table in self.tables.values())
+        return spread + self.entry_panes.nbytes + sum(table.bytes for _, table in self.tables.values())
 
     @property
     def tally(self) -> Tally:
@@ -93,7 +93,7 @@ class QueryTables:
             )
         other.is_fed = True
         other.spreader = self.spreader
-        self.fed.append(other)
+        self.fed_tables.append(other)
 
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
         """Add rows; return the partials that leave.
@@ -113,7 +113,7 @@ class QueryTables:
         if accepted == 0 or self.is_fed:
             return self._take_waiting()
         if self.spreader is not None:
-            return self._pieces(self.spreader, rows, chosen)
+            return self._add_pieces(self.spreader, rows, chosen)
         columns = rows.columns
         if (
             chosen is not None
@@ -126,7 +126,7 @@ class QueryTables:
         self._add_rows(columns, times.data, rows.earliest, chosen)
         return self._take_waiting()
 
-    def _pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
+    def _add_pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
         """Add the pieces of the chosen rows; yield the partials after each group of pieces."""
         for pieces in spreader.cut(rows.columns, rows.count, chosen):
             self._add_rows(pieces.columns, pieces.times, pieces.earliest, None)
@@ -136,9 +136,9 @@ class QueryTables:
         """Add rows to the tables, in the panes of their `times`. `earliest` is at most the smallest time."""
         self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
         for versions, rows_of_versions in self._split_by_versions(columns, chosen):
-            layout, table = self._table(versions)
+            layout, table = self._table_for(versions)
             if table.evictions_due:
-                self.waiting += self._partials(layout, table, table.take_evicted())
+                self.waiting_partials += self._to_partials(layout, table, table.take_evicted())
             self.inlets[versions].write(columns, len(times))
             flags = None if rows_of_versions is None else rows_of_versions.view(np.uint8)
             table.update(times, flags, self.plan.pane, self.plan.origin, self.limit)
@@ -176,7 +176,7 @@ class QueryTables:
             versions = tuple(digits[id(column)] for column in version_columns)
             yield versions, matching if chosen is None else chosen & matching
 
-    def _table(self, versions: Versions) -> tuple[KeyLayout, Table]:
+    def _table_for(self, versions: Versions) -> tuple[KeyLayout, Table]:
         """Return the table for IP versions and the layout of its keys; make it if it is new."""
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
@@ -192,25 +192,25 @@ class QueryTables:
         versions = tuple(layout.versions)
         if versions not in self.projections:
             version_of = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
-            own, table = self._table(tuple(version_of[expression] for expression in self.addresses))
-            if len(self.panes) == 0:
-                self.panes = np.empty(self.capacity, np.int64)
-            self.projections[versions] = Projection(finer, layout, self.plan, own, table)
+            own_layout, table = self._table_for(tuple(version_of[expression] for expression in self.addresses))
+            if len(self.entry_panes) == 0:
+                self.entry_panes = np.empty(self.capacity, np.int64)
+            self.projections[versions] = Projection(finer, layout, self.plan, own_layout, table)
         projection = self.projections[versions]
-        own, table = projection.rows, projection.table
+        own_layout, table = projection.rows, projection.table
         for begin in range(0, len(leaving), table.capacity):
             if table.evictions_due:
-                self.waiting += self._partials(own, table, table.take_evicted())
-            some = leaving[begin : begin + table.capacity]
-            self.oldest = min(self.oldest, projection.fill(some, self.panes))
-            table.update(self.panes[: len(some)], None, 1, 0)  # panes as times: with a length of 1, both are equal
+                self.waiting_partials += self._to_partials(own_layout, table, table.take_evicted())
+            batch = leaving[begin : begin + table.capacity]
+            self.oldest = min(self.oldest, projection.fill(batch, self.entry_panes))
+            table.update(self.entry_panes[: len(batch)], None, 1, 0)  # in panes of length 1, a pane is its own time
 
     def _take_waiting(self) -> Sequence[pa.RecordBatch]:
         """Return the waiting partials, and remove them."""
-        if not self.waiting:
+        if not self.waiting_partials:
             return ()
-        waited, self.waiting = self.waiting, []
-        return waited
+        partials, self.waiting_partials = self.waiting_partials, []
+        return partials
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
         """Accept the watermark `low` and yield the partials of closed panes; END flushes all entries.
@@ -235,9 +235,9 @@ class QueryTables:
         yield from self._take_waiting()
         self.oldest = INT_MAX
         for layout, table in self.tables.values():
-            yield from self._partials(layout, table, table.take_evicted())
+            yield from self._to_partials(layout, table, table.take_evicted())
             for entries in table.flush(INT_MAX):
-                yield from self._partials(layout, table, entries)
+                yield from self._to_partials(layout, table, entries)
 
     def _flush(self, pane: int) -> Iterator[pa.RecordBatch]:
         """Flush all entries of panes below `pane`."""
@@ -245,9 +245,9 @@ class QueryTables:
             return
         oldest = INT_MAX
         for layout, table in self.tables.values():
-            yield from self._partials(layout, table, table.take_evicted())
+            yield from self._to_partials(layout, table, table.take_evicted())
             for entries in table.flush(pane):
-                yield from self._partials(layout, table, entries)
+                yield from self._to_partials(layout, table, entries)
             assert isinstance(table, TaggedTable)
             oldest = min(oldest, table.oldest)
         self.oldest = oldest
@@ -257,14 +257,14 @@ class QueryTables:
         current = pane if self.limit == INT_MAX else max(pane, self.limit)
         for layout, table in self._flushing_tables():
             if table.evictions_due:
-                yield from self._partials(layout, table, table.take_evicted())
+                yield from self._to_partials(layout, table, table.take_evicted())
             table.advance(current, pane if idle else INT_MIN)
         state = current, min(pane, self._smallest)
         if state == self.last_flush and not idle:
             return
         self.last_flush = state
         for layout, table in self._flushing_tables():
-            yield from self._partials(layout, table, table.take_evicted())
+            yield from self._to_partials(layout, table, table.take_evicted())
 
     def _flushing_tables(self) -> Iterator[tuple[KeyLayout, FlushingTable]]:
         for layout, table in self.tables.values():
@@ -276,25 +276,25 @@ class QueryTables:
         """Return the smallest pane of an entry in tables with gradual flushes; INT_MAX if they are empty."""
         return min((table.smallest for _, table in self._flushing_tables()), default=INT_MAX)
 
-    def _partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    def _to_partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """Convert entries of a table into one batch of partials, and update the fed tables with them."""
         if len(entries) == 0:
             return
-        for other in self.fed:
+        for other in self.fed_tables:
             other.add_entries(self.plan, layout, entries)
         first = 1 + table.key_words
         end = first + len(self.plan.subaggregates)
         pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, end)])
-        columns = [self._links(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
+        columns = [self._link_names(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
         for sub, words in zip(self.plan.subaggregates, values, strict=True):
             columns.append(pa.array(words.view(np.float64) if sub.type is Type.FLOAT else words))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
-    def _links(self, count: int) -> pa.Array:
+    def _link_names(self, count: int) -> pa.Array:
         """Return a column with the name of the link, a slice of the longest one so far."""
-        if len(self._link_column) < count:
-            self._link_column = pa.repeat(pa.scalar(self.link), count)
-        return self._link_column.slice(0, count)
+        if len(self._link_names_column) < count:
+            self._link_names_column = pa.repeat(pa.scalar(self.link), count)
+        return self._link_names_column.slice(0, count)
 
 
 def _common_version(versions: npt.NDArray[np.int64]) -> int | None:

@@ -50,7 +50,7 @@ class Tally:
     panes: int = 0
 
     @property
-    def left(self) -> int:
+    def partials(self) -> int:
         """Number of partials written."""
         return self.evicted + self.flushed + self.swept + self.forced + self.direct
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, RECORDS_READ, Samples
-from dashboards.output.run_warnings import all_unsupported, run_warnings
+from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from highlevel.inline.engine import InlineRun
 from highlevel.inline.readings import Reading
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
@@ -81,12 +81,12 @@ def test_records_of_unsupported_link_types_are_told_apart_from_answers(tmp_path:
     (tmp_path / "b.pcap.gz").write_bytes(gzip.compress(pcap_bytes([(NS, FRAME)] * 2, 148)))
     found, run = readings(tmp_path)
     assert [(each.records, each.unsupported, each.link_types) for each in found] == [(3, 3, (147,)), (2, 2, (148,))]
-    nothing = all_unsupported(run.samples(), found)
+    nothing = describe_unsupported(run.samples(), found)
     assert nothing is not None
     assert nothing.startswith("all 5 records are of link types that are not supported (147, 148); supported: 0 (")
     (tmp_path / "c.pcap").write_bytes(pcap_bytes([(NS, FRAME)], RAW_IP))
     found, run = readings(tmp_path)
-    assert all_unsupported(run.samples(), found) is None
+    assert describe_unsupported(run.samples(), found) is None
     assert list(run_warnings(run.samples(), found)) == [
         f"{tmp_path}/a.pcap: 3 of 3 records are of link type 147, not supported, and not in the answer",
         f"{tmp_path}/b.pcap.gz: 2 of 2 records are of link type 148, not supported, and not in the answer",
@@ -97,7 +97,7 @@ def test_inputs_without_records_are_no_unsupported_ones(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(pcap_bytes([]))
     found, run = readings(tmp_path)
     assert found == [Reading(f"{tmp_path}/a.pcap", 0)]
-    assert all_unsupported(run.samples(), found) is None
+    assert describe_unsupported(run.samples(), found) is None
     assert list(run_warnings(run.samples(), found)) == []
 
 

@@ -68,8 +68,8 @@ def test_a_micro_batch_that_is_done_again_after_a_restart_is_shown_once(tmp_path
     monitor = Monitor(read_pipeline(file), lambda _: None)
     monitor.run = Continued(samples)  # type: ignore[assignment]
     monitor._show_previous_run()
-    monitor._batch(3, {"q": window(3)}, samples)
+    monitor._on_batch(3, {"q": window(3)}, samples)
     assert "\nwiretide_query_q_n 5.0\n" in exposition(monitor.exporter)
-    monitor._batch(4, {"q": window(4)}, samples)
+    monitor._on_batch(4, {"q": window(4)}, samples)
     assert "\nwiretide_query_q_n 5.0\n" in exposition(monitor.exporter)
-    assert monitor.shown == 4
+    assert monitor.last_shown == 4

@@ -67,7 +67,7 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
             check_promises(plan, given, truth)
             assert len(rows) == query.accepted + query.filtered
             assert query.accepted == sum(values[0] for values in truth.values())
-            assert query.tally.left == sum(batch.num_rows for batch in batches)
+            assert query.tally.partials == sum(batch.num_rows for batch in batches)
         samples = node.samples(["first", "second"])
         assert samples.total(PACKETS_DECODED) == len(rows)
         assert node.records == index.records == len(rows) + samples.total(RECORDS_SKIPPED)

@@ -99,11 +99,11 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
             query, name = node.queries[number], str(number)
             assert merged(plan, batches) == truth
             check_promises(plan, given, truth)
-            assert query.tally.left == sum(batch.num_rows for batch in batches)
+            assert query.tally.partials == sum(batch.num_rows for batch in batches)
             if policy is Policy.AT_ONCE:
                 left = samples.total(TABLE_EVICTIONS, query=name) + samples.total(TABLE_FLUSHED, query=name)
-                assert left == query.tally.left
-            assert query.tally.resident == len(query.waiting) == 0
+                assert left == query.tally.partials
+            assert query.tally.resident == len(query.waiting_partials) == 0
             chosen = samples.total(ROWS_ACCEPTED, query=name)
             assert chosen + samples.total(ROWS_FILTERED, query=name) == len(rows)
             alone = Node("main1", file, [plan], slots, block, flushing=Flushing(policy))

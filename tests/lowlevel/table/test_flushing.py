@@ -109,7 +109,7 @@ def test_whatever_the_policy_sums_are_exact_the_bound_is_kept_and_promises_are_n
         rows += merge(found, taken(table), promised)
         assert residents(table) == []
         assert found == Counter((ts // PANE, key) for ts, key in packets)
-        assert table.tally.left == rows
+        assert table.tally.partials == rows
 
 
 @pytest.mark.parametrize("policy", [Policy.IOP_SLOW, Policy.IOP_TWO_SLOT])

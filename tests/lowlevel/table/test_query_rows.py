@@ -76,7 +76,7 @@ def test_every_row_that_where_keeps_leaves_once_and_in_its_order(seed: int, wher
             assert batch.num_rows > 0
             found += [tuple(row.values()) for row in batch.to_pylist()]
     assert found == expected
-    assert (query.accepted, query.filtered, query.tally.left) == (len(expected), filtered, len(expected))
+    assert (query.accepted, query.filtered, query.tally.partials) == (len(expected), filtered, len(expected))
 
 
 def test_promises_pass_at_once_and_nothing_is_held() -> None:

@@ -208,7 +208,7 @@ def test_partials_leave_while_rows_are_still_cut() -> None:
     plan = compile_query(SQL).leaves[0].low
     rows = [row | {"bytes": 1, "start_ts": row["ts"] - 500 * PANE} for row in random_rows(Random(3), 16, 1)]
     tables = QueryTables("link", plan, 8, 16)
-    waiting = [len(tables.waiting) for _ in tables.add(made_rows(rows, TYPES, []))]
+    waiting = [len(tables.waiting_partials) for _ in tables.add(made_rows(rows, TYPES, []))]
     assert len(waiting) > 50
     assert max(waiting) <= 1
 

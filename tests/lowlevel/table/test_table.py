@@ -178,7 +178,7 @@ def test_a_table_counts_what_left_and_what_is_in_it() -> None:
         table.words[0, row] = row
     table.update(np.array([0, 0, 0, 0, 0, 0, 0, 10, 10, 20, 20], np.int64), None, 10, 0)
     tally = table.tally
-    assert (tally.evicted, tally.resident, tally.left) == (3, 8, 3)
+    assert (tally.evicted, tally.resident, tally.partials) == (3, 8, 3)
     assert tally.collisions >= tally.evicted
     assert tally.panes == len(set(table.residents[:, 0].tolist()))
     table.take_evicted()
