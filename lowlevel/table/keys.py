@@ -48,8 +48,8 @@ def pack_word(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write `codes[i] + add` into `word[i]` from bit `shift` on. The other bits keep their value only if `keep`.
 
-    Without `keep`, `count` (1 to 3) columns of codes are written: also `second` and `third`. One pass over all of them
-    is faster, because a word is written only once.
+    Without `keep`, one pass writes `count` (1 to 3) columns: `codes`, `second` and `third`. So each word is written
+    only once, which is faster.
     """
     if keep:
         for row in range(rows):
