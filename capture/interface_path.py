@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from capture.collector.settings import SettingError, size
+from capture.collector.settings import SettingError, parse_size
 from capture.units import MEBIBYTE
 
 PREFIX = "interface:"
@@ -95,7 +95,7 @@ def parse_interface(path: str | os.PathLike[str]) -> InterfaceSettings:
         if option == "promiscuous":
             promiscuous = True
         elif key == "ring" and equals:
-            ring = size(value)
+            ring = parse_size(value)
         elif key == "snaplen" and value.isascii() and value.isdecimal():
             snaplen = int(value[:9])
         else:

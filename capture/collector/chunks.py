@@ -1,8 +1,12 @@
-"""Batches and chunks: the data between receivers, recorder and writer, and the limit of waiting data.
+"""Batches and chunks: fixed buffers between the receivers, the recorder and the writer.
 
-If the disk is slower than the network for a while, chunks fill up. If all are full, the receiver waits and datagrams
-stay in the socket's buffer; the system counts those that do not fit. So datagrams are lost in one place only, and its
-counter is exact.
+A batch contains the datagrams of one read of a socket. A receiver writes it, the recorder reads it. Payloads are stored
+in slots of the maximum datagram size, so none is truncated. The metadata of a datagram is a row of int64 values in the
+same form for all receivers. So only the receivers depend on the system.
+
+A chunk contains records for the writer. If the disk is slower than the network for a while, chunks fill up. If all are
+full, the receiver waits, and datagrams stay in the buffer of the socket. The system counts the datagrams that do not
+fit into this buffer. So datagrams are lost at one point only, and its counter is exact.
 """
 
 from __future__ import annotations
@@ -16,60 +20,54 @@ import numpy.typing as npt
 
 from capture.collector.sockets import UdpSocket
 
-# A batch: the datagrams of one read of a socket, written by a receiver and read by the recorder.
-#
-# Payloads are stored in slots of the maximum datagram size, so none is truncated. The metadata of a datagram is a row
-# of int64 values in the same form for all receivers. So only the receivers depend on the system.
+BATCH_DATAGRAMS = 256
+"""Maximum number of datagrams in a batch."""
 
+SLOT_BYTES = 65_536
+"""Bytes of a slot. The longest payload of UDP without jumbograms has 65 527 bytes."""
 
-BATCH = 256
-"""Maximum number of datagrams per read."""
+SLOT_STRIDE = SLOT_BYTES + 192
+"""Distance of slots in bytes. With a power of two, all slots would map to the same few sets of the cache."""
 
-SLOT = 65_536
-"""Bytes of a slot: more than 65 527, the longest payload of UDP without jumbograms."""
-
-STRIDE = SLOT + 192
-"""Bytes from slot to slot. With a power of two, all slots would map to the same few sets of the cache."""
-
-LENGTH, TIME, VERSION, SRC_HIGH, SRC_LOW, SRC_PORT, DEST_HIGH, DEST_LOW, ROW = range(9)
-"""Words of a row: payload bytes; time, ns; IP version 4 or 6; sender address (two halves), sender port, local address
-(two halves). ROW: number of words."""
+LENGTH, TIME, VERSION, SRC_HIGH, SRC_LOW, SRC_PORT, DEST_HIGH, DEST_LOW, ROW_WORDS = range(9)
+"""Words of a row: payload bytes, arrival time in ns, IP version (4 or 6), sender address (two 64-bit halves), sender
+port, local address (two halves). ROW_WORDS: number of words."""
 
 
 class Batch:
-    """Slots and rows, reused for all batches. The system allocates memory only for slots that are written."""
+    """The slots and rows of a batch. They are reused. The system allocates memory only for slots that are written."""
 
     def __init__(self) -> None:
         """Reserve the address space."""
-        self.slots: npt.NDArray[np.uint8] = np.empty(BATCH * STRIDE, np.uint8)
-        self.rows: npt.NDArray[np.int64] = np.zeros((BATCH, ROW), np.int64)
+        self.slots: npt.NDArray[np.uint8] = np.empty(BATCH_DATAGRAMS * SLOT_STRIDE, np.uint8)
+        self.rows: npt.NDArray[np.int64] = np.zeros((BATCH_DATAGRAMS, ROW_WORDS), np.int64)
 
 
 class Receiver(Protocol):
     """Interface of receivers: read the waiting datagrams of a socket into a batch."""
 
     def receive(self, udp: UdpSocket) -> int:
-        """Fill slots and rows from the first on, without waiting. Return the number of datagrams, 0 to BATCH."""
+        """Fill slots and rows, beginning with the first, without waiting. Return the number of datagrams (may be 0)."""
         ...
 
 
 CHUNK_BYTES = 1 << 20
 CHUNKS = 64
-"""64 MiB in total: half a second at 100 000 datagrams per second."""
+"""Number of chunks. Together they have 64 MiB: half a second at 100 000 datagrams per second."""
 
 
 @dataclass
 class Chunk:
-    """Whole records: the first `used` bytes of `data`, made of `datagrams` datagrams.
+    """Whole records: the first `used` bytes of `data`, with `datagrams` datagrams.
 
-    `starts`: time (ns) of the file that begins with this chunk; None if the current file continues. `end`: True for the
-    last chunk of a run.
+    `file_time`: time in ns of the file that begins with this chunk; None if the current file continues. `end`: True for
+    the last chunk of a run.
     """
 
     data: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(CHUNK_BYTES, np.uint8))
     used: int = 0
     datagrams: int = 0
-    starts: int | None = None
+    file_time: int | None = None
     end: bool = False
 
 
@@ -88,10 +86,10 @@ class ChunkQueue:
         """Number of chunks that wait to be written."""
         return self._full.qsize()
 
-    def take_free(self, starts: int | None = None) -> Chunk:
-        """Wait for an empty chunk. The writer returns every chunk, even if it cannot write any more."""
+    def take_free(self, file_time: int | None = None) -> Chunk:
+        """Return an empty chunk; wait until there is one. The writer frees chunks even if it cannot write any more."""
         chunk = self._free.get()
-        chunk.used, chunk.datagrams, chunk.starts, chunk.end = 0, 0, starts, False
+        chunk.used, chunk.datagrams, chunk.file_time, chunk.end = 0, 0, file_time, False
         return chunk
 
     def put(self, chunk: Chunk) -> None:
@@ -102,9 +100,9 @@ class ChunkQueue:
             self._free.put(chunk)
 
     def take_full(self) -> Chunk:
-        """Wait for a chunk to write."""
+        """Return the next chunk to write; wait until there is one."""
         return self._full.get()
 
     def put_free(self, chunk: Chunk) -> None:
-        """Return a chunk after use."""
+        """Make a chunk free again."""
         self._free.put(chunk)

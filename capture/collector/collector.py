@@ -4,8 +4,8 @@
                                               ▲                              │
                                               └────────── free chunks ◄──────┘
 
-The receiver waits only for free chunks. So even if the writer or the disk fails, datagrams are lost in one place only:
-the sockets' buffers, where the system counts them.
+The receiver waits only for free chunks. So even if the writer or the disk fails, datagrams are lost only in the buffers
+of the sockets, and the system counts them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from capture.collector.chunks import BATCH, CHUNK_BYTES, CHUNKS, STRIDE, TIME, Batch, Chunk, ChunkQueue, Receiver
+from capture.collector.chunks import (
+    BATCH_DATAGRAMS,
+    CHUNK_BYTES,
+    CHUNKS,
+    SLOT_STRIDE,
+    TIME,
+    Batch,
+    Chunk,
+    ChunkQueue,
+    Receiver,
+)
 from capture.collector.metrics import (
     BUFFER,
     BUFFER_USED,
@@ -41,7 +51,7 @@ from capture.collector.metrics import (
 )
 from capture.collector.record_files import RecordFiles
 from capture.collector.recorder import Recorder
-from capture.collector.recvmmsg import LoopReceiver, RecvmmsgReceiver, supported
+from capture.collector.recvmmsg import LoopReceiver, RecvmmsgReceiver, recvmmsg_is_supported
 from capture.collector.settings import Settings
 from capture.collector.sockets import UdpSocket, open_sockets
 from capture.errors import WiretideError
@@ -51,13 +61,14 @@ FLUSH_SECONDS = 0.2
 """Maximum seconds from the arrival of a datagram until it is in its file, while the disk keeps up."""
 
 MAX_STOP_SECONDS = 10.0
-"""Seconds that a stopping collector waits for a free file descriptor, to write what it has received."""
+"""Maximum seconds for which a stopping collector waits for a free file descriptor. It needs one to write the received
+datagrams."""
 
 MAX_WAITING_INSPECTIONS = CHUNKS // 4
-"""Maximum number of chunks that wait for inspection. Beyond this limit new chunks are recorded without inspection."""
+"""Maximum number of chunks that wait for inspection. If more wait, new chunks are recorded without inspection."""
 
-MEMORY = CHUNKS * CHUNK_BYTES + BATCH * STRIDE
-"""Maximum bytes of a collector's buffers, without those of its sockets and its inspector."""
+MAX_BUFFER_BYTES = CHUNKS * CHUNK_BYTES + BATCH_DATAGRAMS * SLOT_STRIDE
+"""Maximum bytes of a collector's buffers, without the buffers of its sockets and its inspector."""
 
 
 class Inspector(Protocol):
@@ -72,25 +83,30 @@ class Inspector(Protocol):
         ...
 
     def close(self) -> None:
-        """Store what the next run needs."""
+        """Store the announcements of exporters for the next run."""
 
 
 class Collector:
-    """A running collector, used as a context manager. Leaving the context stops it and raises a recording failure."""
+    """A running collector, used as a context manager. At its end the collector stops and raises a recording failure."""
 
     def __init__(
         self, settings: Settings, inspector: Inspector | None = None, stop: threading.Event | None = None
     ) -> None:
-        """Open sockets and folder, and start. Sets `stop` on a failure. Raises InputError if they cannot be opened."""
+        """Open the sockets and the folder, and start the threads. Raises InputError if something cannot be opened.
+
+        A later failure sets `stop`.
+        """
         self.settings = settings
         self.inspector = inspector
         self._batch = Batch()
-        self._receiver: Receiver = RecvmmsgReceiver(self._batch) if supported() else LoopReceiver(self._batch)
+        self._receiver: Receiver = (
+            RecvmmsgReceiver(self._batch) if recvmmsg_is_supported() else LoopReceiver(self._batch)
+        )
         self._recorder = Recorder(settings, self._batch)
         self._queue = ChunkQueue()
-        self._inspect: SimpleQueue[Chunk | None] = SimpleQueue()
+        self._to_inspect: SimpleQueue[Chunk | None] = SimpleQueue()
         self._chunk: Chunk | None = None
-        self._filled_since = 0.0
+        self._chunk_began = 0.0
         self._stop_at: int | None = None
         self._failure: BaseException | None = None
         self._stop = stop or threading.Event()
@@ -104,7 +120,7 @@ class Collector:
             for udp in self.sockets:
                 udp.close()
             raise
-        self._by_descriptor = {udp.socket.fileno(): udp for udp in self.sockets}
+        self._socket_by_descriptor = {udp.socket.fileno(): udp for udp in self.sockets}
         self._threads = [
             threading.Thread(target=self._receive_all, name="receive"),
             threading.Thread(target=self._write_all, name="write"),
@@ -114,7 +130,7 @@ class Collector:
             thread.start()
 
     def close(self) -> None:
-        """Receive and write what has arrived, then stop. Raises a recording failure. Repeated calls do nothing."""
+        """Write all datagrams that have arrived, then stop. Raises a recording failure. Repeated calls do nothing."""
         if self._closed:
             return
         self._stop_at = self._stop_at or time.time_ns()
@@ -142,13 +158,13 @@ class Collector:
         samples = Samples()
         with self._lock:
             exporters = self._recorder.exporters.copy()
-            samples.set(EXPORTERS, self._recorder.known)
+            samples.set(EXPORTERS, self._recorder.exporter_count)
             samples.add(REFUSED, self._recorder.refused, "not_allowed")
             samples.add(UNWRITTEN, self._unwritten)
             samples.add(UNINSPECTED, self._uninspected)
             for udp in self.sockets:
                 samples.set(BUFFER, udp.granted, udp.name)
-                if not self._closed and (used := udp.memory()) is not None:
+                if not self._closed and (used := udp.read_memory()) is not None:
                     samples.set(BUFFER_USED, used, udp.name)
                 if udp.dropped is not None:
                     samples.add(DROPPED, udp.dropped, udp.name)
@@ -168,16 +184,16 @@ class Collector:
     def _receive_all(self) -> None:
         """Receive until the collector is stopped or fails."""
         poll = select.poll()
-        for descriptor in self._by_descriptor:
+        for descriptor in self._socket_by_descriptor:
             poll.register(descriptor, select.POLLIN)
         try:
             while self._stop_at is None:
                 for descriptor, _ in poll.poll(self._seconds_until_due() * 1000):
-                    self._receive(self._by_descriptor[descriptor])
+                    self._receive(self._socket_by_descriptor[descriptor])
                 if self._chunk is not None and self._seconds_until_due() <= 0:
                     self._put_chunk()
             for udp in self.sockets:
-                # Read datagrams that arrived before the stop. Senders that continue must not delay it.
+                # Read the datagrams that arrived before the stop request. Later datagrams must not delay the stop.
                 while (count := self._receive(udp)) and self._batch.rows[count - 1, TIME] <= self._stop_at:
                     pass
         except BaseException as error:  # close() raises it
@@ -186,26 +202,26 @@ class Collector:
             self._put_chunk(end=True)
 
     def _seconds_until_due(self) -> float:
-        """Return the seconds until the current chunk is due, or until the next check for a stop."""
+        """Return the seconds until the current chunk must be written, or until the next check for a stop request."""
         if self._chunk is None:
             return FLUSH_SECONDS
-        return max(0.0, self._filled_since + FLUSH_SECONDS - time.monotonic())
+        return max(0.0, self._chunk_began + FLUSH_SECONDS - time.monotonic())
 
     def _receive(self, udp: UdpSocket) -> int:
         """Receive and record up to one batch from a socket. Return the number of datagrams received."""
         count = self._receiver.receive(udp)
-        first = 0
-        while first < count:
+        next_datagram = 0
+        while next_datagram < count:
             if self._chunk is None:
                 self._chunk = self._queue.take_free()
-                self._filled_since = time.monotonic()
+                self._chunk_began = time.monotonic()
             with self._lock:
-                first = self._recorder.record(udp, first, count, self._chunk)
-            if first < count:
-                starts = self._recorder.begin_file(first) if self._recorder.file_due else None
+                next_datagram = self._recorder.record(udp, next_datagram, count, self._chunk)
+            if next_datagram < count:
+                file_time = self._recorder.begin_file(next_datagram) if self._recorder.file_due else None
                 self._put_chunk()
-                self._chunk = self._queue.take_free(starts)
-                self._filled_since = time.monotonic()
+                self._chunk = self._queue.take_free(file_time)
+                self._chunk_began = time.monotonic()
         if self._chunk is not None and not self._chunk.used:  # all datagrams were rejected
             self._put_chunk()
         return count
@@ -220,40 +236,41 @@ class Collector:
             self._queue.put(chunk)
 
     def _write_all(self) -> None:
-        """Write chunks up to the last one. After a failure only count the unwritten datagrams."""
-        broken = False
+        """Write chunks up to the last one. After a failure, only count the unwritten datagrams."""
+        has_failed = False
         while True:
             chunk = self._queue.take_full()
-            if not broken:
+            if not has_failed:
                 try:
                     self._write(chunk)
                 except BaseException as error:  # close() raises it
-                    broken = True
+                    has_failed = True
                     self._fail(error)
-            if broken:
+            if has_failed:
                 with self._lock:
                     self._unwritten += chunk.datagrams
             last = chunk.end
-            self._inspect_or_free(chunk, inspect=not broken)
+            self._inspect_or_free(chunk, inspect=not has_failed)
             if last:
                 break
-        self._inspect.put(None)
+        self._to_inspect.put(None)
         try:
             self.files.close()
         except WiretideError as error:
             self._fail(error)
 
     def _write(self, chunk: Chunk) -> None:
-        if chunk.starts is not None:
-            self.files.start(chunk.starts)
+        """Append a chunk to its file."""
+        if chunk.file_time is not None:
+            self.files.start(chunk.file_time)
         if chunk.used:
             self.files.append(chunk.data.data[: chunk.used])
 
     def _inspect_or_free(self, chunk: Chunk, *, inspect: bool) -> None:
         """Pass a written chunk to the inspector if it keeps up, else free it."""
         if inspect and self.inspector is not None:
-            if self._inspect.qsize() < MAX_WAITING_INSPECTIONS:
-                self._inspect.put(chunk)
+            if self._to_inspect.qsize() < MAX_WAITING_INSPECTIONS:
+                self._to_inspect.put(chunk)
                 return
             with self._lock:
                 self._uninspected += chunk.datagrams
@@ -261,16 +278,16 @@ class Collector:
 
     def _inspect_all(self) -> None:
         """Inspect chunks until the writer ends. Errors are printed and do not affect the recording."""
-        working = self.inspector is not None
-        while (chunk := self._inspect.get()) is not None:
-            if working and self.inspector is not None:
+        is_decoding = self.inspector is not None
+        while (chunk := self._to_inspect.get()) is not None:
+            if is_decoding and self.inspector is not None:
                 try:
                     self.inspector.inspect(chunk.data[: chunk.used])
                 except Exception:  # recording must continue, whatever exporters send
-                    working = False
+                    is_decoding = False
                     print("wiretide: decoding for counters has failed; recording continues:", file=sys.stderr)
                     traceback.print_exc()
-            if not working:
+            if not is_decoding:
                 with self._lock:
                     self._uninspected += chunk.datagrams
             self._queue.put_free(chunk)

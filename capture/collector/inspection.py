@@ -1,7 +1,7 @@
-"""Inspection of recorded datagrams: decoding only for counters.
+"""The inspection of recorded datagrams: they are decoded only for counters.
 
-Recording does not depend on it. It reads the records just written, as a later query does, and provides the counters of
-the flow decoder: records and losses by exporter, missing templates, malformed datagrams.
+The counters are those of the flow decoder: records and losses by exporter, missing templates, malformed datagrams. The
+recording does not depend on the inspection, which reads the records as a later query does.
 """
 
 from __future__ import annotations
@@ -43,56 +43,56 @@ STORE_SECONDS = 10
 """Minimum seconds between two writes of the template file."""
 
 STORED_WORDS = [words.ELSE_NUM, words.ELSE_DEN, words.INIT]
-"""Words of a session's row that are stored: the rate of all its records, and the start of the exporter."""
+"""The stored words of a session's row: the sampling rate of all its records, and the start of the exporter."""
 
 MAX_DATAGRAMS = CHUNK_BYTES // (RECORD_HEADER + IPV4_HEADER + UDP_HEADER) + 1
-"""Maximum number of datagrams in a chunk, if all are empty."""
+"""Maximum number of datagrams in a chunk (all of them empty)."""
 
-ROWS = 4096
-"""Number of flow records and samples decoded at once."""
+DECODED_ROWS = 4096
+"""Number of flow records, or of sFlow samples, that are decoded at once."""
 
-SFLOW = 5
-"""First number of an sFlow datagram, in four bytes. NetFlow v5 has it in two bytes."""
+SFLOW_VERSION = 5
+"""Version in the first four bytes of an sFlow datagram. In NetFlow, the version has two bytes."""
 
 
 @kernel("i64(u8*, i64, i64*, i64, i64*, i64*)")
 def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no-untyped-def]
-    """List the datagrams in the recorder's records `records[:end]`. Return the number of flow datagrams.
+    """List the datagrams in the records `records[:end]` of a recorder. Return the number of flow datagrams.
 
     * `jobs`: receives the flow datagrams, JOB_ROWS x `stride`.
     * `sflow`: receives the sFlow datagrams, three rows (offset, length, time) x `stride`.
     * `counts`: one word, receives the number of sFlow datagrams.
 
-    `stride` is room for all datagrams.
+    `stride` is at least the number of datagrams.
     """
     offset = np.int64(0)
-    flows = np.int64(0)
-    samples = np.int64(0)
+    flow_count = np.int64(0)
+    sflow_count = np.int64(0)
     while offset < end:
-        time = u32le(records, offset) * 1_000_000_000 + u32le(records, offset + 4)
+        arrival = u32le(records, offset) * 1_000_000_000 + u32le(records, offset + 4)
         frame = offset + RECORD_HEADER
         offset = frame + u32le(records, offset + 8)
         version = np.int64(records[frame] >> 4)
         udp = frame + (IPV4_HEADER if version == 4 else IPV6_HEADER)
         payload = udp + UDP_HEADER
-        if offset - payload >= 4 and u32be(records, payload) == SFLOW:
-            sflow[samples] = payload
-            sflow[stride + samples] = offset - payload
-            sflow[2 * stride + samples] = time
-            samples += 1
+        if offset - payload >= 4 and u32be(records, payload) == SFLOW_VERSION:
+            sflow[sflow_count] = payload
+            sflow[stride + sflow_count] = offset - payload
+            sflow[2 * stride + sflow_count] = arrival
+            sflow_count += 1
             continue
-        jobs[JOB_START * stride + flows] = payload
-        jobs[JOB_LENGTH * stride + flows] = offset - payload
-        jobs[JOB_ARRIVAL * stride + flows] = time
-        jobs[JOB_ADDRESS_VERSION * stride + flows] = version
-        jobs[JOB_HIGH * stride + flows] = 0 if version == 4 else np.int64(u64be(records, frame + 8))
-        jobs[JOB_LOW * stride + flows] = (
+        jobs[JOB_START * stride + flow_count] = payload
+        jobs[JOB_LENGTH * stride + flow_count] = offset - payload
+        jobs[JOB_ARRIVAL * stride + flow_count] = arrival
+        jobs[JOB_ADDRESS_VERSION * stride + flow_count] = version
+        jobs[JOB_HIGH * stride + flow_count] = 0 if version == 4 else np.int64(u64be(records, frame + 8))
+        jobs[JOB_LOW * stride + flow_count] = (
             u32be(records, frame + 12) if version == 4 else np.int64(u64be(records, frame + 16))
         )
-        jobs[JOB_PORT * stride + flows] = u16be(records, udp)
-        flows += 1
-    counts[0] = samples
-    return flows
+        jobs[JOB_PORT * stride + flow_count] = u16be(records, udp)
+        flow_count += 1
+    counts[0] = sflow_count
+    return flow_count
 
 
 class ExportInspector:
@@ -107,8 +107,8 @@ class ExportInspector:
         self.link = folder.resolve().name
         self._path = folder / TEMPLATES
         self._warn = warn
-        self._flows = FlowDecoder((), ROWS)
-        self._sflow = SampleLister(ROWS)
+        self._flows = FlowDecoder((), DECODED_ROWS)
+        self._sflow = SampleLister(DECODED_ROWS)
         self._jobs: npt.NDArray[np.int64] = np.zeros((JOB_ROWS, MAX_DATAGRAMS), np.int64)
         self._samples: npt.NDArray[np.int64] = np.zeros((3, MAX_DATAGRAMS), np.int64)
         self._counts = np.zeros(1, np.int64)
@@ -143,7 +143,7 @@ class ExportInspector:
         self._store()
 
     def _load(self) -> bool:
-        """Load the template file. Return whether it may be replaced; a file that cannot be read is not ours."""
+        """Load the template file. Return whether it may be replaced. A file that cannot be read has another owner."""
         if self._path.exists():
             try:
                 load(self._path, self._flows)
@@ -153,13 +153,16 @@ class ExportInspector:
         return True
 
     def _announcement_state(self) -> tuple[object, ...]:
-        """Return a value that changes whenever there are new announcements to store."""
+        """Return a value that changes with each new announcement that must be stored."""
         changes = [count for change, count in self._flows.templates.changes.items() if change != "same"]
         sessions = self._flows.sessions
         return *changes, self._flows.forgotten, sessions.keys.tobytes(), sessions.rows[:, STORED_WORDS].tobytes()
 
     def _store(self) -> None:
-        """Replace the template file if announcements are new. Only the inspecting thread changes the data read here."""
+        """Replace the template file if announcements are new.
+
+        No lock is needed, because only the inspecting thread, which calls this, changes the announcements.
+        """
         announced = self._announcement_state()
         if not self._may_store or announced == self._stored_state:
             return
@@ -168,7 +171,7 @@ class ExportInspector:
         except OSError as error:
             self._stored_at = time.monotonic()
             if is_shortage(error):
-                return  # the next inspection tries again
+                return  # the next inspection retries
             self._warn(f"{self._path}: cannot be written: {error.strerror}; templates are not kept")
             self._may_store = False
         self._stored_state, self._stored_at = announced, time.monotonic()

@@ -1,15 +1,15 @@
 """The files of a collector's folder: named by time, visible while they grow, oldest deleted first.
 
-A file has its final name from the first record on. The next file is created only after a file is complete. So a reader
-that follows the folder reads the files in the order of their names, follows the last one, and moves to the next one
-when it exists. It reads no record twice, no file is renamed, and it sees datagrams shortly after their arrival. Only
-the file header is written under a hidden name, so that every visible file can be opened.
+A file has its final name before its first record is written. The next file is created only after a file is complete. So
+a reader can follow the folder: it reads the files in the order of their names, and waits at the end of the last file
+until a next file exists. It reads no record twice, and it reads datagrams shortly after their arrival. Only the file
+header is written under a hidden name, so that a reader can open every visible file.
 
-A name is the time of the first datagram, `20260131T235959.123456789Z.pcap`. Names only increase: if the clock was set
-back, or the folder has files of an earlier run, the next name follows the newest existing one.
+A name is the time of the first datagram, `20260131T235959.123456789Z.pcap`. Names only increase: if the newest existing
+name is not older than this time, the next name is 1 ns later than the newest name. (The clock may have been set back.)
 
-A complete file is written to disk (`fsync`) while the next one is recorded. Written data survive a crash of the process
-immediately, and a power failure after the system's write-back delay, usually 30 s.
+A complete file is written to disk (`fsync`) while the next one is recorded. Records survive a crash of the process as
+soon as they are written, and a power failure after the system's write-back delay, usually 30 s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from capture.private_files import make_private_folder, open_private
 from capture.units import SECOND
 
 MAX_PENDING_SYNCS = 8
-"""Maximum number of complete files that wait for fsync. If more wait, the collector waits for the disk."""
+"""Maximum number of complete files that wait for fsync. If more files wait, the collector waits for the disk."""
 
 NAME = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
 LOCK = ".collector.lock"
@@ -50,7 +50,7 @@ class RecordingError(WiretideError):
 
 
 def file_name(time: int) -> str:
-    """Return the name of a file that begins at a time (ns).
+    """Return the name of a file that begins at `time` (ns).
 
     >>> file_name(1_700_000_000_000_000_001)
     '20231114T221320.000000001Z.pcap'
@@ -68,25 +68,25 @@ def start_time(name: str) -> int | None:
     if not matched:
         return None
     try:
-        whole = datetime.strptime(matched[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+        whole_seconds = datetime.strptime(matched[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return None
-    return int(whole.timestamp()) * SECOND + int(matched[2])
+    return int(whole_seconds.timestamp()) * SECOND + int(matched[2])
 
 
 class RecordFiles:
     """The folder of one running collector. Only one thread may use it."""
 
-    def __init__(self, folder: Path, largest: int, keep: int | None) -> None:
-        """Create the folder and lock it. `largest`: maximum bytes of a file. `keep`: maximum bytes of all files.
+    def __init__(self, folder: Path, max_file_bytes: int, keep: int | None) -> None:
+        """Create the folder and lock it. `max_file_bytes`: limit of a file. `keep`: maximum bytes of all files.
 
-        Raises InputError if this fails, UnsafeFolderError if another user can write to the folder.
+        Raises InputError if this fails, and UnsafeFolderError if another user can write to the folder.
         """
         self.folder = folder
         self.files = self.deleted = self.bytes = self.retries = 0
         self.wait_until = math.inf
         """Time (`time.monotonic`) until which `start` waits for a free file descriptor."""
-        self._largest = largest
+        self._max_file_bytes = max_file_bytes
         self._keep = keep
         self._file: int | None = None
         self._path = folder
@@ -99,10 +99,10 @@ class RecordFiles:
                 self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 undo.callback(os.close, self._folder)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                ours = [path for path in folder.iterdir() if start_time(path.name) is not None]
-                self._sizes = {path: path.stat().st_size for path in ours}
-                for path, held in list(self._sizes.items()):
-                    if held < FILE_HEADER:  # left by a power failure; it has no datagram, and no reader could open it
+                recorded = [path for path in folder.iterdir() if start_time(path.name) is not None]
+                self._sizes = {path: path.stat().st_size for path in recorded}
+                for path, size in list(self._sizes.items()):
+                    if size < FILE_HEADER:  # a power failure lost the rest; no reader can open the file
                         path.unlink()
                         del self._sizes[path]
             except BlockingIOError as error:
@@ -110,19 +110,19 @@ class RecordFiles:
             except OSError as error:
                 raise InputError(f"{folder}: cannot record here: {error.strerror}") from error
             undo.pop_all()
-        self._newest = max((start_time(path.name) or 0 for path in ours), default=0)
-        self._syncing = ThreadPoolExecutor(1, "fsync")
-        self._synced: deque[Future[None]] = deque()
+        self._newest = max((start_time(path.name) or 0 for path in recorded), default=0)
+        self._sync_thread = ThreadPoolExecutor(1, "fsync")
+        self._pending_syncs: deque[Future[None]] = deque()
 
     @property
     def path(self) -> Path:
-        """The file being written; the folder if there is none."""
+        """The current file. Before the first file, it is the folder."""
         return self._path
 
     def start(self, begin: int) -> None:
-        """Complete the current file and begin the next one. Its name is the time `begin` (ns) or the next free one."""
-        self._complete()
-        self._make_room()
+        """Complete the current file and begin the next file. Its name is the time `begin` (ns) or later."""
+        self._complete_file()
+        self._delete_oldest()
         self._newest = max(begin, self._newest + 1)
         self._path = self.folder / file_name(self._newest)
         temporary = self.folder / TEMPORARY_NAME
@@ -135,7 +135,7 @@ class RecordFiles:
             os.write(self._file, HEADER)
             temporary.rename(self._path)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._recording_error(error) from error
         self._sizes[self._path] = len(HEADER)
         self.bytes += len(HEADER)
         self.files += 1
@@ -144,50 +144,51 @@ class RecordFiles:
         self.retries += 1
 
     def append(self, records: memoryview) -> None:
-        """Write whole records. If this fails, remove the partial data and raise RecordingError."""
+        """Write whole records. If this fails, remove the partly written records and raise RecordingError."""
         assert self._file is not None, "start() comes first"
-        whole = self._sizes[self._path]
+        whole_bytes = self._sizes[self._path]
         try:
-            left = records
-            while left:
-                left = left[os.write(self._file, left) :]
+            remaining = records
+            while remaining:
+                remaining = remaining[os.write(self._file, remaining) :]
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, whole)
-            raise self._failed(error) from error
-        self._sizes[self._path] = whole + len(records)
+                os.ftruncate(self._file, whole_bytes)
+            raise self._recording_error(error) from error
+        self._sizes[self._path] = whole_bytes + len(records)
         self.bytes += len(records)
 
     def close(self) -> None:
-        """Complete the file and release the folder. May be called twice."""
+        """Complete the current file and release the folder. May be called again."""
         if self._lock < 0:
             return
         try:
-            self._complete()
+            self._complete_file()
             self._wait_for_sync(0)
         finally:
-            self._syncing.shutdown()
+            self._sync_thread.shutdown()
             os.close(self._folder)
             os.close(self._lock)
             self._lock = -1
 
-    def _complete(self) -> None:
+    def _complete_file(self) -> None:
+        """Let another thread sync and close the current file, if there is one."""
         if self._file is not None:
-            self._synced.append(self._syncing.submit(_sync, self._file, self._folder))
+            self._pending_syncs.append(self._sync_thread.submit(_sync, self._file, self._folder))
             self._file = None
         self._wait_for_sync(MAX_PENDING_SYNCS)
 
-    def _wait_for_sync(self, most: int) -> None:
-        """Wait until at most `most` files are still being synced. Raise RecordingError if a sync has failed."""
-        while self._synced and (len(self._synced) > most or self._synced[0].done()):
+    def _wait_for_sync(self, max_pending: int) -> None:
+        """Wait until at most `max_pending` files wait for their sync. Raise RecordingError if a sync has failed."""
+        while self._pending_syncs and (len(self._pending_syncs) > max_pending or self._pending_syncs[0].done()):
             try:
-                self._synced.popleft().result()
+                self._pending_syncs.popleft().result()
             except OSError as error:
-                raise self._failed(error) from error
+                raise self._recording_error(error) from error
 
-    def _make_room(self) -> None:
-        """Delete the oldest files until another file of maximum size fits into the limit."""
-        while self._keep is not None and self._sizes and sum(self._sizes.values()) + self._largest > self._keep:
+    def _delete_oldest(self) -> None:
+        """Delete the oldest files, until another file of `max_file_bytes` fits into the limit `keep`."""
+        while self._keep is not None and self._sizes and sum(self._sizes.values()) + self._max_file_bytes > self._keep:
             oldest = min(self._sizes)
             try:
                 oldest.unlink(missing_ok=True)
@@ -196,7 +197,8 @@ class RecordFiles:
             del self._sizes[oldest]
             self.deleted += 1
 
-    def _failed(self, error: OSError) -> RecordingError:
+    def _recording_error(self, error: OSError) -> RecordingError:
+        """Return the error to raise if the current file cannot be written."""
         advice = (
             "; free some space, or limit the folder with --keep" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         )
@@ -204,7 +206,7 @@ class RecordFiles:
 
 
 def _sync(file: int, folder: int) -> None:
-    """Sync a file and its folder entry to disk, and close the file. Both arguments are file descriptors."""
+    """Sync a file and its folder entry to disk, and close the file. The arguments are file descriptors."""
     try:
         os.fsync(file)
     finally:

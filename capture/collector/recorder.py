@@ -1,4 +1,9 @@
-"""Recording of batches into chunks: the recording kernel with its exporter table, allow-list and state."""
+"""The recorder: it writes batches into chunks, with the recording kernel and its exporter table, allow-list and state.
+
+The exporter table counts datagrams by sender. An exporter gets an index with its first datagram, as long as the limit
+is not reached. All later exporters are counted together as `other`. An exporter never changes from `other` to an index:
+its counters would jump, and the rates in Prometheus would be wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +14,19 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 import numpy as np
 import numpy.typing as npt
 
-from capture.collector.chunks import BATCH, CHUNK_BYTES, TIME, Batch, Chunk
+from capture.collector.chunks import BATCH_DATAGRAMS, CHUNK_BYTES, TIME, Batch, Chunk
 from capture.collector.records import (
     BYTES,
     CHUNK_OFFSET,
     COUNT_WORDS,
     DATAGRAMS,
+    EXPORTER_COUNT,
     FILE_BYTES,
+    FILE_END,
     FILE_FULL,
-    HIGH,
+    FILE_START,
     KEY_WORDS,
-    KNOWN,
     LONGEST_RECORD,
-    LOW,
     NEWEST,
     PREFIX_WORDS,
     RECORDED,
@@ -35,22 +40,15 @@ from capture.collector.sockets import UdpSocket
 from capture.files.pcap import FILE_HEADER
 from capture.native import pointer
 
-# Exporters: counters by sender in tables of fixed size, and the list of allowed senders.
-#
-# An exporter gets a number with its first datagram, as long as numbers are available. All later exporters are counted
-# together as `other`. An exporter never moves between `other` and a number, because its counters would jump and the
-# rates in Prometheus would be wrong.
-
-
 OTHER = "other"
-"""Label of all exporters without a number."""
+"""Label of all exporters without an index."""
 
 TWO_64 = 2**64
 
 
 @dataclass(frozen=True)
 class ExporterCounts:
-    """Counters of one exporter: datagrams, payload bytes, and newest arrival time (ns)."""
+    """Counters of one exporter: datagrams, payload bytes, and arrival time of the newest datagram (ns)."""
 
     datagrams: int
     bytes: int
@@ -58,7 +56,7 @@ class ExporterCounts:
 
 
 class Exporters:
-    """The kernel's hash table of exporters and their counters. Open addressing, at most half full."""
+    """The kernel's hash table of exporters, and their counters. It uses open addressing and is at most half full."""
 
     def __init__(self, limit: int) -> None:
         """Create a table for `limit` exporters."""
@@ -69,31 +67,31 @@ class Exporters:
         self.counts: npt.NDArray[np.int64] = np.zeros((limit + 1, COUNT_WORDS), np.int64)
 
     def copy(self) -> Exporters:
-        """Copy the current table, so that it can be read while the kernel continues."""
+        """Return a copy of the table, which can be read while the kernel continues."""
         copied = Exporters(self.limit)
         copied.keys[:], copied.counts[:] = self.keys, self.counts
         return copied
 
     def snapshot(self) -> dict[str, ExporterCounts]:
-        """Return counters by exporter address in the form of RFC 5952, and `other` if it has datagrams."""
+        """Return the counters by address (in the form of RFC 5952), and those of `other` if it has datagrams."""
         counters = {}
-        for version, high, low, number in self.keys[self.keys[:, 0] != 0].tolist():
-            counters[_text(version, high % TWO_64, low % TWO_64)] = _counts(self.counts[number])
+        for version, high, low, index in self.keys[self.keys[:, 0] != 0].tolist():
+            counters[_address_text(version, high % TWO_64, low % TWO_64)] = _exporter_counts(self.counts[index])
         if self.counts[self.limit, DATAGRAMS]:
-            counters[OTHER] = _counts(self.counts[self.limit])
+            counters[OTHER] = _exporter_counts(self.counts[self.limit])
         return counters
 
 
-def _text(version: int, high: int, low: int) -> str:
+def _address_text(version: int, high: int, low: int) -> str:
     return str(IPv4Address(low) if version == 4 else IPv6Address(high * TWO_64 + low))
 
 
-def _counts(row: npt.NDArray[np.int64]) -> ExporterCounts:
+def _exporter_counts(row: npt.NDArray[np.int64]) -> ExporterCounts:
     return ExporterCounts(int(row[DATAGRAMS]), int(row[BYTES]), int(row[NEWEST]))
 
 
 def allowed_prefixes(networks: Sequence[IPv4Network | IPv6Network]) -> npt.NDArray[np.int64]:
-    """Return an allow-list in the kernel's form: PREFIX_WORDS words per network."""
+    """Return the allow-list for the kernel: PREFIX_WORDS words per network."""
     rows = np.zeros((len(networks), PREFIX_WORDS), np.uint64)
     for row, network in zip(rows, networks, strict=True):
         mask = (
@@ -109,7 +107,7 @@ assert CHUNK_BYTES >= LONGEST_RECORD
 
 
 class Recorder:
-    """Write the datagrams of batches into chunks, count them, and determine where files begin."""
+    """Writer of the datagrams of batches into chunks. It counts them, and decides with which datagram a file begins."""
 
     def __init__(self, settings: Settings, batch: Batch) -> None:
         """Record the datagrams that receivers write to `batch`."""
@@ -118,9 +116,9 @@ class Recorder:
         self._batch = batch
         self._prefixes = allowed_prefixes(settings.allow)
         self._state = np.zeros(STATE_WORDS, np.int64)
-        self._state[FILE_BYTES] = settings.rotate_size  # full, so that the first datagram begins a file
-        self._from_batch = pointer(batch.slots, "u8"), pointer(batch.rows, "i64")
-        self._tables = pointer(self.exporters.keys, "i64"), pointer(self.exporters.counts, "i64")
+        self._state[FILE_BYTES] = settings.rotate_size  # as of a full file, so that the first datagram begins a file
+        self._batch_pointers = pointer(batch.slots, "u8"), pointer(batch.rows, "i64")
+        self._table_pointers = pointer(self.exporters.keys, "i64"), pointer(self.exporters.counts, "i64")
 
     @property
     def refused(self) -> int:
@@ -128,27 +126,28 @@ class Recorder:
         return int(self._state[REFUSED])
 
     @property
-    def known(self) -> int:
+    def exporter_count(self) -> int:
         """Number of exporters with separate counters."""
-        return int(self._state[KNOWN])
+        return int(self._state[EXPORTER_COUNT])
 
     def record(self, udp: UdpSocket, first: int, count: int, chunk: Chunk) -> int:
-        """Record datagrams `[first, count)` of socket `udp`. Return the first that needs another chunk, or `count`.
+        """Record datagrams `[first, count)` of the batch. Return the index of the next datagram, or `count`.
 
-        If `file_due` is then True, the next chunk must begin a new file.
+        `udp` is the socket that has received them. The next datagram needs another chunk. If `file_due` is then True,
+        this chunk must begin a new file.
         """
-        slots, rows = self._from_batch
-        keys, counts = self._tables
+        slots, rows = self._batch_pointers
+        keys, counts = self._table_pointers
         exporters, state = self.exporters, self._state
         state[CHUNK_OFFSET] = chunk.used
-        before = int(state[RECORDED])
+        recorded_before = int(state[RECORDED])
         next_datagram = record_datagrams(
             slots, rows, first, count, udp.port, keys, exporters.mask, counts, exporters.limit, self._prefixes,
             len(self._settings.allow), chunk.data, CHUNK_BYTES, self._settings.rotate_size, self._settings.rotate_every,
             state,
         )  # fmt: skip
         chunk.used = int(state[CHUNK_OFFSET])
-        chunk.datagrams += int(state[RECORDED]) - before
+        chunk.datagrams += int(state[RECORDED]) - recorded_before
         return next_datagram
 
     @property
@@ -157,10 +156,10 @@ class Recorder:
         return int(self._state[STATUS]) == FILE_FULL
 
     def begin_file(self, index: int) -> int:
-        """Begin a file with the datagram at `place` of the batch. Return its time (ns)."""
-        assert 0 <= index < BATCH
+        """Begin a file with the datagram at `index` of the batch. Return the time of the datagram (ns)."""
+        assert 0 <= index < BATCH_DATAGRAMS
         time = int(self._batch.rows[index, TIME])
         interval = self._settings.rotate_every
-        low = time // interval * interval if interval else time
-        self._state[LOW], self._state[HIGH], self._state[FILE_BYTES] = low, low + interval, FILE_HEADER
+        start = time // interval * interval if interval else time
+        self._state[FILE_START], self._state[FILE_END], self._state[FILE_BYTES] = start, start + interval, FILE_HEADER
         return time

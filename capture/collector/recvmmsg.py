@@ -1,7 +1,7 @@
-"""Receiving on Linux: many datagrams per system call, with the kernel's arrival time and the local address of each.
+"""Receivers of datagrams. On Linux, a system call returns many datagrams with arrival times and local addresses.
 
-`recvmmsg(2)` fills an array of `struct mmsghdr`, with names and control messages in separate arrays. The struct layouts
-are those of 64-bit little-endian Linux, the only platform that kernels support (`capture/native.py`).
+`recvmmsg(2)` fills an array of `struct mmsghdr`. Sender addresses (names) and control messages are in separate arrays.
+The struct layouts are those of 64-bit little-endian Linux.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 
 from capture.bytes import u16be, u32be, u64be
 from capture.collector.chunks import (
-    BATCH,
+    BATCH_DATAGRAMS,
     DEST_HIGH,
     DEST_LOW,
     LENGTH,
-    ROW,
-    SLOT,
+    ROW_WORDS,
+    SLOT_BYTES,
+    SLOT_STRIDE,
     SRC_HIGH,
     SRC_LOW,
     SRC_PORT,
-    STRIDE,
     TIME,
     VERSION,
     Batch,
@@ -35,20 +35,19 @@ from capture.collector.chunks import (
 from capture.collector.sockets import UdpSocket
 from capture.native import helper, kernel, pointer
 
-# Receiving without recvmmsg (macOS): one datagram per call.
-#
-# The time is that of the call, not of the arrival. The local address is that to which the socket is bound: 0.0.0.0 or
-# :: if it is bound to all addresses.
-
 
 class LoopReceiver:
-    """Receiver of up to BATCH datagrams, one by one."""
+    """Receiver for systems without recvmmsg (macOS). A system call returns one datagram.
+
+    The time of a datagram is the time of this call, not of the arrival. Its local address is the address of the socket:
+    0.0.0.0 or :: if the socket is bound to all addresses.
+    """
 
     def __init__(self, batch: Batch) -> None:
-        """Fill the given batch."""
+        """Prepare to fill `batch`."""
         self.batch = batch
         view = batch.slots.data
-        self._slots = [view[index * STRIDE : index * STRIDE + SLOT] for index in range(BATCH)]
+        self._slots = [view[index * SLOT_STRIDE : index * SLOT_STRIDE + SLOT_BYTES] for index in range(BATCH_DATAGRAMS)]
 
     def receive(self, udp: UdpSocket) -> int:
         """Read the waiting datagrams. Implements Receiver.receive."""
@@ -61,11 +60,11 @@ class LoopReceiver:
             self.batch.rows[index] = [
                 length, time.time_ns(), sender.version, *halves(sender), port, *halves(udp.address),
             ]  # fmt: skip
-        return BATCH
+        return BATCH_DATAGRAMS
 
 
 def halves(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[int, int]:
-    """Split an address into its upper and lower 64 bits, as signed integers.
+    """Return the upper and the lower 64 bits of an address as signed integers.
 
     >>> halves(ipaddress.ip_address("10.0.0.1")), halves(ipaddress.ip_address("::ffff:ffff:ffff:ffff"))
     ((0, 167772161), (0, -1))
@@ -75,7 +74,7 @@ def halves(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[int,
 
 
 MESSAGE = struct.Struct("@PI4xPQPQi4xI4x")
-"""struct mmsghdr: msg_name, msg_namelen, msg_iov, msg_iovlen, msg_control, msg_controllen, msg_flags; msg_len."""
+"""struct mmsghdr: msg_name, msg_namelen, msg_iov, msg_iovlen, msg_control, msg_controllen, msg_flags, msg_len."""
 
 VECTOR = struct.Struct("@PQ")
 """struct iovec."""
@@ -91,8 +90,8 @@ MSG_DONTWAIT = 0x40
 SOL_SOCKET, SCM_TIMESTAMPNS, IPPROTO_IP, IP_PKTINFO, IPPROTO_IPV6, IPV6_PKTINFO = 1, 35, 0, 8, 41, 50
 """Levels and types of the requested control messages."""
 
-TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED}
-"""Errors that mean: no datagram now, try again later."""
+TRANSIENT_ERRORS = {errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED}
+"""Errors after which a later call may return datagrams."""
 
 
 @helper
@@ -102,7 +101,7 @@ def u16(buf, offset):  # type: ignore[no-untyped-def]
 
 
 @helper
-def word(buf, offset):  # type: ignore[no-untyped-def]
+def u64(buf, offset):  # type: ignore[no-untyped-def]
     """Read eight bytes in the machine's byte order."""
     low = u16(buf, offset) | u16(buf, offset + 2) << 16
     return low | (u16(buf, offset + 4) | u16(buf, offset + 6) << 16) << 32
@@ -120,13 +119,13 @@ def unpack_messages(messages, count, names, controls, now, rows):  # type: ignor
     """Convert the results of recvmmsg into rows, and reset the messages for the next call. Return `count`.
 
     * `messages`: count x MESSAGE_BYTES. `names`: count x NAME_BYTES. `controls`: count x CONTROL_BYTES.
-    * `now`: time (ns) of datagrams for which the system reports none.
-    * `rows`: count x ROW.
+    * `now`: time (ns) of datagrams for which the system reports no arrival time.
+    * `rows`: count x ROW_WORDS.
     """
     for index in range(count):
         message = index * MESSAGE_BYTES
         name = index * NAME_BYTES
-        row = index * ROW
+        row = index * ROW_WORDS
         rows[row + LENGTH] = u16(messages, message + MSG_LEN_OFFSET) | u16(messages, message + MSG_LEN_OFFSET + 2) << 16
         rows[row + TIME] = now
         rows[row + SRC_PORT] = u16be(names, name + 2)
@@ -141,15 +140,15 @@ def unpack_messages(messages, count, names, controls, now, rows):  # type: ignor
             rows[row + SRC_HIGH] = 0
             rows[row + SRC_LOW] = u32be(names, name + 4)
         offset = index * CONTROL_BYTES
-        end = offset + min(word(messages, message + CONTROLLEN_OFFSET), CONTROL_BYTES)
+        end = offset + min(u64(messages, message + CONTROLLEN_OFFSET), CONTROL_BYTES)
         while offset + 16 <= end:
-            length = word(controls, offset)
+            length = u64(controls, offset)
             level = u16(controls, offset + 8)
             kind = u16(controls, offset + 12)
             if length < 16 or offset + length > end:
                 break
             if level == SOL_SOCKET and kind == SCM_TIMESTAMPNS and length >= 32:
-                rows[row + TIME] = word(controls, offset + 16) * 1_000_000_000 + word(controls, offset + 24)
+                rows[row + TIME] = u64(controls, offset + 16) * 1_000_000_000 + u64(controls, offset + 24)
             elif level == IPPROTO_IP and kind == IP_PKTINFO and length >= 28:
                 rows[row + DEST_LOW] = u32be(controls, offset + 24)
             elif level == IPPROTO_IPV6 and kind == IPV6_PKTINFO and length >= 36:
@@ -161,41 +160,41 @@ def unpack_messages(messages, count, names, controls, now, rows):  # type: ignor
     return count
 
 
-def supported() -> bool:
-    """Return whether this system has recvmmsg with the struct layouts of this module."""
+def recvmmsg_is_supported() -> bool:
+    """Return whether this system has recvmmsg, with the struct layouts of this module."""
     return sys.platform == "linux" and sys.byteorder == "little" and ctypes.sizeof(ctypes.c_void_p) == 8
 
 
 class RecvmmsgReceiver:
-    """Receiver of up to BATCH datagrams with one system call, without the GIL."""
+    """Receiver that reads up to BATCH_DATAGRAMS datagrams with one system call, without the GIL."""
 
     def __init__(self, batch: Batch) -> None:
-        """Prepare the messages for the slots of a batch."""
+        """Prepare the array of `struct mmsghdr` for the slots of `batch`."""
         self.batch = batch
-        self._messages = np.zeros(BATCH * MESSAGE_BYTES, np.uint8)
-        self._vectors = np.zeros(BATCH * VECTOR.size, np.uint8)
-        self._names = np.zeros(BATCH * NAME_BYTES, np.uint8)
-        self._controls = np.zeros(BATCH * CONTROL_BYTES, np.uint8)
+        self._messages = np.zeros(BATCH_DATAGRAMS * MESSAGE_BYTES, np.uint8)
+        self._vectors = np.zeros(BATCH_DATAGRAMS * VECTOR.size, np.uint8)
+        self._names = np.zeros(BATCH_DATAGRAMS * NAME_BYTES, np.uint8)
+        self._controls = np.zeros(BATCH_DATAGRAMS * CONTROL_BYTES, np.uint8)
         slots, vectors, names, controls = (
             pointer(array, "u8") for array in (batch.slots, self._vectors, self._names, self._controls)
         )
-        for index in range(BATCH):
-            VECTOR.pack_into(self._vectors.data, index * VECTOR.size, slots + index * STRIDE, SLOT)
+        for index in range(BATCH_DATAGRAMS):
+            VECTOR.pack_into(self._vectors.data, index * VECTOR.size, slots + index * SLOT_STRIDE, SLOT_BYTES)
             MESSAGE.pack_into(
                 self._messages.data, index * MESSAGE_BYTES, names + index * NAME_BYTES, NAME_BYTES,
                 vectors + index * VECTOR.size, 1, controls + index * CONTROL_BYTES, CONTROL_BYTES, 0, 0,
             )  # fmt: skip
-        self._addresses = pointer(self._messages, "u8"), names, controls, pointer(batch.rows, "i64")
-        self._call = ctypes.CDLL(None, use_errno=True).recvmmsg
-        self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+        self._pointers = pointer(self._messages, "u8"), names, controls, pointer(batch.rows, "i64")
+        self._recvmmsg = ctypes.CDLL(None, use_errno=True).recvmmsg
+        self._recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
 
     def receive(self, udp: UdpSocket) -> int:
         """Read the waiting datagrams. Implements Receiver.receive. Raises OSError if the socket has failed."""
-        messages, names, controls, rows = self._addresses
-        count = self._call(udp.socket.fileno(), messages, BATCH, MSG_DONTWAIT, None)
+        messages, names, controls, rows = self._pointers
+        count = self._recvmmsg(udp.socket.fileno(), messages, BATCH_DATAGRAMS, MSG_DONTWAIT, None)
         if count < 0:
-            number = ctypes.get_errno()
-            if number in TRANSIENT:
+            error_number = ctypes.get_errno()
+            if error_number in TRANSIENT_ERRORS:
                 return 0
-            raise OSError(number, os.strerror(number), udp.name)
+            raise OSError(error_number, os.strerror(error_number), udp.name)
         return unpack_messages(messages, count, names, controls, time.time_ns(), rows)

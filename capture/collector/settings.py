@@ -1,4 +1,4 @@
-"""Settings of a collector, validated on construction, and parsers for their texts."""
+"""Settings of a collector, validated on construction, and parsers for the texts of its options."""
 
 from __future__ import annotations
 
@@ -10,21 +10,31 @@ from pathlib import Path
 from capture.errors import WiretideError
 from capture.units import MEBIBYTE, SECOND
 
-SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-DURATIONS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
+SIZE_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+    "TI": 2**40,
+}
+DURATION_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 
-LEAST_FILE = MEBIBYTE
-"""Minimum for the maximum size of a file, in bytes."""
+MIN_FILE_BYTES = MEBIBYTE
+"""Minimum of `Settings.rotate_size`."""
 
-MOST_EXPORTERS = 4096
-"""Limit of separate counters: each exporter adds several series of metrics to Prometheus."""
+MAX_EXPORTERS = 4096
+"""Maximum of `Settings.exporters`: each exporter adds several series of metrics to Prometheus."""
 
-MOST_PREFIXES = 1024
-"""Limit of the allow-list. A datagram of an unknown sender is compared with every prefix."""
+MAX_PREFIXES = 1024
+"""Maximum length of `Settings.allow`: a datagram of an unknown sender is compared with every prefix."""
 
 
 class SettingError(WiretideError):
-    """An invalid setting of the collector or an interface; the user must correct it."""
+    """An invalid setting of the collector or of an interface. The user must correct it."""
 
     status = 2
 
@@ -35,11 +45,11 @@ class Settings:
 
     * `listen`: pairs of host and port. The host is a name, an address, or "" for all addresses of this machine.
     * `rotate_size`: maximum bytes of a file.
-    * `rotate_every`: length of a file's time interval in ns; intervals are multiples since the epoch (five minutes are
-      :00, :05, :10 …). 0 disables rotation by time.
-    * `keep`: maximum bytes of all files together; None deletes nothing.
-    * `allow`: prefixes of accepted senders; empty accepts all.
-    * `receive_buffer`: bytes of receive buffer requested for each socket.
+    * `rotate_every`: length of a file's time interval in ns. Intervals begin at its multiples since the epoch (five
+      minutes: at :00, :05, :10 …). 0 disables rotation by time.
+    * `keep`: maximum bytes of all files together. With None, no file is deleted.
+    * `allow`: prefixes of accepted senders. An empty tuple accepts all senders.
+    * `receive_buffer`: requested size of each socket's receive buffer in bytes.
     * `exporters`: number of senders with separate counters; all others are counted together.
     """
 
@@ -56,8 +66,8 @@ class Settings:
         """Reject invalid combinations."""
         if not self.listen:
             raise SettingError("got no address to listen on, expected at least one HOST:PORT")
-        if self.rotate_size < LEAST_FILE:
-            raise SettingError(f"files of {self.rotate_size:,} bytes: expected at least {LEAST_FILE:,}")
+        if self.rotate_size < MIN_FILE_BYTES:
+            raise SettingError(f"files of {self.rotate_size:,} bytes: expected at least {MIN_FILE_BYTES:,}")
         if 0 < self.rotate_every < SECOND:
             raise SettingError("files of less than a second: expected at least 1s, or 0 to rotate only by size")
         if self.keep is not None and self.keep < 2 * self.rotate_size:
@@ -65,18 +75,18 @@ class Settings:
                 f"a limit of {self.keep:,} bytes with files of up to {self.rotate_size:,} bytes would delete data just "
                 "recorded: expected room for at least two files; make the files smaller or keep more"
             )
-        if not 1 <= self.exporters <= MOST_EXPORTERS:
-            raise SettingError(f"{self.exporters} exporters: expected 1 to {MOST_EXPORTERS:,}")
-        if len(self.allow) > MOST_PREFIXES:
-            raise SettingError(f"{len(self.allow):,} prefixes of allowed senders: expected at most {MOST_PREFIXES:,}")
+        if not 1 <= self.exporters <= MAX_EXPORTERS:
+            raise SettingError(f"{self.exporters} exporters: expected 1 to {MAX_EXPORTERS:,}")
+        if len(self.allow) > MAX_PREFIXES:
+            raise SettingError(f"{len(self.allow):,} prefixes of allowed senders: expected at most {MAX_PREFIXES:,}")
         if not 1 <= self.receive_buffer < 2**30:
             raise SettingError(f"a receive buffer of {self.receive_buffer:,} bytes: expected 1 byte to 1 GiB")
 
 
-def address(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Parse `HOST:PORT`. IPv6 addresses need brackets; `*:PORT`, `:PORT` and `PORT` mean all addresses.
 
-    >>> address("[2001:db8::1]:2055"), address("collector.example:4739"), address("*:9995")
+    >>> parse_address("[2001:db8::1]:2055"), parse_address("collector.example:4739"), parse_address("*:9995")
     (('2001:db8::1', 2055), ('collector.example', 4739), ('', 9995))
     """
     matched = re.fullmatch(r"(?:(?:\[([^]]*)\]|([^:\[\]]*)):)?(\d{1,5})", text.strip(), re.ASCII)
@@ -89,34 +99,34 @@ def address(text: str) -> tuple[str, int]:
     return ("" if host == "*" else host, int(matched[3]))
 
 
-def size(text: str) -> int:
+def parse_size(text: str) -> int:
     """Parse a number of bytes. K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024.
 
-    >>> size("100M"), size("1.5GiB"), size("4096")
+    >>> parse_size("100M"), parse_size("1.5GiB"), parse_size("4096")
     (100000000, 1610612736, 4096)
     """
     matched = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?I?)B?", text.strip().upper(), re.ASCII)
-    if not matched or matched[2] not in SIZES:
+    if not matched or matched[2] not in SIZE_UNITS:
         raise SettingError(f"{text}: got no size, expected bytes such as 500M, 10G or 64MiB")
-    return round(float(matched[1]) * SIZES[matched[2]])
+    return round(float(matched[1]) * SIZE_UNITS[matched[2]])
 
 
-def duration(text: str) -> int:
+def parse_interval(text: str) -> int:
     """Parse a duration with unit s, m, h or d into nanoseconds. 0 is allowed.
 
-    >>> duration("5m"), duration("90s"), duration("0")
+    >>> parse_interval("5m"), parse_interval("90s"), parse_interval("0")
     (300000000000, 90000000000, 0)
     """
     matched = re.fullmatch(r"(\d{1,9})\s*([smhd]?)", text.strip(), re.ASCII)
     if not matched or (not matched[2] and int(matched[1])):
         raise SettingError(f"{text}: got no duration, expected for example 90s, 5m, 1h or 1d, or 0 for none")
-    return int(matched[1]) * DURATIONS[matched[2] or "s"]
+    return int(matched[1]) * DURATION_UNITS[matched[2] or "s"]
 
 
-def prefix(text: str) -> IPv4Network | IPv6Network:
+def parse_prefix(text: str) -> IPv4Network | IPv6Network:
     """Parse a CIDR prefix, or an address as a prefix of one address.
 
-    >>> prefix("10.0.0.0/8"), prefix("2001:db8::1")
+    >>> parse_prefix("10.0.0.0/8"), parse_prefix("2001:db8::1")
     (IPv4Network('10.0.0.0/8'), IPv6Network('2001:db8::1/128'))
     """
     try:

@@ -1,8 +1,8 @@
-"""UDP sockets for receiving: the buffer that the system granted, and the datagrams that it dropped.
+"""UDP sockets for receiving: the size of the granted receive buffer, and the number of dropped datagrams.
 
-Linux counts the datagrams that found the receive buffer full, per socket, and returns this counter at any time
-(`SO_MEMINFO`, Linux 4.12; also the column `drops` of /proc/net/udp). The alternative, `SO_RXQ_OVFL`, reports it only
-with the next received datagram, so losses at the end of a burst would remain unknown.
+Linux drops datagrams if the receive buffer is full, counts them per socket, and returns this counter at any time
+(`SO_MEMINFO`, Linux 4.12; also the column `drops` of /proc/net/udp). `SO_RXQ_OVFL` would report the counter only with
+the next received datagram, so losses at the end of a burst would remain unknown.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ SO_RCVBUFFORCE, SO_TIMESTAMPNS, SO_MEMINFO = 33, 35, 55
 """Linux's values of these constants (asm-generic/socket.h). Python does not define them."""
 
 IP_PKTINFO, IPV6_RECVPKTINFO = 8, 49
+"""Linux's values of these constants (linux/in.h, linux/in6.h)."""
+
 MEMORY_INFO = struct.Struct("=9I")
 MEMORY_USED, MEMORY_DROPS = 0, 8
 """Words in the result of SO_MEMINFO (linux/sock_diag.h)."""
@@ -31,9 +33,9 @@ LINUX = sys.platform == "linux"
 class UdpSocket:
     """A bound, non-blocking UDP socket.
 
-    `granted`: bytes of buffer granted by the system. Linux charges more than the payload for a datagram (about 800
-    bytes for a small one), and therefore grants twice the requested size. `dropped`: datagrams that found the buffer
-    full, at the last call of `memory`; None if the system does not report it.
+    `granted`: bytes of receive buffer granted by the system. Linux charges more than the payload for a datagram (about
+    800 bytes for a small datagram), and therefore grants twice the requested size. `dropped`: number of datagrams that
+    the system had dropped at the last call of `read_memory`; None if the system does not report it.
     """
 
     def __init__(self, bound: socket.socket, requested: int) -> None:
@@ -46,16 +48,16 @@ class UdpSocket:
         self.address = ip_address(host.partition("%")[0])
         self.name = f"[{self.address}]:{self.port}" if self.address.version == 6 else f"{self.address}:{self.port}"
         self.dropped: int | None = None
-        self._last = 0
-        self.memory()
+        self._last_drops = 0
+        self.read_memory()
 
     @property
     def smaller_than_requested(self) -> bool:
         """True if the system granted less than requested."""
         return self.granted < self.requested * (2 if LINUX else 1)
 
-    def memory(self) -> int | None:
-        """Return the bytes of the buffer in use, and update `dropped`. Return None if the system does not report it."""
+    def read_memory(self) -> int | None:
+        """Update `dropped`. Return the used bytes of the receive buffer, or None if the system does not report them."""
         if not LINUX:
             return None
         try:
@@ -64,8 +66,9 @@ class UdpSocket:
             if error.errno != errno.ENOPROTOOPT:
                 raise
             return None  # Linux before 4.12
-        self.dropped = (self.dropped or 0) + (info[MEMORY_DROPS] - self._last) % 2**32  # the system's has 32 bits
-        self._last = info[MEMORY_DROPS]
+        new_drops = (info[MEMORY_DROPS] - self._last_drops) % 2**32  # the system's counter has 32 bits
+        self.dropped = (self.dropped or 0) + new_drops
+        self._last_drops = info[MEMORY_DROPS]
         return info[MEMORY_USED]
 
     def close(self) -> None:
@@ -74,29 +77,30 @@ class UdpSocket:
 
 
 def open_sockets(listen: Iterable[tuple[str, int]], receive_buffer: int) -> list[UdpSocket]:
-    """Bind all addresses that the hosts resolve to. Raises InputError, which names the address, if one fails."""
+    """Bind all addresses of the hosts in `listen`. Raises InputError, which names the address, if this fails."""
     with contextlib.ExitStack() as undo:
         opened = [
             _open(family, address, receive_buffer, undo)
             for host, port in listen
-            for family, address in _resolved(host, port)
+            for family, address in _resolve(host, port)
         ]
         undo.pop_all()
     return opened
 
 
-def _resolved(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+def _resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+    """Return the address families and addresses of a host, without repetition."""
     try:
         resolved = socket.getaddrinfo(host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise InputError(
             f"cannot listen on {host}: {error.strerror}; expected a name or an address of this machine"
         ) from error
-    usable = [(family, address) for family, _, _, _, address in resolved if host or _has(family)]
+    usable = [(family, address) for family, _, _, _, address in resolved if host or _supports_family(family)]
     return list(dict.fromkeys(usable))  # type: ignore[arg-type]
 
 
-def _has(family: int) -> bool:
+def _supports_family(family: int) -> bool:
     """Return whether the system supports an address family. Some systems resolve `::` without IPv6."""
     try:
         socket.socket(family, socket.SOCK_DGRAM).close()
@@ -106,17 +110,18 @@ def _has(family: int) -> bool:
 
 
 def _open(family: int, address: tuple[str, int], receive_buffer: int, undo: contextlib.ExitStack) -> UdpSocket:
+    """Bind an address. `undo` closes the socket if a later address fails."""
     try:
         udp = undo.enter_context(contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)))
         if family == socket.AF_INET6:
-            # One socket per family, so that records contain the addresses of the wire.
+            # Each address family has its own socket, so that records do not contain IPv4 addresses in IPv6 form.
             udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         udp.bind(address)
     except OSError as error:
         advice = {
-            errno.EADDRINUSE: "; another program receives there: stop it, or choose another port",
+            errno.EADDRINUSE: "; another program uses this port: stop it, or choose another port",
             errno.EADDRNOTAVAIL: "; expected an address of this machine",
-            errno.EACCES: "; ports below 1024 need privileges: choose a higher one",
+            errno.EACCES: "; ports below 1024 need privileges: choose a higher port",
         }.get(error.errno or 0, "")
         raise InputError(f"cannot listen on {address[0]} port {address[1]}: {error.strerror}{advice}") from error
     if LINUX:
@@ -129,7 +134,7 @@ def _open(family: int, address: tuple[str, int], receive_buffer: int, undo: cont
 
 
 def _grow_buffer(udp: socket.socket, requested: int) -> int:
-    """Request a receive buffer, above the system's limit if permitted. Return the granted size."""
+    """Request a receive buffer, larger than the system's limit if this process may do so. Return the granted size."""
     options = [SO_RCVBUFFORCE, socket.SO_RCVBUF] if LINUX else [socket.SO_RCVBUF]
     for option in options:
         size = requested

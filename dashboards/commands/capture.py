@@ -115,14 +115,14 @@ def _check_options(pipeline: Path | None, given: Sequence[str]) -> None:
 
 def _run_node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None:
     """Run the low-level node of a pipeline file."""
-    from capture.collector.settings import address
+    from capture.collector.settings import parse_address
     from dashboards.monitors.node import run_node
     from dashboards.monitors.pipeline import print_line
     from dashboards.output.console import compile_kernels
     from queries.pipeline.file import read_pipeline
 
     settings = read_pipeline(pipeline)
-    metrics_address = None if metrics is None else address(metrics)
+    metrics_address = None if metrics is None else parse_address(metrics)
     compile_kernels()
     run_node(settings, links, metrics_address, print_line)
 
@@ -140,21 +140,21 @@ def _run_collector(
     metrics: str | None,
 ) -> None:
     """Run the collector of flow exports."""
-    from capture.collector.settings import Settings, address, duration, prefix, size
+    from capture.collector.settings import Settings, parse_address, parse_interval, parse_prefix, parse_size
     from dashboards.monitors.collector import collect
     from dashboards.monitors.pipeline import print_line
     from dashboards.output.console import compile_kernels
 
     settings = Settings(
-        listen=tuple(map(address, udp)),
+        listen=tuple(map(parse_address, udp)),
         folder=output,
-        rotate_size=size(rotate_size),
-        rotate_every=duration(rotate_every),
-        keep=None if keep is None else size(keep),
-        allow=tuple(map(prefix, allow)),
-        receive_buffer=size(buffer),
+        rotate_size=parse_size(rotate_size),
+        rotate_every=parse_interval(rotate_every),
+        keep=None if keep is None else parse_size(keep),
+        allow=tuple(map(parse_prefix, allow)),
+        receive_buffer=parse_size(buffer),
         exporters=exporters,
     )
-    metrics_address = None if metrics is None else address(metrics)
+    metrics_address = None if metrics is None else parse_address(metrics)
     compile_kernels("capture.collector", "capture.flows", "capture.sflow")
     collect(settings, metrics_address, print_line)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from capture.collector.collector import MEMORY, Collector
+from capture.collector.collector import MAX_BUFFER_BYTES, Collector
 from capture.collector.inspection import ExportInspector
 from capture.collector.metrics import (
     BYTES,
@@ -104,7 +104,7 @@ def start_lines(collector: Collector) -> Iterator[str]:
         f"decoding for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
         f"{format_bytes(bounds.waiting_bytes)} of data that waits for its template"
     )
-    yield f"memory of buffers: at most {format_bytes(MEMORY)}, and the buffers of the sockets"
+    yield f"memory of buffers: at most {format_bytes(MAX_BUFFER_BYTES)}, and the buffers of the sockets"
 
 
 def summary(samples: Samples, folder: Path) -> str:

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from capture.collector.settings import size
+from capture.collector.settings import parse_size
 from capture.files.byte_source import STANDARD_INPUT
 from capture.interface_path import is_interface
 from capture.units import MEBIBYTE, SECOND
@@ -128,10 +128,10 @@ def node_settings(node: Section) -> NodeSettings:
         flush=node.choice("flush", default.flush, Policy),
         disorder=node.number("disorder", int, default.disorder, "0 or more", lambda windows: windows >= 0),
         every=node.number("every", int, default.every, "1 or more", lambda packets: packets >= 1),
-        memory=node.parsed("memory", default.memory, size),
-        segment_bytes=node.parsed("segment_bytes", default.segment_bytes, size),
+        memory=node.parsed("memory", default.memory, parse_size),
+        segment_bytes=node.parsed("segment_bytes", default.segment_bytes, parse_size),
         segment_time=node.parsed("segment_time", default.segment_time, parse_duration),
-        spool_bytes=node.parsed("spool_bytes", default.spool_bytes, size),
+        spool_bytes=node.parsed("spool_bytes", default.spool_bytes, parse_size),
         when_full=node.choice("when_full", default.when_full, WhenFull),
     )
 

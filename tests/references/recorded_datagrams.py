@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capture.collector.chunks import STRIDE, Batch, Chunk
+from capture.collector.chunks import SLOT_STRIDE, Batch, Chunk
 from capture.collector.recorder import Recorder
 from capture.collector.recvmmsg import halves
 from capture.collector.settings import Settings
@@ -30,7 +30,9 @@ def fill(batch: Batch, found: list[Datagram]) -> None:
         source, destination = ip_address(each.source), ip_address(each.destination)
         row = [len(each.payload), each.time, source.version, *halves(source), each.source_port, *halves(destination)]
         batch.rows[place] = row
-        batch.slots[place * STRIDE : place * STRIDE + len(each.payload)] = np.frombuffer(each.payload, np.uint8)
+        batch.slots[place * SLOT_STRIDE : place * SLOT_STRIDE + len(each.payload)] = np.frombuffer(
+            each.payload, np.uint8
+        )
 
 
 def run(recorder: Recorder, udp: UdpSocket, count: int) -> list[tuple[int | None, bytes]]:
@@ -40,8 +42,8 @@ def run(recorder: Recorder, udp: UdpSocket, count: int) -> list[tuple[int | None
     while first < count:
         first = recorder.record(udp, first, count, chunk)
         if first < count:
-            starts = recorder.begin_file(first) if recorder.file_due else None
-            chunks.append((chunk.starts, bytes(chunk.data[: chunk.used])))
-            chunk = Chunk(starts=starts)
-    chunks.append((chunk.starts, bytes(chunk.data[: chunk.used])))
+            file_time = recorder.begin_file(first) if recorder.file_due else None
+            chunks.append((chunk.file_time, bytes(chunk.data[: chunk.used])))
+            chunk = Chunk(file_time=file_time)
+    chunks.append((chunk.file_time, bytes(chunk.data[: chunk.used])))
     return [each for each in chunks if each[1]]

@@ -41,7 +41,7 @@ from capture.collector.metrics import (
     UNWRITTEN,
     WRITTEN,
 )
-from capture.collector.recvmmsg import supported
+from capture.collector.recvmmsg import recvmmsg_is_supported
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
@@ -54,7 +54,7 @@ from tests.harness.collector_settings import LOCAL, settings
 from tests.harness.command_line import run
 from tests.harness.datagram_senders import has_ipv6
 
-LINUX = pytest.mark.skipif(not supported(), reason="this system does not tell what it drops")
+LINUX = pytest.mark.skipif(not recvmmsg_is_supported(), reason="this system does not tell what it drops")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,7 +78,7 @@ def test_everything_that_is_sent_is_recorded_once_and_in_order(
     tmp_path: Path, seed: int, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if system == "another":
-        monkeypatch.setattr(collector_module, "supported", lambda: False)
+        monkeypatch.setattr(collector_module, "recvmmsg_is_supported", lambda: False)
     random = Random(seed)
     sent = payloads(random, 1000)
     listen = [LOCAL, LOCAL, *([("::1", 0)] if has_ipv6() else [])]
@@ -113,7 +113,7 @@ def test_everything_that_is_sent_is_recorded_once_and_in_order(
 def test_counters_can_be_asked_for_while_the_collector_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running = Collector(settings(tmp_path))
     udp, asking, found = running.sockets[0], threading.Event(), []
-    memory, closing_samples = udp.memory, running.samples
+    memory, closing_samples = udp.read_memory, running.samples
 
     def slow_memory() -> int | None:
         if threading.current_thread() is scraper:
@@ -129,7 +129,7 @@ def test_counters_can_be_asked_for_while_the_collector_closes(tmp_path: Path, mo
 
     closed = threading.Event()
     scraper = threading.Thread(target=lambda: found.append(closing_samples()))
-    monkeypatch.setattr(udp, "memory", slow_memory)
+    monkeypatch.setattr(udp, "read_memory", slow_memory)
     monkeypatch.setattr(running, "samples", last_samples)
     running.close()
     closed.set()
@@ -442,6 +442,6 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
         assert f'wiretide_flow_datagrams_refused_total{{cause="version_unknown",link="{link}"}} 7.0' in text
         assert 'wiretide_collector_refused_total{cause="not_allowed"} 0.0' in text
         assert f'wiretide_collector_receive_buffer_bytes{{socket="127.0.0.1:{running.port}"}}' in text
-        if supported():
+        if recvmmsg_is_supported():
             assert f'wiretide_collector_dropped_total{{socket="127.0.0.1:{running.port}"}} 0.0' in text
         assert running.end()[0] == 0

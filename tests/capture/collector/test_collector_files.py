@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from capture.collector.record_files import HEADER, LOCK, RecordFiles, RecordingError, file_name, start_time
-from capture.collector.settings import SettingError, Settings, address, duration, prefix, size
+from capture.collector.settings import SettingError, Settings, parse_address, parse_interval, parse_prefix, parse_size
 from capture.errors import InputError, WiretideError
 
 MEBIBYTE = 1 << 20
@@ -165,16 +165,16 @@ def test_a_file_that_cannot_be_deleted_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "text", "value"),
     [
-        (address, "127.0.0.1:2055", ("127.0.0.1", 2055)),
-        (address, "2055", ("", 2055)),
-        (address, ":0", ("", 0)),
-        (address, "[::]:65535", ("::", 65535)),
-        (address, "collector:1", ("collector", 1)),
-        (size, "0.5Ki", 512),
-        (size, "3 MB", 3_000_000),
-        (size, "1t", 10**12),
-        (duration, "1d", 86_400 * 10**9),
-        (duration, "0s", 0),
+        (parse_address, "127.0.0.1:2055", ("127.0.0.1", 2055)),
+        (parse_address, "2055", ("", 2055)),
+        (parse_address, ":0", ("", 0)),
+        (parse_address, "[::]:65535", ("::", 65535)),
+        (parse_address, "collector:1", ("collector", 1)),
+        (parse_size, "0.5Ki", 512),
+        (parse_size, "3 MB", 3_000_000),
+        (parse_size, "1t", 10**12),
+        (parse_interval, "1d", 86_400 * 10**9),
+        (parse_interval, "0s", 0),
     ],
 )
 def test_what_is_written_on_the_command_line_is_read(read: object, text: str, value: object) -> None:
@@ -184,10 +184,13 @@ def test_what_is_written_on_the_command_line_is_read(read: object, text: str, va
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        *((address, text) for text in ("", "host", "1.2.3.4:", "::1:2055", "h:65536", "h:-1", "[::1]2055", "h:٣")),
-        *((size, text) for text in ("", "M", "1X", "-1", "1e9", "1.5.5M", "i")),
-        *((duration, text) for text in ("", "5", "m", "1.5h", "-1s", "5 minutes", "1w")),
-        *((prefix, text) for text in ("", "10.0.0.1/8", "10.0.0.0/33", "host", "10.0.0.0-10.0.0.9", "::1/129")),
+        *(
+            (parse_address, text)
+            for text in ("", "host", "1.2.3.4:", "::1:2055", "h:65536", "h:-1", "[::1]2055", "h:٣")
+        ),
+        *((parse_size, text) for text in ("", "M", "1X", "-1", "1e9", "1.5.5M", "i")),
+        *((parse_interval, text) for text in ("", "5", "m", "1.5h", "-1s", "5 minutes", "1w")),
+        *((parse_prefix, text) for text in ("", "10.0.0.1/8", "10.0.0.0/33", "host", "10.0.0.0-10.0.0.9", "::1/129")),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_an_example(read: object, text: str) -> None:
@@ -206,7 +209,7 @@ def test_what_cannot_be_read_is_refused_with_an_example(read: object, text: str)
         ({"exporters": 0}, "expected 1 to 4,096"),
         ({"exporters": 4097}, "expected 1 to 4,096"),
         ({"receive_buffer": 0}, "1 byte to 1 GiB"),
-        ({"allow": (prefix("10.0.0.0/8"),) * 1025}, "expected at most 1,024"),
+        ({"allow": (parse_prefix("10.0.0.0/8"),) * 1025}, "expected at most 1,024"),
     ],
 )
 def test_settings_that_contradict_themselves_are_refused(changed: dict[str, object], message: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 from bench.datagram_sender import RECORDS
 from bench.datagram_sender import datagram as netflow
 from capture.collector import inspection as inspection_module
-from capture.collector.chunks import BATCH, CHUNK_BYTES, Batch
+from capture.collector.chunks import BATCH_DATAGRAMS, CHUNK_BYTES, Batch
 from capture.collector.inspection import MAX_DATAGRAMS, ExportInspector, list_recorded
 from capture.collector.recorder import Recorder
 from capture.collector.sockets import UdpSocket
@@ -88,7 +88,7 @@ def test_the_plain_twin_lists_the_same_datagrams(
 ) -> None:
     random = Random(seed)
     kinds = [b"", netflow(), SAMPLED, b"\0\0\0\5", random.randbytes(random.randrange(100))]
-    sent = [(random.choice([IPV4, IPV6]), random.choice(kinds)) for _ in range(BATCH)]
+    sent = [(random.choice([IPV4, IPV6]), random.choice(kinds)) for _ in range(BATCH_DATAGRAMS)]
     found = []
     for kernel in (list_recorded, list_recorded.function):
         monkeypatch.setattr(inspection_module, "list_recorded", kernel)

@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from capture.collector.chunks import BATCH, ROW, STRIDE, Batch, Receiver
+from capture.collector.chunks import BATCH_DATAGRAMS, ROW_WORDS, SLOT_STRIDE, Batch, Receiver
 from capture.collector.recvmmsg import (
     CONTROL_BYTES,
     MESSAGE_BYTES,
@@ -24,7 +24,7 @@ from capture.collector.recvmmsg import (
     LoopReceiver,
     RecvmmsgReceiver,
     halves,
-    supported,
+    recvmmsg_is_supported,
     unpack_messages,
 )
 from capture.collector.sockets import UdpSocket, open_sockets
@@ -32,7 +32,7 @@ from capture.errors import InputError
 from tests.harness.collected import sender
 from tests.harness.datagram_senders import has_ipv6
 
-LINUX = pytest.mark.skipif(not supported(), reason="this system has no recvmmsg")
+LINUX = pytest.mark.skipif(not recvmmsg_is_supported(), reason="this system has no recvmmsg")
 BOTH = [pytest.param(RecvmmsgReceiver, marks=LINUX), LoopReceiver]
 Make = Callable[[Batch], Receiver]
 
@@ -60,7 +60,7 @@ def row(batch: Batch, place: int) -> dict[str, int]:
 
 
 def payload(batch: Batch, place: int) -> bytes:
-    return bytes(batch.slots[place * STRIDE :][: batch.rows[place, 0]])
+    return bytes(batch.slots[place * SLOT_STRIDE :][: batch.rows[place, 0]])
 
 
 @pytest.mark.parametrize("make", BOTH)
@@ -98,13 +98,13 @@ def test_a_batch_is_used_again_and_what_it_does_not_hold_stays_in_the_socket(
     receiver = make(batch)
     counts, found = [], []
     with sender() as exporter:
-        for number in range(2 * BATCH + 10):
+        for number in range(2 * BATCH_DATAGRAMS + 10):
             exporter.sendto(b"%d" % number * (1 + number % 3), ("127.0.0.1", udp.port))
     while count := receiver.receive(udp):
         counts.append(count)
         found += [payload(batch, place) for place in range(count)]
-    assert counts == [BATCH, BATCH, 10]
-    assert found == [b"%d" % number * (1 + number % 3) for number in range(2 * BATCH + 10)]
+    assert counts == [BATCH_DATAGRAMS, BATCH_DATAGRAMS, 10]
+    assert found == [b"%d" % number * (1 + number % 3) for number in range(2 * BATCH_DATAGRAMS + 10)]
 
 
 @LINUX
@@ -151,7 +151,7 @@ def test_what_the_buffer_had_no_room_for_is_counted_exactly(size: int, opened: C
                 exporter.sendto(bytes(size), ("127.0.0.1", udp.port))
             while count := receiver.receive(udp):
                 received += count
-            used = udp.memory()
+            used = udp.read_memory()
             assert used is not None
             assert udp.dropped is not None
             assert udp.dropped > 0
@@ -172,7 +172,7 @@ def test_control_messages_of_any_bytes_end_within_their_bounds(seed: int) -> Non
         # Lengths that are believed: short ones, ones that reach over the end, ones that overflow.
         length = random.choice([0, 8, 16, 24, 127, CONTROL_BYTES, CONTROL_BYTES + 8, 2**62, 2**64 - 8])
         controls[place * CONTROL_BYTES :][:8] = np.frombuffer(length.to_bytes(8, "little"), np.uint8)
-    rows = np.zeros((2, count * ROW), np.int64)
+    rows = np.zeros((2, count * ROW_WORDS), np.int64)
     with np.errstate(over="ignore"):
         unpack_messages.function(messages.copy(), count, names, controls, 5, rows[0])
     unpack_messages(messages, count, names, controls, 5, rows[1])
@@ -194,7 +194,7 @@ def test_every_address_of_a_host_is_listened_on() -> None:
 def test_a_port_in_use_is_said_and_leaves_no_socket_open() -> None:
     with sender() as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=rf"127\.0\.0\.1 port {port}: .*another program receives there"):
+        with pytest.raises(InputError, match=rf"127\.0\.0\.1 port {port}: .*another program uses this port"):
             open_sockets([("127.0.0.1", 0), ("127.0.0.1", port)], 4096)
     # The same address can be had twice, so the first socket of the failed try is closed (or ResourceWarning is raised).
     for udp in open_sockets([("127.0.0.1", port)], 4096):
@@ -213,4 +213,4 @@ def test_an_address_that_is_not_ours_is_said(host: str, message: str) -> None:
 def test_the_buffer_that_was_granted_is_read_back(opened: Callable[[str], UdpSocket]) -> None:
     udp = opened("127.0.0.1")
     assert udp.granted == udp.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-    assert udp.smaller_than_requested == (udp.granted < udp.requested * (2 if supported() else 1))
+    assert udp.smaller_than_requested == (udp.granted < udp.requested * (2 if recvmmsg_is_supported() else 1))

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from capture.collector import recorder as recorder_module
-from capture.collector.chunks import BATCH, CHUNK_BYTES, Batch
+from capture.collector.chunks import BATCH_DATAGRAMS, CHUNK_BYTES, Batch
 from capture.collector.record_files import HEADER
 from capture.collector.recorder import OTHER, ExporterCounts, Recorder
 from capture.collector.records import record_datagrams
@@ -66,9 +66,9 @@ def test_records_are_the_datagrams_with_headers_that_another_decoder_finds_right
 ) -> None:
     batch = Batch()
     recorder = Recorder(settings(rotate_every=0), batch)
-    found = some(Random(seed), BATCH, udp.port)
+    found = some(Random(seed), BATCH_DATAGRAMS, udp.port)
     fill(batch, found)
-    chunks = run(recorder, udp, BATCH)
+    chunks = run(recorder, udp, BATCH_DATAGRAMS)
     assert len(chunks) > 2  # the longest datagrams fill more than one
     assert all(len(data) <= CHUNK_BYTES for _, data in chunks)
     [whole] = files(chunks)
@@ -99,7 +99,7 @@ def test_the_plain_twin_writes_the_same_bytes_within_its_bounds(
                 memory = [batch.slots, batch.rows, recorder.exporters.keys, recorder.exporters.counts]
                 patch.setattr(recorder_module, "record_datagrams", plain(record_datagrams, *memory))
             written.append(run(recorder, udp, len(found)))
-        states.append((recorder.exporters.snapshot(), recorder.refused, recorder.known))
+        states.append((recorder.exporters.snapshot(), recorder.refused, recorder.exporter_count))
     assert written[0] == written[1]
     assert len(files(written[0])) > 1
     assert states[0] == states[1]
@@ -113,13 +113,13 @@ def test_senders_outside_every_allowed_prefix_are_refused_and_counted(udp: UdpSo
     ]
     batch = Batch()
     recorder = Recorder(settings(allow=tuple(networks), rotate_every=0), batch)
-    found = some(random, BATCH, udp.port)
+    found = some(random, BATCH_DATAGRAMS, udp.port)
     fill(batch, found)
     wanted = [each for each in found if any(ip_address(each.source) in network for network in networks)]
-    assert 0 < len(wanted) < BATCH
-    [whole] = files(run(recorder, udp, BATCH))
+    assert 0 < len(wanted) < BATCH_DATAGRAMS
+    [whole] = files(run(recorder, udp, BATCH_DATAGRAMS))
     assert read(tmp_path, whole) == wanted
-    assert recorder.refused == BATCH - len(wanted)
+    assert recorder.refused == BATCH_DATAGRAMS - len(wanted)
 
 
 @pytest.mark.parametrize(("text", "allowed"), [("0.0.0.0/0", 4), ("::/0", 6)])
@@ -128,9 +128,9 @@ def test_everything_of_one_family_is_nothing_of_the_other(
 ) -> None:
     batch = Batch()
     recorder = Recorder(settings(allow=(ip_network(text),), rotate_every=0), batch)
-    found = some(Random(3), BATCH, udp.port)
+    found = some(Random(3), BATCH_DATAGRAMS, udp.port)
     fill(batch, found)
-    [whole] = files(run(recorder, udp, BATCH))
+    [whole] = files(run(recorder, udp, BATCH_DATAGRAMS))
     assert read(tmp_path, whole) == [each for each in found if ip_address(each.source).version == allowed]
 
 
@@ -142,7 +142,7 @@ def test_exporters_beyond_the_bound_are_counted_together_and_never_move(udp: Udp
     run(recorder, udp, len(order))
     counted = {name: (counts.datagrams, counts.bytes) for name, counts in recorder.exporters.snapshot().items()}
     assert counted == {"10.0.0.1": (2, 6), "10.0.0.2": (1, 3), "::1": (2, 6), OTHER: (3, 9)}
-    assert recorder.known == 3
+    assert recorder.exporter_count == 3
 
 
 def test_addresses_that_share_bits_are_exporters_of_their_own(udp: UdpSocket) -> None:
@@ -190,9 +190,9 @@ def test_no_file_is_longer_than_it_may_be_and_none_is_cut_early(udp: UdpSocket, 
     batch = Batch()
     recorder = Recorder(settings(rotate_size=limit, rotate_every=0), batch)
     random = Random(5)
-    found = some(random, BATCH, udp.port)
+    found = some(random, BATCH_DATAGRAMS, udp.port)
     fill(batch, found)
-    made = files(run(recorder, udp, BATCH))
+    made = files(run(recorder, udp, BATCH_DATAGRAMS))
     assert [each for data in made for each in read(tmp_path, data)] == found
     assert len(made) > 2
     for data, after in pairwise(made):
