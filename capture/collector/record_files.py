@@ -1,7 +1,7 @@
 """The files of a collector's folder: named by time, visible while they grow, oldest deleted first.
 
 A file has its final name before its first record is written. The next file is created only after a file is complete. So
-a reader can follow the folder: it reads the files in the order of their names, and waits at the end of the last file
+a reader can follow the folder. It reads the files in the order of their names. At the end of the last file it waits
 until a next file exists. It reads no record twice, and it reads datagrams shortly after their arrival. Only the file
 header is written under a hidden name, so that a reader can open every visible file.
 

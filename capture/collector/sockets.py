@@ -1,7 +1,7 @@
 """UDP sockets for receiving: the size of the granted receive buffer, and the number of dropped datagrams.
 
-Linux drops datagrams if the receive buffer is full, counts them per socket, and returns this counter at any time
-(`SO_MEMINFO`, Linux 4.12; also the column `drops` of /proc/net/udp). `SO_RXQ_OVFL` would report the counter only with
+Linux drops datagrams if the receive buffer is full. It counts them per socket and returns the counter at any time
+(`SO_MEMINFO`, Linux 4.12). /proc/net/udp has it in the column `drops`. `SO_RXQ_OVFL` would report the counter only with
 the next received datagram, so losses at the end of a burst would remain unknown.
 """
 

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 from capture.files.byte_source import ByteSource, FileBytes
 
-# The libraries were chosen by measurement with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4), zstd
-# 1.1 GB/s, lz4 1.0 GB/s. bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All of them release the GIL,
-# report the end of a member, and return all bytes before a truncation. Arrow's streams report no end of a member and
-# lose the bytes before a truncation.
+# The libraries were chosen by measurement, with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4). zstd
+# reaches 1.1 GB/s, lz4 1.0 GB/s. bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All of them release
+# the GIL, report the end of a member, and return all bytes before a truncation. Arrow's streams report no end of a
+# member, and they lose the bytes before a truncation.
 
 CUT_IN_COMPRESSION = "cut_in_compression"
 """Damage: the file ends within its compressed data. The bytes before this end are read."""
@@ -63,8 +63,8 @@ class Codec:
     """One compression. `make` returns a decompressor for one member, and the error class that it raises for bad bytes.
 
     `magic`: the first bytes of a member; only they identify the compression. `suffix`: usual suffix of file names.
-    `header` returns how many first bytes of a member the decompressor needs in one piece (the length of its header or
-    0), or None if more bytes are needed to compute this.
+    `header` returns the length of a member's header if the decompressor needs the header in one piece, else 0. It
+    returns None if the bytes end within the header.
     """
 
     name: str

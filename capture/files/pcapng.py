@@ -7,7 +7,7 @@
     simple packet block          a frame of the section's first interface, and its wire length; **no time** (0)
 
 Blocks of other types (statistics, names, secrets, custom and future blocks) are skipped. The length of a block is
-checked as in libpcap: from 12 to MAX_BLOCK, a multiple of 4, and the same at both ends of the block. The
+checked as in libpcap. It is from 12 to MAX_BLOCK, a multiple of 4, and equal at both ends of the block. The
 section length field is ignored: a section ends at the next section header or at the end of the file. Unlike in
 libpcap, sections may differ in byte order and interfaces in link type. A packet may be longer than the snapshot length
 of its interface.

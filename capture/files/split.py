@@ -3,9 +3,9 @@
 A pcap file has no markers between records: only a walk from the beginning of the file proves a boundary. So boundaries
 are **guessed and then verified**. A guess is an offset from which a chain of headers looks plausible, but a payload can
 contain such a chain. Each reader walks its range from its guess to the first boundary at or after the next cut, and
-reports where it ended. If the first range begins at the first record, and each range begins where the previous one
-ended, then all ranges are exact: by induction, their walks together are the walk from the beginning. A range that
-begins elsewhere was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a row.
+reports its end. All ranges are exact if the first range begins at the first record, and each other range begins at
+the end of the previous range. Then, by induction, their walks together are the walk from the beginning. Any other range
+was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a row.
 
     |header|  range 0   |·  range 1    |·   range 2        |
                     cut ^          cut ^  · is a record that straddles a cut; it belongs to the range before it

@@ -1,9 +1,9 @@
-"""Address pairs: Zipf ranks, and a one-to-one map from ranks to pairs.
+"""Address pairs: ranks with a Zipf distribution, and a one-to-one map from ranks to pairs.
 
-Ranks 2c and 2c+1 are the two directions of conversation c. The number of a conversation is multiplied by an odd
-constant modulo a power of two, which is a bijection, and split into a client and a server. Clients and servers have
-separate prefixes. So distinct ranks are always distinct (source, destination) pairs. There are 256 servers, and at
-least four times as many client-server pairs as conversations, so clients talk to many servers.
+Ranks 2c and 2c+1 are the two directions of conversation c. The number c is multiplied by an odd constant modulo a power
+of two, which is a bijection. The product is split into a client and a server. Clients and servers have separate
+prefixes. So distinct ranks are always distinct (source, destination) pairs. There are 256 servers, and at least four
+times as many client-server pairs as conversations, so clients talk to many servers.
 
 IPv4: clients from 10.0.0.1 on, servers 198.18.0.1 to 198.18.1.0 (RFC 2544). IPv6: the same 32 bits below
 2001:db8::/96 (RFC 3849).
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-CLIENTS = (10 << 24) + 1
-SERVERS = (198 << 24) + (18 << 16) + 1
+FIRST_CLIENT = (10 << 24) + 1
+FIRST_SERVER = (198 << 24) + (18 << 16) + 1
 SERVER_BITS = 8
 GOLDEN = 0x9E3779B97F4A7C15
 GOLDEN_FRACTION = 0.6180339887498949
@@ -25,7 +25,7 @@ GOLDEN_FRACTION = 0.6180339887498949
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Columns with a row per packet: conversation, client, server, direction, and whether both ends are IPv6."""
+    """Columns with a row per packet: conversation, client, server, direction, and address family of both ends."""
 
     conversation: NDArray[np.uint64]
     client: NDArray[np.uint32]
@@ -35,14 +35,14 @@ class Ends:
 
 
 class Groups:
-    """Source of address pairs; draws pairs and marks those that occurred. Memory: 9 bytes per pair."""
+    """Source of address pairs: it draws pairs, and marks the pairs that occurred. Memory: 9 bytes per pair."""
 
     def __init__(self, groups: int, skew: float, ipv6_share: float, seed: int) -> None:
-        table = np.arange(1, groups + 1, dtype=np.float64)
-        np.power(table, -skew, out=table)
-        np.cumsum(table, out=table)
-        table /= table[-1]
-        self._table = table
+        cumulative = np.arange(1, groups + 1, dtype=np.float64)
+        np.power(cumulative, -skew, out=cumulative)
+        np.cumsum(cumulative, out=cumulative)
+        cumulative /= cumulative[-1]
+        self._cumulative = cumulative
         self._seen = np.zeros(groups, dtype=np.bool_)
         self._ipv6_share = ipv6_share
         self._bits = max(SERVER_BITS + 4, ((groups + 1) // 2).bit_length() + 2)
@@ -58,21 +58,20 @@ class Groups:
         self._seen[ranks] = True
 
     def ranks(self, draws: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return a rank `0..groups-1` per 64-bit draw, by a search in the cumulative distribution."""
-        chance = (draws >> np.uint64(11)) * 2.0**-53
-        # A search in sorted order walks through the table instead of jumping in it: 28 ns per packet instead of 66,
-        # with the time for sorting.
-        order = np.argsort(chance)
+        """Return a rank in `0..groups-1` for each 64-bit draw. Searches in the cumulative distribution."""
+        uniform = (draws >> np.uint64(11)) * 2.0**-53
+        # Sorted draws read the table in order: 28 ns per packet, including the sorting, instead of 66 ns.
+        order = np.argsort(uniform)
         ranks = np.empty(len(draws), dtype=np.int64)
-        ranks[order] = np.searchsorted(self._table, chance[order], side="right")
+        ranks[order] = np.searchsorted(self._cumulative, uniform[order], side="right")
         return ranks
 
     def ends(self, ranks: NDArray[np.int64]) -> Ends:
-        """Return the two ends of the pairs of these ranks."""
+        """Return the client and the server of the pair of each rank."""
         conversation = (ranks >> 1).astype(np.uint64)
         scattered = (conversation * np.uint64(GOLDEN) + self._offset) & np.uint64((1 << self._bits) - 1)
-        server = (scattered & np.uint64((1 << SERVER_BITS) - 1)).astype(np.uint32) + np.uint32(SERVERS)
-        client = (scattered >> np.uint64(SERVER_BITS)).astype(np.uint32) + np.uint32(CLIENTS)
+        server = (scattered & np.uint64((1 << SERVER_BITS) - 1)).astype(np.uint32) + np.uint32(FIRST_SERVER)
+        client = (scattered >> np.uint64(SERVER_BITS)).astype(np.uint32) + np.uint32(FIRST_CLIENT)
         # Multiples of the golden ratio spread evenly over 0..1, so popular and rare pairs get the same share of IPv6.
         ipv6 = (conversation * GOLDEN_FRACTION + 0.5) % 1 < self._ipv6_share
         return Ends(conversation, client, server, (ranks & 1) == 0, ipv6)

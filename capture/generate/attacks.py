@@ -1,7 +1,7 @@
 """Packets of attacks. The timeline decides their times and numbers.
 
-All attacks are IPv4. The victim is 198.19.0.1 and sends nothing, the scanner is 198.19.0.2. Background traffic uses
-neither of them.
+All attacks are IPv4. The victim is 198.19.0.1, which sends nothing. The scanner is 198.19.0.2. Background traffic does
+not use these two addresses.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from capture.generate.packets import Traffic
 
 VICTIM = (198 << 24) | (19 << 16) | 1
 SCANNER = VICTIM + 1
-RESOLVERS = (198 << 24) | (19 << 16) | (1 << 8)
-SPOOFED = range(11 << 24, 127 << 24)
-"""Spoofed sources, 11.0.0.0 to 126.255.255.255, without clients, servers and the loopback network."""
+FIRST_RESOLVER = (198 << 24) | (19 << 16) | (1 << 8)
+SPOOFED_SOURCES = range(11 << 24, 127 << 24)
+"""Spoofed sources: 11.0.0.0 to 126.255.255.255. No client, server or loopback address is in this range."""
 SYN = 0x02
 KINDS = {
     "syn-flood": "spoofed sources open connections to port 443 of one victim",
@@ -56,24 +56,24 @@ class Attack:
 
 
 def overlay(traffic: Traffic, attack: Attack, rows: NDArray[np.int64], draws: NDArray[np.uint64]) -> None:
-    """Overwrite `rows` of `traffic` with packets of `attack`. `draws`: a 64-bit draw per row of `traffic`."""
-    low = draws[rows] & np.uint64(0xFFFFFFFF)
-    high = draws[rows] >> np.uint64(32)
+    """Overwrite `rows` of `traffic` with packets of `attack`. `draws`: a 64-bit draw for each row of `traffic`."""
+    low_half = draws[rows] & np.uint64(0xFFFFFFFF)
+    high_half = draws[rows] >> np.uint64(32)
     traffic.destination[rows] = VICTIM
     if attack.kind == "dns-amplification":
         traffic.kind[rows] = Kind.UDP4
-        traffic.source[rows] = np.uint64(RESOLVERS) + (low & np.uint64(0xFF))
+        traffic.source[rows] = np.uint64(FIRST_RESOLVER) + (low_half & np.uint64(0xFF))
         traffic.source_port[rows] = 53
-        traffic.destination_port[rows] = np.uint64(1024) + high % np.uint64(64512)
-        traffic.length[rows] = 1200 + (low >> np.uint64(8)) % np.uint64(315)
+        traffic.destination_port[rows] = np.uint64(1024) + high_half % np.uint64(64512)
+        traffic.length[rows] = 1200 + (low_half >> np.uint64(8)) % np.uint64(315)
         return
     traffic.kind[rows] = Kind.TCP4
     traffic.tcp_flags[rows] = SYN
     traffic.length[rows] = 0
-    traffic.source_port[rows] = np.uint64(1024) + (high >> np.uint64(16)) % np.uint64(64512)
+    traffic.source_port[rows] = np.uint64(1024) + (high_half >> np.uint64(16)) % np.uint64(64512)
     if attack.kind == "syn-flood":
-        traffic.source[rows] = np.uint64(SPOOFED.start) + low % np.uint64(len(SPOOFED))
+        traffic.source[rows] = np.uint64(SPOOFED_SOURCES.start) + low_half % np.uint64(len(SPOOFED_SOURCES))
         traffic.destination_port[rows] = 443
     else:
         traffic.source[rows] = SCANNER
-        traffic.destination_port[rows] = np.uint64(1) + high % np.uint64(65535)
+        traffic.destination_port[rows] = np.uint64(1) + high_half % np.uint64(65535)

@@ -16,52 +16,56 @@ TCP_SERVICES = np.array(
 UDP_SERVICES = np.array(
     [53, 53, 53, 443, 443, 123, 161, 514, 1194, 1812, 2055, 3478, 4500, 4739, 5353, 51820], dtype=np.uint16
 )
-"""Server ports, with repetitions by popularity. Each conversation has one."""
+"""Server ports; popular ports are repeated. Each conversation has one of them."""
 CLIENT_PORTS = range(32768, 60999)
-"""Linux's range of ephemeral ports. Each conversation uses four of them."""
+"""Linux's range of ephemeral ports. Each conversation has four of them."""
 ACK, SYN, FIN, PSH = 0x10, 0x02, 0x01, 0x08
 TCP_FLAGS = np.array([ACK] * 40 + [ACK | PSH] * 20 + [SYN, SYN, FIN | ACK, FIN | ACK], dtype=np.uint8)
+"""TCP flags of 64 draws."""
 LENGTH_STEPS = 1 << 16
+"""Number of values of a 16-bit draw, over which the shares of lengths and VLAN depths are distributed."""
 
 
 class Background:
-    """Columns of background traffic, made from a fixed number of random draws per packet."""
+    """Source of background traffic. Each packet uses a fixed number of random draws."""
 
     def __init__(self, profile: Profile) -> None:
         self.groups = Groups(profile.groups, profile.skew, profile.ipv6, profile.seed)
-        rest = 1 - profile.arp - profile.fragments
-        shares = [profile.arp, profile.fragments, rest * profile.tcp, rest * profile.udp]
+        remaining_share = 1 - profile.arp - profile.fragments
+        shares = [profile.arp, profile.fragments, remaining_share * profile.tcp, remaining_share * profile.udp]
         self._kind_edges = np.minimum(np.cumsum(shares) * 2.0**32, 2**32).astype(np.uint64)
         self._depth_edges = np.round(np.cumsum(profile.vlan_depths)[:-1] * LENGTH_STEPS).astype(np.uint64)
         shares_of_lengths = np.array([share for _, _, share in profile.sizes])
         edges = np.round(np.cumsum(shares_of_lengths) * LENGTH_STEPS).astype(np.int64)
-        choice = np.searchsorted(edges, np.arange(LENGTH_STEPS), side="right").clip(max=len(profile.sizes) - 1)
-        self._shortest = np.array([low for low, _, _ in profile.sizes], dtype=np.int32)[choice]
-        self._spread = np.array([high - low + 1 for low, high, _ in profile.sizes], dtype=np.uint32)[choice]
+        size_class = np.searchsorted(edges, np.arange(LENGTH_STEPS), side="right").clip(max=len(profile.sizes) - 1)
+        self._min_length = np.array([low for low, _, _ in profile.sizes], dtype=np.int32)[size_class]
+        self._length_count = np.array([high - low + 1 for low, high, _ in profile.sizes], dtype=np.uint32)[size_class]
 
     def traffic(
-        self, ts: NDArray[np.int64], draws: NDArray[np.uint64], background: NDArray[np.bool_] | None
+        self, ts: NDArray[np.int64], draws: NDArray[np.uint64], is_background: NDArray[np.bool_] | None
     ) -> Traffic:
-        """Return columns for packets at `ts`, from `draws` of shape (4, packets).
+        """Return the columns of packets at `ts`. `draws`: shape (4, packets).
 
-        `background`: mask of the packets that are background (None: all). Only their pairs count as seen; the caller
-        overwrites the others.
+        `is_background`: mask of the background packets (None: all). Only their address pairs are marked, because the
+        caller overwrites the other packets.
         """
         pair, kinds, lengths, noise = draws
         ranks = self.groups.ranks(pair)
         ends = self.groups.ends(ranks)
-        kind = self._kinds(kinds, ends.ipv6)
+        kind = self._choose_kinds(kinds, ends.ipv6)
         has_pair = kind != Kind.ARP
-        if background is not None:
-            has_pair &= background
+        if is_background is not None:
+            has_pair &= is_background
         self.groups.mark(ranks if has_pair.all() else ranks[has_pair])
         flags = TCP_FLAGS[(lengths & np.uint64(63)).astype(np.int64)]
         flags[(flags == SYN) & ~ends.from_client] = SYN | ACK
-        source_port, destination_port = self._ports(ends.conversation, lengths, kind, ends.from_client)
-        step = (lengths >> np.uint64(48)).astype(np.int64)
-        place = ((lengths >> np.uint64(32)) & np.uint64(0xFFFF)).astype(np.uint32)
-        length = self._shortest[step] + (place * self._spread[step] >> np.uint32(16)).astype(np.int32)
-        length[(flags & SYN != 0) & (kind <= Kind.TCP6)] = 0  # a handshake has only headers, no data
+        source_port, destination_port = self._choose_ports(ends.conversation, lengths, kind, ends.from_client)
+        length_draw = (lengths >> np.uint64(48)).astype(np.int64)
+        position = ((lengths >> np.uint64(32)) & np.uint64(0xFFFF)).astype(np.uint32)
+        length = self._min_length[length_draw] + (position * self._length_count[length_draw] >> np.uint32(16)).astype(
+            np.int32
+        )
+        length[(flags & SYN != 0) & (kind <= Kind.TCP6)] = 0  # packets of a TCP handshake have no data
         return Traffic(
             ts=ts,
             kind=kind,
@@ -75,10 +79,10 @@ class Background:
             noise=noise,
         )
 
-    def _kinds(self, draws: NDArray[np.uint64], ipv6: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Choose the kind of each packet by the upper half of its draw, and the fragment by a bit of the lower half."""
-        chance = draws >> np.uint64(32)
-        arp, fragment, tcp, udp = (chance < edge for edge in self._kind_edges)
+    def _choose_kinds(self, draws: NDArray[np.uint64], ipv6: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """Return the kind of each packet, by the upper half of its draw. A lower bit selects one of the fragments."""
+        draw = draws >> np.uint64(32)
+        arp, fragment, tcp, udp = (draw < edge for edge in self._kind_edges)
         kind = np.full(len(draws), Kind.ICMP4, dtype=np.uint8)
         kind[udp] = Kind.UDP4
         kind[tcp] = Kind.TCP4
@@ -88,17 +92,17 @@ class Background:
         kind[arp] = Kind.ARP
         return kind
 
-    def _ports(
+    def _choose_ports(
         self,
         conversation: NDArray[np.uint64],
         draws: NDArray[np.uint64],
         kind: NDArray[np.uint8],
         from_client: NDArray[np.bool_],
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return source and destination ports. A conversation has one service. For ICMP see `Traffic`."""
-        flow = (draws >> np.uint64(6)) & np.uint64(3)
-        mixed = (conversation * np.uint64(4) + flow + np.uint64(1)) * np.uint64(GOLDEN) >> np.uint64(32)
-        client = (np.uint64(CLIENT_PORTS.start) + (mixed * np.uint64(len(CLIENT_PORTS)) >> np.uint64(32))).astype(
+        """Return source and destination ports. `Traffic` defines them for ICMP. A conversation has one service."""
+        connection = (draws >> np.uint64(6)) & np.uint64(3)
+        hashed = (conversation * np.uint64(4) + connection + np.uint64(1)) * np.uint64(GOLDEN) >> np.uint64(32)
+        client = (np.uint64(CLIENT_PORTS.start) + (hashed * np.uint64(len(CLIENT_PORTS)) >> np.uint64(32))).astype(
             np.uint16
         )
         service = (conversation * np.uint64(GOLDEN) >> np.uint64(60)).astype(np.int64)

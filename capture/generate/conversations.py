@@ -1,7 +1,8 @@
-"""Times of conversations of application protocols and tunnels (their packets: `capture.generate.protocols`).
+"""Times of conversations of application protocols and tunnels. `capture.generate.protocols` makes their packets.
 
-Conversation n of a kind begins at a random time in the n-th slot of a piece, like packets of the background. Its
-packets stay inside its piece, hence outside lulls. All times depend only on the seed of the profile, the kind and n.
+Like a packet of the background, conversation n of a kind begins at a random time in the n-th slot of a piece. Its
+packets stay inside its piece, so they are outside lulls. All times depend only on the seed of the profile, the kind and
+n.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ KINDS = {
     "gtp": "DNS in GTP-U",
 }
 DEFAULT_RATE = 10.0
+"""Conversations per second."""
 MAX_CONVERSATIONS = 100_000
 """Maximum number of conversations in a file: scapy builds a few hundred per second of CPU time."""
 LINK_TYPES = {1: "Ethernet", 101: "raw IP"}
+"""Link types of files with conversations."""
 
 Frame = tuple[int, bytes]
 """Time in ns from the start of the capture, and the bytes of a packet."""
@@ -53,10 +56,10 @@ class Conversations:
             )
 
 
-def starts(pieces: Sequence[Piece], rate: float, chance: random.Random) -> Iterator[tuple[int, int]]:
-    """Yield begin of the conversation and end of its piece (ns) per conversation, in order.
+def conversation_starts(pieces: Sequence[Piece], rate: float, generator: random.Random) -> Iterator[tuple[int, int]]:
+    """Yield for each conversation, in order: its begin, and the end of its piece (ns from the start of the capture).
 
-    Counts are rounded cumulatively over the pieces.
+    The number of conversations is rounded for all pieces so far, not per piece.
     """
     expected, total = 0.0, 0
     for piece in pieces:
@@ -64,10 +67,10 @@ def starts(pieces: Sequence[Piece], rate: float, chance: random.Random) -> Itera
         count = round(expected) - total
         total += count
         for index in range(count):
-            offset = int((index + chance.random()) * ((piece.end - piece.start) / count))
+            offset = int((index + generator.random()) * ((piece.end - piece.start) / count))
             yield piece.start + min(offset, piece.end - piece.start - 1), piece.end
 
 
 def conversation_count(pieces: Sequence[Piece], rate: float) -> int:
-    """Return the number of conversations that `starts` yields."""
+    """Return the number of conversations that `conversation_starts` yields."""
     return round(sum(rate * (piece.end - piece.start) / SECOND for piece in pieces))

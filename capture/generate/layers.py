@@ -16,7 +16,7 @@ Field = tuple[str, str, object]
 
 
 class Kind(IntEnum):
-    """Kind of the layers above the link layer. Odd kinds are IPv6. `FIRST`, `LAST`: the two fragments of a datagram."""
+    """Kind of the layers above the link layer. Odd kinds are IPv6. `FIRST`, `LAST`: two fragments of a UDP datagram."""
 
     TCP4 = 0
     TCP6 = 1
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 
 
 FRAGMENT_BYTES = {4: 1480, 6: 1448}
-"""Data bytes of a first fragment by IP version: the maximum for 1500 bytes, a multiple of 8."""
+"""Data bytes of a first fragment by IP version: the largest multiple of 8 that fits into a packet of 1500 bytes."""
 
 RECORD: tuple[Field, ...] = (
     ("seconds", "@u4", 0),
@@ -63,9 +63,10 @@ LINKS: dict[int, tuple[Field, ...]] = {
         ("address", ">u2,>u4,>u2", (0x0200, 2, 0)),
     ),
 }
-"""Link layers by link type. The null link's family is in the byte order of the capturing host, hence of the file."""
+"""Link layers by link type. The family of a null link has the byte order of the capturing host, as the file has."""
 
 TAG: tuple[Field, ...] = (("control", ">u2", 0), ("type", ">u2", 0))
+"""A VLAN tag, after the type field of the link layer or of another tag."""
 
 IPV4: tuple[Field, ...] = (
     ("version_ihl", "u1", 0x45),
@@ -130,10 +131,11 @@ ICMP: tuple[Field, ...] = (
 )
 
 ETHERTYPES = {4: 0x0800, 6: 0x86DD, 0: 0x0806}
+"""EtherTypes by IP version. Version 0 means ARP."""
 FAMILIES = {4: 2, 6: 24}
-"""Address families of the null link: AF_INET, and AF_INET6 of OpenBSD and NetBSD."""
+"""Address families of the null link by IP version: AF_INET, and AF_INET6 of OpenBSD and NetBSD."""
 PROTOCOLS = {Kind.TCP4: 6, Kind.TCP6: 6, Kind.ICMP4: 1, Kind.ICMP6: 58}
-"""IP protocol numbers by kind; all other IP kinds are UDP, 17."""
+"""IP protocol numbers by kind. All other IP kinds are UDP (17)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ class Stack:
     length: int
 
 
-def stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stack:
-    """Join the layers of a packet of `kind` with `depth` VLAN tags. `byte_order`: `<` or `>`, that of the file."""
+def build_stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stack:
+    """Join the layers of a packet of `kind` with `depth` VLAN tags. `byte_order`: `<` or `>`, as in the file."""
     version = 0 if kind == Kind.ARP else 6 if kind & 1 else 4
     fragment = FRAGMENT if kind in (Kind.FIRST6, Kind.LAST6) else ()
     network = {0: ARP, 4: IPV4, 6: IPV6}[version]
@@ -162,28 +164,29 @@ def stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stack:
         *((f"tag{tag}", TAG) for tag in range(depth)),
         ("ip", network),
         ("fragment", fragment),
-        ("transport", _transport(kind)),
+        ("transport", _transport_fields(kind)),
     ]
     fields = [
-        (f"{layer}.{name}", form.replace("@", byte_order), value)
+        (f"{layer}.{name}", field_format.replace("@", byte_order), value)
         for layer, table in layers
-        for name, form, value in table
+        for name, field_format, value in table
     ]
-    template = np.zeros(1, dtype=np.dtype([(name, form) for name, form, _ in fields]))
+    template = np.zeros(1, dtype=np.dtype([(name, field_format) for name, field_format, _ in fields]))
     for name, _, value in fields:
         template[name] = value
     _set_types(template, depth, version, kind)
     sizes = {
-        layer: np.dtype([(name, form.replace("@", ">")) for name, form, _ in table]).itemsize for layer, table in layers
+        layer: np.dtype([(name, field_format.replace("@", ">")) for name, field_format, _ in table]).itemsize
+        for layer, table in layers
     }
     record, transport = sizes["record"], sizes["transport"]
     link = sizes["link"] + sum(sizes[f"tag{tag}"] for tag in range(depth))
-    total = template.dtype.itemsize
-    return Stack(template, record + link, total - transport, link, total - record)
+    record_length = template.dtype.itemsize
+    return Stack(template, record + link, record_length - transport, link, record_length - record)
 
 
-def _transport(kind: Kind) -> tuple[Field, ...]:
-    """Return the table of the transport layer."""
+def _transport_fields(kind: Kind) -> tuple[Field, ...]:
+    """Return the fields of the transport layer, none for ARP and last fragments."""
     if kind in (Kind.LAST4, Kind.LAST6, Kind.ARP):
         return ()
     return {Kind.TCP4: TCP, Kind.TCP6: TCP, Kind.ICMP4: ICMP, Kind.ICMP6: ICMP}.get(kind, UDP)

@@ -11,9 +11,12 @@ from capture.units import SECOND
 
 MAIN2_OFFSET = 3 * SECOND
 CONTROL_OFFSET = -20 * SECOND
-MAIN_BAND = 2 * SECOND
-CONTROL_BAND = 10 * SECOND
+"""Offsets of the clocks."""
+MAIN_SPAN = 2 * SECOND
+CONTROL_SPAN = 10 * SECOND
+"""Disorder spans."""
 CONTROL_RATE = 0.5
+"""Packets per second."""
 
 
 def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 1) -> dict[str, Summary]:
@@ -21,9 +24,9 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
 
     * Main1 sends `rate` packets/s for `duration_s` seconds, Main2 `0.6 * rate`. Packets are up to 2 s late. Main2's
       clock is 3 s ahead.
-    * Control sends one packet per 2 s, up to 10 s late, with a clock 20 s behind. It is silent twice, for a third and a
-      sixth of the duration: minutes, from twelve minutes on.
-    * Main1 has a SYN flood (at its own rate) in the middle fifth, and a port scan after it.
+    * Control sends one packet per 2 s, up to 10 s late, with a clock 20 s behind. It has two lulls: a third and a sixth
+      of the duration.
+    * Main1 has a SYN flood of `rate` packets/s in the middle fifth of the duration, and then a port scan.
 
     Raises `ValueError` for durations below 20 s, in which Control would have no late packet.
     """
@@ -45,7 +48,7 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
         fragments=0.005,
         vlan_depths=(0.7, 0.3),
         disorder="band",
-        disorder_span=MAIN_BAND,
+        disorder_span=MAIN_SPAN,
         attacks=(
             Attack("syn-flood", *flood, rate),
             Attack("port-scan", flood[1], min(flood[1] + 10 * SECOND, duration), max(1.0, rate / 10)),
@@ -59,7 +62,7 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
         ipv6=0.3,
         arp=0.002,
         disorder="band",
-        disorder_span=MAIN_BAND,
+        disorder_span=MAIN_SPAN,
         clock_offset=MAIN2_OFFSET,
         seed=3 * seed + 1,
     )
@@ -72,7 +75,7 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
         udp=0.4,
         icmp=0.3,
         disorder="band",
-        disorder_span=CONTROL_BAND,
+        disorder_span=CONTROL_SPAN,
         clock_offset=CONTROL_OFFSET,
         lulls=((sixth, 3 * sixth), (4 * sixth, 5 * sixth)),
         seed=3 * seed + 2,

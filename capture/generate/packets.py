@@ -1,8 +1,8 @@
 """Conversion of packet columns to bytes of pcap records, without a Python object per packet.
 
-Packets with equal headers are made together: a template is repeated, its varying fields are set column by column, and
-the rows are copied to their offsets in the output. Payloads are zeros, so the transport checksums of whole packets can
-be computed from the headers.
+Packets with equal header layouts (a class) are made together. A template is repeated, its varying fields are set column
+by column, and the rows are copied to their offsets in the output. Payloads are zeros, so the headers are enough to
+compute transport checksums.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.generate.layers import FRAGMENT_BYTES, Kind, Stack, stack
+from capture.generate.layers import FRAGMENT_BYTES, Kind, Stack, build_stack
 from capture.units import SECOND
 
 RECORD_HEADER = 16
 ETHERNET_MINIMUM = 60
 """Shortest Ethernet frame without its check sequence. Shorter packets are padded; the IP length excludes padding."""
 DEPTHS = 4
+"""Number of VLAN depths: 0 to 3 tags."""
 
 
 @dataclass(slots=True)
 class Traffic:
     """Columns of consecutive packets, in file order.
 
-    Addresses are IPv4 numbers, or the last 32 bits below 2001:db8::/96. For ICMP the destination port is type * 256 +
-    code, as in NetFlow, and the source port is the echo identifier. `length`: requested wire length in bytes; headers
-    and link layer may make it longer.
+    `kind`: a `Kind`. `depth`: number of VLAN tags. Addresses are IPv4 numbers, or the last 32 bits below 2001:db8::/96.
+    For ICMP the destination port is type * 256 + code, as in NetFlow, and the source port is the echo identifier.
+    `length`: requested wire length in bytes; headers and link layer may make it longer. `noise`: random bits for
+    identifiers and sequence numbers.
     """
 
     ts: NDArray[np.int64]
@@ -44,26 +46,26 @@ class Traffic:
 
 
 class Encoder:
-    """Converter of traffic into the records of one kind of file."""
+    """Converter of traffic into the records of a file."""
 
     def __init__(self, link_type: int, byte_order: str, tick: int, snap_length: int) -> None:
-        """Prepare header stacks. `byte_order`: `<` or `>`. `tick`: ns per unit of fraction. `snap_length`: bytes."""
-        self._minimum = ETHERNET_MINIMUM if link_type == 1 else 0
+        """Prepare header stacks. `byte_order`: `<` or `>`. `tick`: ns per unit of ts_frac. `snap_length`: bytes."""
+        self._min_frame = ETHERNET_MINIMUM if link_type == 1 else 0
         self._tick = tick
         self._snap_length = snap_length
         depths = range(DEPTHS if link_type == 1 else 1)
         self._stacks = {
-            kind * DEPTHS + depth: stack(link_type, depth, kind, byte_order)
+            kind * DEPTHS + depth: build_stack(link_type, depth, kind, byte_order)
             for kind in self._kinds(link_type)
             for depth in depths
         }
-        classes = len(Kind) * DEPTHS
-        self._link_lengths = np.zeros(classes, dtype=np.int32)
-        self._shortest = np.zeros(classes, dtype=np.int32)
-        self._longest = np.full(classes, 65535, dtype=np.int32)
-        for number, made in self._stacks.items():
-            self._link_lengths[number] = made.link_length
-            self._shortest[number], self._longest[number] = _network_lengths(made, Kind(number // DEPTHS))
+        class_count = len(Kind) * DEPTHS
+        self._link_lengths = np.zeros(class_count, dtype=np.int32)
+        self._min_lengths = np.zeros(class_count, dtype=np.int32)
+        self._max_lengths = np.full(class_count, 65535, dtype=np.int32)
+        for index, stack in self._stacks.items():
+            self._link_lengths[index] = stack.link_length
+            self._min_lengths[index], self._max_lengths[index] = _network_lengths(stack, Kind(index // DEPTHS))
 
     @staticmethod
     def _kinds(link_type: int) -> list[Kind]:
@@ -74,8 +76,8 @@ class Encoder:
         """Return the bytes of the records, their offsets, and the sum of their wire lengths."""
         classes = traffic.kind * np.uint8(DEPTHS) + traffic.depth
         link_lengths = self._link_lengths[classes]
-        network = np.clip(traffic.length - link_lengths, self._shortest[classes], self._longest[classes])
-        wire = np.maximum(network + link_lengths, self._minimum)
+        network = np.clip(traffic.length - link_lengths, self._min_lengths[classes], self._max_lengths[classes])
+        wire = np.maximum(network + link_lengths, self._min_frame)
         captured = np.minimum(wire, self._snap_length)
         ends = np.cumsum(captured + RECORD_HEADER, dtype=np.int64)
         starts = ends - captured - RECORD_HEADER
@@ -83,22 +85,22 @@ class Encoder:
         order = np.argsort(classes, kind="stable")
         counts = np.bincount(classes, minlength=len(self._link_lengths))
         edges = np.concatenate(([0], np.cumsum(counts)))
-        for number in np.flatnonzero(counts):
-            rows = order[edges[number] : edges[number + 1]]
-            made = self._stacks[int(number)]
-            records = np.repeat(made.template, len(rows))
+        for index in np.flatnonzero(counts):
+            rows = order[edges[index] : edges[index + 1]]
+            stack = self._stacks[int(index)]
+            records = np.repeat(stack.template, len(rows))
             records["record.seconds"] = traffic.ts[rows] // SECOND
             records["record.fraction"] = traffic.ts[rows] % SECOND // self._tick
             records["record.captured_length"] = captured[rows]
             records["record.wire_length"] = wire[rows]
-            _fill(records, made, Kind(int(number) // DEPTHS), traffic, rows, network[rows])
-            _scatter(records, min(made.length, self._snap_length) + RECORD_HEADER, output, starts[rows])
+            _set_fields(records, stack, Kind(int(index) // DEPTHS), traffic, rows, network[rows])
+            _copy_to_offsets(records, min(stack.length, self._snap_length) + RECORD_HEADER, output, starts[rows])
         return output, starts, int(wire.sum())
 
 
-def _network_lengths(made: Stack, kind: Kind) -> tuple[int, int]:
-    """Return minimum and maximum length in bytes from the network layer on; they are equal for ARP, first fragments."""
-    headers = made.length - made.link_length
+def _network_lengths(stack: Stack, kind: Kind) -> tuple[int, int]:
+    """Return minimum and maximum of the length in bytes from the network header to the end of the packet."""
+    headers = stack.length - stack.link_length
     if kind in (Kind.FIRST4, Kind.FIRST6):
         udp = 8
         length = headers - udp + FRAGMENT_BYTES[6 if kind & 1 else 4]
@@ -108,15 +110,15 @@ def _network_lengths(made: Stack, kind: Kind) -> tuple[int, int]:
     return headers + (kind in (Kind.LAST4, Kind.LAST6)), 65535
 
 
-def _fill(
+def _set_fields(
     records: NDArray[np.void],
-    made: Stack,
+    stack: Stack,
     kind: Kind,
     traffic: Traffic,
     rows: NDArray[np.int64],
     network: NDArray[np.int32],
 ) -> None:
-    """Set the varying fields of packets of one kind. `network`: their length in bytes from the network layer on."""
+    """Set the varying fields of packets of one kind. `network`: their lengths in bytes from the network header on."""
     if kind == Kind.ARP:
         records["ip.sender"], records["ip.target"] = traffic.source[rows], traffic.destination[rows]
         return
@@ -126,31 +128,30 @@ def _fill(
         records["ip.payload_length"] = network - 40
         if kind in (Kind.FIRST6, Kind.LAST6):
             records["fragment.identification"] = noise >> np.uint64(32)
-        protocol, addresses = {Kind.TCP6: 6, Kind.ICMP6: 58}.get(kind, 17), made.network + 8
+        protocol, addresses = {Kind.TCP6: 6, Kind.ICMP6: 58}.get(kind, 17), stack.network + 8
     else:
         records["ip.total_length"] = network
         records["ip.identification"] = noise >> np.uint64(48)
-        records["ip.checksum"] = _complement(_sum(records, made.network, 20))
-        protocol, addresses = {Kind.TCP4: 6, Kind.ICMP4: 1}.get(kind, 17), made.network + 12
+        records["ip.checksum"] = _fold_and_invert(_sum_words(records, stack.network, 20))
+        protocol, addresses = {Kind.TCP4: 6, Kind.ICMP4: 1}.get(kind, 17), stack.network + 12
     if kind in (Kind.LAST4, Kind.LAST6):
         return
-    above = (network - (made.transport - made.network)).astype(np.uint16)
+    transport_length = (network - (stack.transport - stack.network)).astype(np.uint16)
     if kind in (Kind.FIRST4, Kind.FIRST6):
-        above += np.uint16(8) + (noise & np.uint64(0x3FF)).astype(
-            np.uint16
-        )  # the bytes of the last fragment, which would follow
-    _fill_transport(records, kind, traffic, rows, above)
-    total = _sum(records, made.transport, records.dtype.itemsize - made.transport)
+        # The UDP length includes the last fragment, which would follow.
+        transport_length += np.uint16(8) + (noise & np.uint64(0x3FF)).astype(np.uint16)
+    _set_transport_fields(records, kind, traffic, rows, transport_length)
+    total = _sum_words(records, stack.transport, records.dtype.itemsize - stack.transport)
     if kind != Kind.ICMP4:
-        total += _sum(records, addresses, 32 if kind & 1 else 8)
-        total += _as_words(above) + _as_words(np.array([protocol], dtype=np.uint16))
-    checksum = _complement(total)
+        total += _sum_words(records, addresses, 32 if kind & 1 else 8)
+        total += _as_words(transport_length) + _as_words(np.array([protocol], dtype=np.uint16))
+    checksum = _fold_and_invert(total)
     if protocol == 17:
         checksum[checksum == 0] = 0xFFFF  # 0 means "no checksum" (RFC 768)
     records["transport.checksum"] = checksum
 
 
-def _fill_transport(
+def _set_transport_fields(
     records: NDArray[np.void], kind: Kind, traffic: Traffic, rows: NDArray[np.int64], length: NDArray[np.uint16]
 ) -> None:
     """Set the fields of TCP, UDP or ICMP. `length`: bytes from the transport header to the end of the datagram."""
@@ -171,11 +172,11 @@ def _fill_transport(
     records["transport.acknowledgment"] = np.where(flags & 0x10, noise >> np.uint64(32), 0)
 
 
-def _sum(records: NDArray[np.void], offset: int, length: int) -> NDArray[np.uint32]:
+def _sum_words(records: NDArray[np.void], offset: int, length: int) -> NDArray[np.uint32]:
     """Return the sum of the 16-bit words at `[offset, offset + length)` of each record, in the machine's byte order.
 
-    If the bytes of the words are swapped, the bytes of the sum are swapped too (RFC 1071 §2 (B)). The checksum fields
-    have this byte order too.
+    The checksum fields are in this byte order too. This is correct, because a sum of words with swapped bytes is the
+    sum with swapped bytes (RFC 1071 §2 (B)).
     """
     words = np.ndarray(
         (length // 2, len(records)), dtype=np.uint16, buffer=records, offset=offset, strides=(2, records.dtype.itemsize)
@@ -187,22 +188,24 @@ def _sum(records: NDArray[np.void], offset: int, length: int) -> NDArray[np.uint
 
 
 def _as_words(values: NDArray[np.uint16]) -> NDArray[np.uint32]:
-    """Return numbers in the form in which the machine reads them from network order."""
+    """Return the numbers that this machine reads if `values` are stored in network order."""
     return (values.byteswap() if sys.byteorder == "little" else values).astype(np.uint32)
 
 
-def _complement(total: NDArray[np.uint32]) -> NDArray[np.uint16]:
+def _fold_and_invert(total: NDArray[np.uint32]) -> NDArray[np.uint16]:
     """Fold 32-bit sums to 16 bits with end-around carry and invert them (RFC 1071 §1)."""
     total = (total & 0xFFFF) + (total >> 16)
     total = (total & 0xFFFF) + (total >> 16)
     return (~total & 0xFFFF).astype(np.uint16)
 
 
-def _scatter(records: NDArray[np.void], length: int, output: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+def _copy_to_offsets(
+    records: NDArray[np.void], length: int, output: NDArray[np.uint8], starts: NDArray[np.int64]
+) -> None:
     """Copy the first `length` bytes of each record to its offset in the output.
 
-    A view with one item per byte of the output allows a single indexed assignment to copy whole records to unaligned
-    offsets (5 ns per record).
+    The items of `targets` overlap: an item of `length` bytes begins at each byte of the output. So one indexed
+    assignment copies whole records to unaligned offsets (5 ns per record).
     """
     item = np.dtype((np.void, length))
     rows = np.ndarray(len(records), dtype=item, buffer=records, strides=(records.dtype.itemsize,))

@@ -1,4 +1,4 @@
-"""Classic pcap files that appear under their name only when they are complete."""
+"""Writing of classic pcap files. A file gets its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from capture.private_files import SHARED_FILE_MODE, replacing
 
 MAGIC = {"us": 0xA1B2C3D4, "ns": 0xA1B23C4D}
-TICK = {"us": 1000, "ns": 1}
+TICK_NS = {"us": 1000, "ns": 1}
+"""Magic number of the file, and ns per unit of ts_frac, by precision."""
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def complete_file(path: Path) -> Iterator[FileIO]:
 
 
 def file_header(precision: str, order: str, snap_length: int, link_type: int) -> memoryview:
-    """Return the first 24 bytes of the file; `precision` is `us` or `ns`, `order` is `<` or `>`."""
+    """Return the file header, 24 bytes. `precision`: `us` or `ns`. `order`: byte order, `<` or `>`."""
     return memoryview(struct.pack(f"{order}IHHiIII", MAGIC[precision], 2, 4, 0, 0, snap_length, link_type))
 
 

@@ -1,4 +1,4 @@
-"""Configuration of a synthetic link: immutable and validated on construction."""
+"""The description of a synthetic link: immutable, and validated on construction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINK_TYPES = {0: "null", 1: "Ethernet", 101: "raw IP", 113: "Linux cooked v1", 2
 DISORDERS = ("none", "band", "blocks")
 MAX_GROUPS = 10_000_000
 MAX_TIME = 2**32 * SECOND
-"""First instant, ns, that does not fit into the 32-bit seconds of a classic pcap record."""
+"""The first time, ns, that does not fit into the 32-bit seconds of a classic pcap record."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,20 @@ class Profile:
     `vlan_depths[d]` is the share of packets with d VLAN tags.
 
     Times: packets are evenly spread, each at a random time in its slot. `lulls` are silent intervals `[start, end)`
-    from the start of the capture. `lull_length` silences the end of every `lull_every`. `disorder` is `none`, `band`
-    (each packet is late by U(0, `disorder_span`)), or `blocks`: blocks of `disorder_span` are in order, packets inside
-    a block are shuffled, as a router's cache purge writes them (Li 2008, Fig. 6-9). Disorder never moves a packet over
-    the edge of a lull or an attack. `clock_offset` is added to every timestamp.
+    from the start of the capture. In addition, the last `lull_length` ns of every `lull_every` ns are silent.
+    `clock_offset` is added to every timestamp. Disorder never moves a packet over the edge of a lull or an attack.
+    `disorder` is
 
-    In addition: `conversations` of application protocols and tunnels, built with scapy. `packets` and `rate` do not
-    include their packets, which are never in disorder and have no VLAN tags.
+    * `none`;
+    * `band`: each packet is late by U(0, `disorder_span`);
+    * `blocks`: the file consists of blocks of length `disorder_span`. Blocks are in order. Packets in a block are
+      shuffled, as if a router purges its flow cache (Li 2008, Fig. 6-9).
 
-    File: `snap_length` limits the captured bytes. `link_type`, `byte_order` (`little`, `big`) and `precision` (`us`,
-    `ns`) are those of the file.
+    Other traffic: `conversations` of application protocols and tunnels, built with scapy. `packets` and `rate` do not
+    include their packets, which are always in order and have no VLAN tags.
+
+    File: `snap_length` limits the captured bytes of a packet. `byte_order` is `little` or `big`, `precision` is `us` or
+    `ns`.
     """
 
     packets: int | None = None
@@ -170,7 +174,7 @@ class Profile:
         _check_shares("sizes", tuple(share for _, _, share in self.sizes))
         if not 1 <= len(self.vlan_depths) <= 4:
             raise ValueError(
-                f"vlan_depths: got {len(self.vlan_depths)} shares, expected 1..4: those of 0, 1, 2 and 3 tags"
+                f"vlan_depths: got {len(self.vlan_depths)} shares, expected 1..4: the shares of 0, 1, 2 and 3 tags"
             )
         _check_shares("vlan_depths", self.vlan_depths)
         if sum(self.vlan_depths[1:]) and self.link_type != 1:
@@ -219,18 +223,21 @@ class Profile:
     def _check_conversations(self) -> None:
         if self.conversations and self.link_type not in CONVERSATION_LINK_TYPES:
             known = " or ".join(f"{number} ({name})" for number, name in CONVERSATION_LINK_TYPES.items())
-            raise ValueError(f"traffic: got link type {self.link_type}, expected {known}: conversations have no other")
+            raise ValueError(
+                f"traffic: got link type {self.link_type}, expected {known}: conversations need one of these"
+            )
         count = sum(conversation_count(self.pieces, conversation.rate) for conversation in self.conversations)
         if count > MAX_CONVERSATIONS:
             raise ValueError(
                 f"traffic: got {count} conversations, expected at most {MAX_CONVERSATIONS}: scapy builds some hundred"
-                " of them in a second"
+                " of them per second"
             )
         for conversation in self.conversations:
             if not conversation_count(self.pieces, conversation.rate):
                 raise ValueError(
-                    f"traffic: got {conversation.rate} conversations/s of {conversation.kind}, expected a rate for at"
-                    f" least one before the link ends, {self.pieces[-1].end} ns from the start of the capture"
+                    f"traffic: got {conversation.rate} conversations/s of {conversation.kind}, expected a rate"
+                    f" with at least one conversation before the link ends, {self.pieces[-1].end} ns from the start of"
+                    " the capture"
                 )
 
     def _check_file(self) -> None:

@@ -1,8 +1,8 @@
-"""Packets of one conversation of each kind, built with scapy: valid lengths and checksums, plausible contents.
+"""Packets of conversations, built with scapy. Lengths and checksums are valid, contents are plausible.
 
 Clients are in 172.16.0.0/12, servers in 203.0.113.0/24 (RFC 5737) with names below example.com (RFC 2606). So no
 conversation shares an address with the background traffic. Values that scapy would choose at random are drawn from
-`chance`, so equal seeds make equal bytes. TLS records are written as bytes, because scapy's TLS classes need a further
+`chance`, so equal seeds make equal bytes. TLS records are written as bytes, because scapy's TLS classes need another
 package.
 """
 
@@ -23,84 +23,85 @@ from scapy.layers.l2 import GRE, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 
-from capture.generate.conversations import LINK_TYPES, Conversations, Frame, starts
+from capture.generate.conversations import LINK_TYPES, Conversations, Frame, conversation_starts
 from capture.generate.timeline import Piece
 from capture.units import SECOND
 
 MS = 1_000_000
+"""Nanoseconds of a millisecond."""
 MSS = 1400
 """Data bytes of a TCP segment."""
-HOSTS = ("www", "api", "mail", "cdn", "login", "static", "shop", "news")
+HOST_NAMES = ("www", "api", "mail", "cdn", "login", "static", "shop", "news")
 ETHERNET = next(iter(LINK_TYPES))
 
 
 @dataclass
 class _Exchange:
-    """The packets of one conversation between a client and a server, with their times from its beginning.
+    """The packets of one conversation between a client and a server. Their times count from its beginning.
 
-    `began`: time of the beginning, ns since 1970.
+    `start_time`: time of the beginning, ns since 1970.
     """
 
     chance: Random
     link_type: int
-    began: int
+    start_time: int
     packets: list[tuple[int, bytes]] = field(default_factory=list)
     time: int = 0
 
     def __post_init__(self) -> None:
-        """Draw the two ends."""
+        """Draw the client, the server, and the round trip."""
         self.client = f"172.{self.chance.randint(16, 31)}.{self.chance.randint(0, 255)}.{self.chance.randint(1, 254)}"
         self.server = f"203.0.113.{self.chance.randint(1, 254)}"
         self.port = self.chance.randint(32768, 60998)
-        self.delay = self.chance.randint(2 * MS, 40 * MS)
+        self.round_trip = self.chance.randint(2 * MS, 40 * MS)
 
     def ip(self, from_client: bool) -> Packet:
-        """Return an IP header for a direction."""
+        """Return an IP header for one direction."""
         ends = (self.client, self.server) if from_client else (self.server, self.client)
         return IP(src=ends[0], dst=ends[1], id=self.chance.getrandbits(16), ttl=64 if from_client else 57)
 
-    def add(self, from_client: bool, above: Packet, pause: int = 0) -> None:
-        """Add a packet `pause` ns after the previous one; by default after half of the round trip."""
-        packet = self.ip(from_client) / above
+    def add(self, from_client: bool, payload: Packet, pause: int = 0) -> None:
+        """Add a packet `pause` ns after the previous packet; by default, half of the round trip after it."""
+        packet = self.ip(from_client) / payload
         if self.link_type == ETHERNET:
             macs = ("02:00:00:00:10:01", "02:00:00:00:10:02")
             packet = Ether(src=macs[not from_client], dst=macs[from_client]) / packet
         if self.packets:
-            self.time += pause or self.delay // 2 + self.chance.randint(0, MS)
+            self.time += pause or self.round_trip // 2 + self.chance.randint(0, MS)
         self.packets.append((self.time, bytes(packet)))
 
 
 class _Connection:
-    """A TCP connection in an exchange: handshake, acknowledged data segments, and close."""
+    """A TCP connection: handshake, data segments with acknowledgments, and close."""
 
     def __init__(self, exchange: _Exchange, port: int) -> None:
         self.exchange, self.port = exchange, port
-        self.next = {True: exchange.chance.getrandbits(32), False: exchange.chance.getrandbits(32)}
+        self.next_sequence = {True: exchange.chance.getrandbits(32), False: exchange.chance.getrandbits(32)}
         mss = [("MSS", 1460)]
-        exchange.add(True, TCP(**self._ports(True), flags="S", seq=self.next[True], window=64240, options=mss))
+        exchange.add(True, TCP(**self._ports(True), flags="S", seq=self.next_sequence[True], window=64240, options=mss))
         self._advance(True, 1)
-        exchange.add(False, self._tcp(False, "SA", options=mss))
+        exchange.add(False, self._tcp_header(False, "SA", options=mss))
         self._advance(False, 1)
-        exchange.add(True, self._tcp(True, "A"))
+        exchange.add(True, self._tcp_header(True, "A"))
 
     def send(self, from_client: bool, data: bytes) -> None:
         """Send data. The other end acknowledges all of it at once."""
         for start in range(0, len(data), MSS):
             segment = data[start : start + MSS]
             flags = "PA" if start + MSS >= len(data) else "A"
-            self.exchange.add(from_client, self._tcp(from_client, flags) / Raw(segment), MS // 10)
+            self.exchange.add(from_client, self._tcp_header(from_client, flags) / Raw(segment), MS // 10)
             self._advance(from_client, len(segment))
-        self.exchange.add(not from_client, self._tcp(not from_client, "A"))
+        self.exchange.add(not from_client, self._tcp_header(not from_client, "A"))
 
     def close(self) -> None:
-        """Close both directions; the client begins."""
+        """Close both directions, first that of the client."""
         for from_client in (True, False):
-            self.exchange.add(from_client, self._tcp(from_client, "FA"))
+            self.exchange.add(from_client, self._tcp_header(from_client, "FA"))
             self._advance(from_client, 1)
-        self.exchange.add(True, self._tcp(True, "A"))
+        self.exchange.add(True, self._tcp_header(True, "A"))
 
-    def _tcp(self, from_client: bool, flags: str, **fields: Any) -> Packet:
-        seq, ack = self.next[from_client], self.next[not from_client]
+    def _tcp_header(self, from_client: bool, flags: str, **fields: Any) -> Packet:
+        seq, ack = self.next_sequence[from_client], self.next_sequence[not from_client]
         return TCP(**self._ports(from_client), flags=flags, seq=seq, ack=ack, window=64240, **fields)
 
     def _ports(self, from_client: bool) -> dict[str, Any]:
@@ -108,16 +109,16 @@ class _Connection:
         return {"sport": ports[not from_client], "dport": ports[from_client]}
 
     def _advance(self, from_client: bool, amount: int) -> None:
-        self.next[from_client] = (self.next[from_client] + amount) & 0xFFFFFFFF
+        self.next_sequence[from_client] = (self.next_sequence[from_client] + amount) & 0xFFFFFFFF
 
 
-def _name(chance: Random) -> str:
-    return f"{chance.choice(HOSTS)}{chance.randint(1, 40)}.example.com"
+def _host_name(chance: Random) -> str:
+    return f"{chance.choice(HOST_NAMES)}{chance.randint(1, 40)}.example.com"
 
 
 def _dns_messages(chance: Random) -> tuple[Packet, Packet]:
-    """Return a query for an address and its answer. One of ten names does not exist."""
-    name, number = _name(chance).encode(), chance.getrandbits(16)
+    """Return a DNS query for an address, and its answer. One of ten names does not exist."""
+    name, number = _host_name(chance).encode(), chance.getrandbits(16)
     ipv6, missing = chance.random() < 0.3, chance.random() < 0.1
     question = DNSQR(qname=name, qtype="AAAA" if ipv6 else "A")
     address = f"2001:db8::{chance.getrandbits(16):x}" if ipv6 else f"203.0.113.{chance.randint(1, 254)}"
@@ -126,25 +127,25 @@ def _dns_messages(chance: Random) -> tuple[Packet, Packet]:
     return query, DNS(id=number, qr=1, rd=1, ra=1, rcode=3 if missing else 0, qd=[question], an=answer)
 
 
-def _dns(exchange: _Exchange) -> None:
+def _write_dns(exchange: _Exchange) -> None:
     query, answer = _dns_messages(exchange.chance)
     exchange.add(True, UDP(sport=exchange.port, dport=53) / query)
     exchange.add(False, UDP(sport=53, dport=exchange.port) / answer)
 
 
-def _http(exchange: _Exchange) -> None:
+def _write_http(exchange: _Exchange) -> None:
     chance = exchange.chance
     connection = _Connection(exchange, 80)
     path = f"/items/{chance.randint(1, 9999)}".encode()
     request = HTTPRequest(
-        Method=b"GET", Path=path, Host=_name(chance).encode(), User_Agent=b"curl/8.5.0", Accept=b"*/*"
+        Method=b"GET", Path=path, Host=_host_name(chance).encode(), User_Agent=b"curl/8.5.0", Accept=b"*/*"
     )
     body = b"<p>item</p>\n" * chance.randint(5, 300)
     status, reason = chance.choice(((b"200", b"OK"),) * 8 + ((b"404", b"Not Found"), (b"503", b"Service Unavailable")))
     response = HTTPResponse(
         Status_Code=status,
         Reason_Phrase=reason,
-        Date=formatdate(exchange.began // SECOND, usegmt=True).encode(),  # scapy would write the current time
+        Date=formatdate(exchange.start_time // SECOND, usegmt=True).encode(),  # scapy would write the current time
         Content_Type=b"text/html",
         Content_Length=str(len(body)).encode(),
     )
@@ -153,47 +154,49 @@ def _http(exchange: _Exchange) -> None:
     connection.close()
 
 
-def _sized(width: int, data: bytes) -> bytes:
-    """Return data with its length in `width` bytes as prefix, the form of TLS vectors (RFC 8446 §3.4)."""
+def _with_length(width: int, data: bytes) -> bytes:
+    """Return the length of `data` in `width` bytes, followed by `data`: a TLS vector (RFC 8446 §3.4)."""
     return len(data).to_bytes(width, "big") + data
 
 
-def _extension(kind: int, data: bytes) -> bytes:
-    return kind.to_bytes(2, "big") + _sized(2, data)
+def _tls_extension(kind: int, data: bytes) -> bytes:
+    return kind.to_bytes(2, "big") + _with_length(2, data)
 
 
-def _record(content: int, version: int, data: bytes) -> bytes:
-    return bytes([content]) + version.to_bytes(2, "big") + _sized(2, data)
+def _tls_record(content: int, version: int, data: bytes) -> bytes:
+    return bytes([content]) + version.to_bytes(2, "big") + _with_length(2, data)
 
 
-def _tls(exchange: _Exchange) -> None:
+def _write_tls(exchange: _Exchange) -> None:
     """Write a TLS 1.3 handshake as seen on the wire (RFC 8446 appendix D.4): two hellos, then encrypted records."""
     chance = exchange.chance
     connection = _Connection(exchange, 443)
     session, key = chance.randbytes(32), chance.randbytes(32)
-    share = b"\x00\x1d" + _sized(2, key)  # x25519
+    share = b"\x00\x1d" + _with_length(2, key)  # x25519
     extensions = (
-        _extension(0, _sized(2, b"\x00" + _sized(2, _name(chance).encode())))  # server_name
-        + _extension(10, _sized(2, b"\x00\x1d"))  # supported_groups
-        + _extension(13, _sized(2, b"\x04\x03\x08\x04"))  # signature_algorithms
-        + _extension(16, _sized(2, _sized(1, b"h2") + _sized(1, b"http/1.1")))  # ALPN
-        + _extension(43, _sized(1, b"\x03\x04"))  # supported_versions
-        + _extension(51, _sized(2, share))  # key_share
+        _tls_extension(0, _with_length(2, b"\x00" + _with_length(2, _host_name(chance).encode())))  # server_name
+        + _tls_extension(10, _with_length(2, b"\x00\x1d"))  # supported_groups
+        + _tls_extension(13, _with_length(2, b"\x04\x03\x08\x04"))  # signature_algorithms
+        + _tls_extension(16, _with_length(2, _with_length(1, b"h2") + _with_length(1, b"http/1.1")))  # ALPN
+        + _tls_extension(43, _with_length(1, b"\x03\x04"))  # supported_versions
+        + _tls_extension(51, _with_length(2, share))  # key_share
     )
     suites = b"\x13\x01\x13\x02\x13\x03"
-    hello = b"\x03\x03" + chance.randbytes(32) + _sized(1, session) + _sized(2, suites) + b"\x01\x00"
-    connection.send(True, _record(22, 0x0301, b"\x01" + _sized(3, hello + _sized(2, extensions))))
-    answer = b"\x03\x03" + chance.randbytes(32) + _sized(1, session) + suites[:2] + b"\x00"
-    extensions = _extension(43, b"\x03\x04") + _extension(51, b"\x00\x1d" + _sized(2, chance.randbytes(32)))
-    server = _record(22, 0x0303, b"\x02" + _sized(3, answer + _sized(2, extensions))) + _record(20, 0x0303, b"\x01")
-    connection.send(False, server + _record(23, 0x0303, chance.randbytes(chance.randint(900, 3200))))
-    connection.send(True, _record(20, 0x0303, b"\x01") + _record(23, 0x0303, chance.randbytes(53)))
-    connection.send(True, _record(23, 0x0303, chance.randbytes(chance.randint(60, 600))))
-    connection.send(False, _record(23, 0x0303, chance.randbytes(chance.randint(200, 6000))))
+    hello = b"\x03\x03" + chance.randbytes(32) + _with_length(1, session) + _with_length(2, suites) + b"\x01\x00"
+    connection.send(True, _tls_record(22, 0x0301, b"\x01" + _with_length(3, hello + _with_length(2, extensions))))
+    answer = b"\x03\x03" + chance.randbytes(32) + _with_length(1, session) + suites[:2] + b"\x00"
+    share = b"\x00\x1d" + _with_length(2, chance.randbytes(32))
+    extensions = _tls_extension(43, b"\x03\x04") + _tls_extension(51, share)
+    server = _tls_record(22, 0x0303, b"\x02" + _with_length(3, answer + _with_length(2, extensions)))
+    server += _tls_record(20, 0x0303, b"\x01")
+    connection.send(False, server + _tls_record(23, 0x0303, chance.randbytes(chance.randint(900, 3200))))
+    connection.send(True, _tls_record(20, 0x0303, b"\x01") + _tls_record(23, 0x0303, chance.randbytes(53)))
+    connection.send(True, _tls_record(23, 0x0303, chance.randbytes(chance.randint(60, 600))))
+    connection.send(False, _tls_record(23, 0x0303, chance.randbytes(chance.randint(200, 6000))))
     connection.close()
 
 
-def _sip(exchange: _Exchange) -> None:
+def _write_sip(exchange: _Exchange) -> None:
     """Write REGISTER and its answer, then a call from INVITE to BYE (RFC 3261 §24)."""
     chance = exchange.chance
     user, peer, call = (chance.randint(1000, 9999) for _ in range(3))
@@ -233,98 +236,99 @@ def _sip(exchange: _Exchange) -> None:
     exchange.add(False, message("SIP/2.0 200 OK", "BYE", tag))
 
 
-def _inside(exchange: _Exchange, from_client: bool, above: Packet) -> Packet:
-    """Return an inner packet between private addresses (10.200.0.0/16) at the ends of a tunnel."""
-    near, far = (
+def _inner_packet(exchange: _Exchange, from_client: bool, payload: Packet) -> Packet:
+    """Return an inner packet of a tunnel, between private addresses (10.200.0.0/16)."""
+    client, server = (
         f"10.200.{end.rpartition('.')[2]}.{side}" for side, end in enumerate((exchange.client, exchange.server), 1)
     )
-    source, destination = (near, far) if from_client else (far, near)
-    return IP(src=source, dst=destination, id=exchange.chance.getrandbits(16)) / above
+    source, destination = (client, server) if from_client else (server, client)
+    return IP(src=source, dst=destination, id=exchange.chance.getrandbits(16)) / payload
 
 
-def _pings(exchange: _Exchange, tunnel: Callable[[], Packet | None]) -> None:
+def _write_pings(exchange: _Exchange, tunnel: Callable[[], Packet | None]) -> None:
     """Write four echo requests and their replies in a tunnel."""
     number, data = exchange.chance.getrandbits(16), bytes(range(48))
     for sequence in range(1, 5):
         for from_client in (True, False):
             echo = ICMP(type="echo-request" if from_client else "echo-reply", id=number, seq=sequence) / Raw(data)
-            inner, header = _inside(exchange, from_client, echo), tunnel()
+            inner, header = _inner_packet(exchange, from_client, echo), tunnel()
             exchange.add(from_client, inner if header is None else header / inner)
 
 
-def _gre(exchange: _Exchange) -> None:
+def _write_gre(exchange: _Exchange) -> None:
     key = exchange.chance.getrandbits(32)
-    _pings(exchange, lambda: GRE(key_present=1, key=key, proto=0x0800))
+    _write_pings(exchange, lambda: GRE(key_present=1, key=key, proto=0x0800))
 
 
-def _ipip(exchange: _Exchange) -> None:
-    _pings(exchange, lambda: None)
+def _write_ipip(exchange: _Exchange) -> None:
+    _write_pings(exchange, lambda: None)
 
 
-def _vxlan(exchange: _Exchange) -> None:
+def _write_vxlan(exchange: _Exchange) -> None:
     network, macs = exchange.chance.getrandbits(24), ("02:00:00:00:20:01", "02:00:00:00:20:02")
     for from_client, port, message in zip(
         (True, False), (53, exchange.port), _dns_messages(exchange.chance), strict=True
     ):
         other = exchange.port if from_client else 53
-        frame = Ether(src=macs[not from_client], dst=macs[from_client]) / _inside(
+        frame = Ether(src=macs[not from_client], dst=macs[from_client]) / _inner_packet(
             exchange, from_client, UDP(sport=other, dport=port) / message
         )
         exchange.add(from_client, UDP(sport=exchange.port, dport=4789) / VXLAN(flags=8, vni=network) / frame)
 
 
-def _gtp(exchange: _Exchange) -> None:
+def _write_gtp(exchange: _Exchange) -> None:
     tunnels = exchange.chance.getrandbits(32), exchange.chance.getrandbits(32)
     for from_client, message in zip((True, False), _dns_messages(exchange.chance), strict=True):
         ports = (exchange.port, 53) if from_client else (53, exchange.port)
-        inner = _inside(exchange, from_client, UDP(sport=ports[0], dport=ports[1]) / message)
+        inner = _inner_packet(exchange, from_client, UDP(sport=ports[0], dport=ports[1]) / message)
         header = GTP_U_Header(teid=tunnels[from_client], gtp_type=255)
         exchange.add(from_client, UDP(sport=2152, dport=2152) / header / inner)
 
 
-_MAKERS: dict[str, Callable[[_Exchange], None]] = {
-    "dns": _dns,
-    "http": _http,
-    "tls": _tls,
-    "sip": _sip,
-    "gre": _gre,
-    "ipip": _ipip,
-    "vxlan": _vxlan,
-    "gtp": _gtp,
+_WRITERS: dict[str, Callable[[_Exchange], None]] = {
+    "dns": _write_dns,
+    "http": _write_http,
+    "tls": _write_tls,
+    "sip": _write_sip,
+    "gre": _write_gre,
+    "ipip": _write_ipip,
+    "vxlan": _write_vxlan,
+    "gtp": _write_gtp,
 }
 
 
-def packets_of(kind: str, chance: Random, link_type: int, began: int) -> Iterator[tuple[int, bytes]]:
-    """Yield time from the beginning (ns) and bytes of each packet of a conversation of `kind`.
+def conversation_packets(kind: str, chance: Random, link_type: int, start_time: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the packets of a conversation of `kind`: time from its beginning (ns), and bytes.
 
-    `began`: time of the beginning, ns since 1970, which HTTP servers report.
+    `start_time`: time of the beginning, ns since 1970. HTTP servers report it.
     """
-    exchange = _Exchange(chance, link_type, began)
-    _MAKERS[kind](exchange)
+    exchange = _Exchange(chance, link_type, start_time)
+    _WRITERS[kind](exchange)
     yield from exchange.packets
 
 
 def frames(
     conversations: Sequence[Conversations], pieces: Sequence[Piece], seed: int, link_type: int, origin: int
 ) -> Iterator[Frame]:
-    """Yield the packets of all conversations in time order. Times are relative to `origin`, ns since 1970.
+    """Yield the packets of all conversations in time order. Times are relative to `origin`, which is in ns since 1970.
 
-    Only active conversations are in memory.
+    Only packets of active conversations are in memory.
     """
 
-    def begins(position: int, conversation: Conversations) -> Iterator[tuple[int, int, int, int, str]]:
-        chance = Random(f"{seed}/{position}/{conversation.kind}")
-        for number, (start, end) in enumerate(starts(pieces, conversation.rate, chance)):
-            yield start, position, number, end, conversation.kind
+    def starts_of(kind_index: int, conversation: Conversations) -> Iterator[tuple[int, int, int, int, str]]:
+        chance = Random(f"{seed}/{kind_index}/{conversation.kind}")
+        for conversation_index, (start, end) in enumerate(conversation_starts(pieces, conversation.rate, chance)):
+            yield start, kind_index, conversation_index, end, conversation.kind
 
     waiting: list[tuple[int, int, int, int, bytes]] = []
-    for start, position, number, end, kind in heapq.merge(*map(begins, range(len(conversations)), conversations)):
+    starts = map(starts_of, range(len(conversations)), conversations)
+    for start, kind_index, conversation_index, end, kind in heapq.merge(*starts):
         while waiting and waiting[0][0] < start:
             time, *_, frame = heapq.heappop(waiting)
             yield time, frame
-        chance = Random(f"{seed}/{position}/{kind}/{number}")
-        for packet_number, (offset, frame) in enumerate(packets_of(kind, chance, link_type, origin + start)):
-            heapq.heappush(waiting, (min(start + offset, end - 1), position, number, packet_number, frame))
+        chance = Random(f"{seed}/{kind_index}/{kind}/{conversation_index}")
+        for packet_index, (offset, frame) in enumerate(conversation_packets(kind, chance, link_type, origin + start)):
+            heapq.heappush(waiting, (min(start + offset, end - 1), kind_index, conversation_index, packet_index, frame))
     while waiting:
         time, *_, frame = heapq.heappop(waiting)
         yield time, frame

@@ -1,9 +1,9 @@
-"""Packets of a user's scapy script, written as a classic pcap file.
+"""Write the packets of a user's scapy script as a classic pcap file.
 
 The script is Python and defines `packets()`, which returns or yields scapy packets, or pairs `(time, packet)`. A time
-is exact: an `int` of nanoseconds since 1970, or a `Decimal` or `Fraction` of seconds. A packet without time has the
-time from a capture file (scapy stores a `Decimal` in `packet.time`), or otherwise follows 1 ms after the previous
-packet. The first packet decides the link type of the file.
+is exact: an `int` of nanoseconds since 1970, or a `Decimal` or `Fraction` of seconds. The time of a packet without a
+pair is `packet.time` if this is a `Decimal`, as after reading a capture file with scapy. Otherwise the packet follows
+1 ms after the previous packet. The first packet decides the link type of the file.
 
 Loading a script runs its code with the rights of the process.
 """
@@ -28,24 +28,25 @@ from capture.generate.profile import MAX_TIME
 from capture.units import SECOND
 
 FIRST_TIME = 1_700_000_000 * SECOND
-"""Time of the first packet, ns, if the script gives none. It is also the first second of a `Profile`."""
-GAP = SECOND // 1000
-MAX_LENGTH = 262_144
+"""Default time of the first packet, ns. It is also the default start of a `Profile`."""
+GAP_NS = SECOND // 1000
+"""Default distance of packets, ns."""
+MAX_RECORD_BYTES = 262_144
 """Maximum bytes of a record that libpcap reads."""
 RAW_IP = 101
 RAW_IP_LAYERS = ("IP", "IPv6", "IPv46")
 BUFFER_BYTES = 1 << 18
 EXTRA = "generate"
-EXPECTED = "expected a scapy packet or (time, packet)"
+EXPECTED_ITEM = "expected a scapy packet or (time, packet)"
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptSummary:
-    """Contents of the file. `low`, `high`: smallest and largest time, ns. `file_size`: bytes."""
+    """Contents of the file. `min_ts`, `max_ts`: smallest and largest time, ns. `file_size`: bytes."""
 
     packets: int
-    low: int
-    high: int
+    min_ts: int
+    max_ts: int
     link_type: int
     file_size: int
 
@@ -63,24 +64,24 @@ def generate_from_script(
     path: str | Path,
     *,
     packets: int | None = None,
-    snap_length: int = MAX_LENGTH,
+    snap_length: int = MAX_RECORD_BYTES,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> ScriptSummary:
-    """Run `script` and write the packets of its `packets()` to `path`, at most `packets` of them.
+    """Run `script` and write up to `packets` packets of its function `packets()` to `path`.
 
     An existing file is replaced only when all packets are written. `snap_length` limits the captured bytes. `progress`
-    is called with the number of packets written and the maximum, None if unknown.
+    is called with the number of packets written and the limit, or None without a limit.
 
     Raises `InputError` if the script cannot be read, raises an exception, or yields anything except packets of one link
     type with times from 1970 to 2106. Raises `MissingPackageError` without scapy, `ValueError` for arguments out of
     range.
     """
-    for name, value, most in (("packets", packets, None), ("snap_length", snap_length, MAX_LENGTH)):
-        if value is not None and not 1 <= value <= (most or value):
-            raise ValueError(f"{name}: got {value}, expected 1{f'..{most}' if most else ' or more'}")
+    for name, value, limit in (("packets", packets, None), ("snap_length", snap_length, MAX_RECORD_BYTES)):
+        if value is not None and not 1 <= value <= (limit or value):
+            raise ValueError(f"{name}: got {value}, expected 1{f'..{limit}' if limit else ' or more'}")
     require_scapy("a scapy script")
     source = _Script(Path(script))
-    count, low, high, link_type = 0, MAX_TIME, 0, -1
+    count, min_ts, max_ts, link_type = 0, MAX_TIME, 0, -1
     with complete_file(Path(path)) as file:
         buffer = bytearray()
         for time, frame, wire_length, layer in source.frames():
@@ -91,11 +92,11 @@ def generate_from_script(
             elif packet_link_type != link_type:
                 raise InputError(
                     f"{source.path}: packet {count + 1}: got link type {packet_link_type} ({layer.__name__}), expected"
-                    f" {link_type} as of packet 1: a pcap file has one link type; write one file for each"
+                    f" {link_type} as of packet 1: a pcap file has one link type; write a file for each link type"
                 )
             captured = frame[:snap_length]
             buffer += struct.pack("<IIII", *divmod(time, SECOND), len(captured), wire_length) + captured
-            count, low, high = count + 1, min(low, time), max(high, time)
+            count, min_ts, max_ts = count + 1, min(min_ts, time), max(max_ts, time)
             if len(buffer) >= BUFFER_BYTES:
                 write_all(file, memoryview(bytes(buffer)))
                 buffer.clear()
@@ -109,11 +110,11 @@ def generate_from_script(
         file_size = file.tell()
         if progress is not None:
             progress(count, count)
-    return ScriptSummary(count, low, high, link_type, file_size)
+    return ScriptSummary(count, min_ts, max_ts, link_type, file_size)
 
 
 class _Script:
-    """A user's script. Exceptions in its code become an `InputError` with file and line."""
+    """A user's script. Exceptions of its code are raised as `InputError` with file and line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,26 +123,26 @@ class _Script:
         """Yield time in ns, bytes, wire length and class of the first layer of each packet."""
         from scapy.packet import Packet
 
-        following = FIRST_TIME
+        next_time = FIRST_TIME
         for number, item in enumerate(self._items(), 1):
             time, packet = item if isinstance(item, tuple) and len(item) == 2 else (None, item)
             if not isinstance(packet, Packet):
-                raise InputError(f"{self.path}: packet {number}: got {_shown(item)}, {EXPECTED}")
+                raise InputError(f"{self.path}: packet {number}: got {_describe(item)}, {EXPECTED_ITEM}")
             if time is None and isinstance(packet.time, Decimal):
                 time = packet.time
-            ts = following if time is None else self._nanoseconds(time, number)
-            following = ts + GAP
-            with self._reported(f"packet {number} ({packet.name}) cannot be built: "):
+            ts = next_time if time is None else self._nanoseconds(time, number)
+            next_time = ts + GAP_NS
+            with self._convert_errors(f"packet {number} ({packet.name}) cannot be built: "):
                 frame = bytes(packet)
-            if len(frame) > MAX_LENGTH:
+            if len(frame) > MAX_RECORD_BYTES:
                 raise InputError(
-                    f"{self.path}: packet {number}: got {len(frame)} bytes, expected at most {MAX_LENGTH}:"
+                    f"{self.path}: packet {number}: got {len(frame)} bytes, expected at most {MAX_RECORD_BYTES}:"
                     " libpcap refuses files with longer records"
                 )
             yield ts, frame, max(len(frame), packet.wirelen or 0), type(packet)
 
     def _items(self) -> Iterator[Any]:
-        """Yield the results of `packets()`."""
+        """Run the script. Yield the packets, or pairs of time and packet, of its `packets()`."""
         from scapy.packet import Packet
 
         module = ModuleType("wiretide_script")
@@ -154,20 +155,22 @@ class _Script:
         sys.path.insert(0, folder)  # as Python does for a script that it runs
         sys.modules[module.__name__] = module
         try:
-            with self._reported():
+            with self._convert_errors():
                 exec(compile(text, str(self.path), "exec"), module.__dict__)
             function = getattr(module, "packets", None)
             if not callable(function):
-                got = "no packets" if function is None else f"packets = {_shown(function)}"
+                got = "no packets" if function is None else f"packets = {_describe(function)}"
                 raise InputError(f"{self.path}: got {got}, expected a function: def packets(): yield IP() / UDP()")
-            with self._reported():
-                made = function()
-            if not isinstance(made, Iterable) or isinstance(made, Packet):  # a packet is iterable too
-                raise InputError(f"{self.path}: packets() returned {_shown(made)}, expected an iterable of packets")
-            with self._reported():
-                iterator = iter(made)
+            with self._convert_errors():
+                result = function()
+            if not isinstance(result, Iterable) or isinstance(result, Packet):  # a packet is iterable too
+                raise InputError(
+                    f"{self.path}: packets() returned {_describe(result)}, expected an iterable of packets"
+                )
+            with self._convert_errors():
+                iterator = iter(result)
             while True:
-                with self._reported():
+                with self._convert_errors():
                     try:
                         item = next(iterator)
                     except StopIteration:
@@ -179,8 +182,8 @@ class _Script:
                 sys.path.remove(folder)
 
     @contextmanager
-    def _reported(self, problem: str = "") -> Iterator[None]:
-        """Convert any exception of the script into an `InputError`. Ctrl-C is not an error of the script."""
+    def _convert_errors(self, problem: str = "") -> Iterator[None]:
+        """Raise exceptions of the script as `InputError`, except Ctrl-C."""
         try:
             yield
         except KeyboardInterrupt:
@@ -193,7 +196,7 @@ class _Script:
             raise InputError(f"{self.path}{self._line(error)}: {problem}{type(error).__name__}: {error}") from error
 
     def _line(self, error: BaseException) -> str:
-        """Return `:` and the innermost line of the script in the traceback of an error."""
+        """Return `:` and the innermost line of the script in the traceback of an error, or "" if there is none."""
         if isinstance(error, SyntaxError) and error.filename == str(self.path):
             return f":{error.lineno}"
         lines = [
@@ -203,7 +206,7 @@ class _Script:
 
     def _nanoseconds(self, time: object, number: int) -> int:
         """Convert a time to ns without floating point. Parts of a nanosecond are truncated."""
-        where = f"{self.path}: packet {number}: got the time {_shown(time)}"
+        where = f"{self.path}: packet {number}: got the time {_describe(time)}"
         expected = "expected nanoseconds as an int, or seconds as a Decimal or Fraction"
         if isinstance(time, float):
             raise InputError(f"{where}, {expected}: a float of seconds cannot hold nanoseconds")
@@ -221,23 +224,25 @@ class _Script:
 
 
 def _link_type(layer: type, script: _Script, number: int) -> int:
-    """Return the link type whose first layer is `layer`."""
+    """Return the link type of a packet whose first layer is `layer`."""
     from scapy.config import conf
 
     if layer.__name__ in RAW_IP_LAYERS:
         return RAW_IP
-    known = conf.l2types.layer2num
-    if layer not in known:
-        choices = ", ".join(sorted({layer_class.__name__ for layer_class in known} | set(RAW_IP_LAYERS[:2])))
-        raise InputError(
-            f"{script.path}: packet {number}: got {layer.__name__} as the first layer, expected one that has a link"
-            f" type, such as Ether() / …; of the layers imported these have one: {choices}"
+    link_type_by_layer = conf.l2types.layer2num
+    if layer not in link_type_by_layer:
+        choices = ", ".join(
+            sorted({layer_class.__name__ for layer_class in link_type_by_layer} | set(RAW_IP_LAYERS[:2]))
         )
-    return int(known[layer])
+        raise InputError(
+            f"{script.path}: packet {number}: got {layer.__name__} as the first layer, expected a layer with a link"
+            f" type, such as Ether() / …; imported layers with a link type: {choices}"
+        )
+    return int(link_type_by_layer[layer])
 
 
-def _shown(value: object) -> str:
-    """Return type and beginning of a value, for a message."""
+def _describe(value: object) -> str:
+    """Return the type and the first characters of a value, for a message."""
     try:
         text = repr(value)
     except Exception as error:  # a user's own __repr__

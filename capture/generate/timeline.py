@@ -6,8 +6,8 @@
           +--+-------------------+--------+-----> time from the start of the capture, ns
              [ piece 0 )[ 1 )[ 2 )  lull  [ 3 )
 
-The index of a packet determines its piece, and the piece determines its time and the possible attacks. So any range of
-packets can be made without the packets before it.
+The index of a packet determines its piece. The piece determines the time of the packet, and the attacks to which it may
+belong. So any range of packets can be made without the packets before it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Piece:
 
 
 def periodic_lulls(every: int, length: int, until: int) -> list[tuple[int, int]]:
-    """Return the lulls `[start, end)`: the last `length` ns of every `every` ns before `until`."""
+    """Return lulls as intervals `[start, end)`: the last `length` ns of every `every` ns before time `until`."""
     if not length:
         return []
     if until // every > MAX_PIECES:
@@ -58,38 +58,38 @@ def pieces(
 ) -> tuple[Piece, ...]:
     """Split `[0, end)` into pieces that contain packets. Stop after `packets` packets if given.
 
-    `bursts`: attacks as (start, end, packets/s). In a lull every rate is 0. Counts are rounded cumulatively, so the
-    total differs by less than one packet for any number of pieces.
+    `bursts`: attacks as (start, end, packets/s). In a lull every rate is 0. The number of packets is rounded for all
+    pieces so far, not per piece. So the total differs from the exact value by less than one packet.
     """
-    silent = _merged(lulls)
+    silences = _merged(lulls)
     edges = {0, end}
-    for interval in (*silent, *(burst[:2] for burst in bursts)):
+    for interval in (*silences, *(burst[:2] for burst in bursts)):
         edges.update(edge for edge in interval if 0 < edge < end)
     ordered = sorted(edges)
-    made: list[Piece] = []
-    total, expected, lull = 0, 0.0, 0
-    for low, high in pairwise(ordered):
-        while lull < len(silent) and silent[lull][1] <= low:
-            lull += 1
-        if lull < len(silent) and silent[lull][0] <= low:
+    result: list[Piece] = []
+    total, expected, next_lull = 0, 0.0, 0
+    for start, stop in pairwise(ordered):
+        while next_lull < len(silences) and silences[next_lull][1] <= start:
+            next_lull += 1
+        if next_lull < len(silences) and silences[next_lull][0] <= start:
             continue
-        rates = (rate, *(burst[2] if burst[0] <= low < burst[1] else 0.0 for burst in bursts))
-        before = expected
-        expected += sum(rates) * (high - low) / SECOND
+        rates = (rate, *(burst[2] if burst[0] <= start < burst[1] else 0.0 for burst in bursts))
+        expected_before = expected
+        expected += sum(rates) * (stop - start) / SECOND
         if packets is not None and expected >= packets:
-            high = min(high, low + max(1, math.ceil((packets - before) * SECOND / sum(rates))))
+            stop = min(stop, start + max(1, math.ceil((packets - expected_before) * SECOND / sum(rates))))
             expected = packets
-        last = round(expected)
-        if last > total:
-            made.append(Piece(low, high, total, last, rates))
-            total = last
+        packets_so_far = round(expected)
+        if packets_so_far > total:
+            result.append(Piece(start, stop, total, packets_so_far, rates))
+            total = packets_so_far
         if total == packets:
             break
-    return tuple(made)
+    return tuple(result)
 
 
 def _merged(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the union of half-open intervals as sorted, disjoint intervals."""
+    """Return the union of half-open intervals as disjoint intervals, in order."""
     union: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
         if union and start <= union[-1][1]:

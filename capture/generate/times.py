@@ -1,11 +1,11 @@
-"""Timestamps of packets: even slots, then disorder.
+"""Timestamps of packets: a time for each packet in order, then disorder.
 
-Packet i of a piece has a random time in slot i. So times increase, the rate is exact, and no time depends on another
-packet. Disorder then moves each packet back (band) or to a random time in its block (blocks), never over the edges of
-its piece. With D the span:
+A piece is divided into slots of equal length, one per packet. Packet i has a random time in slot i. So times increase,
+the rate is exact, and no time depends on another packet. Disorder then moves each packet back (band), or to a random
+time in its block (blocks). It never moves a packet out of its piece. With a disorder span of D:
 
-    band     ts = slot - U(0, D)                  hence  highest ts so far - ts < D   for every packet
-    blocks   ts in the D-wide block of the slot   hence  no ts is below the block of any packet before it
+    band     ts = time in slot - U(0, D)          so  largest ts so far - ts < D   for every packet
+    blocks   ts in the D-wide block of the slot   so  no ts is before the block of an earlier packet
 """
 
 from __future__ import annotations
@@ -19,27 +19,34 @@ UNIT_32 = 2.0**-32
 
 
 def slot_times(piece: Piece, first: int, draws: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return increasing times in `[piece.start, piece.end)`, ns, of packets from `first` on (upper half of draws)."""
-    slot = (piece.end - piece.start) / (piece.last - piece.first)
-    slots = np.arange(first - piece.first, first - piece.first + len(draws)) + (draws >> np.uint64(32)) * UNIT_32
-    # A value just below the last slot's end is rounded up to it in floating point, but the end is outside the piece.
-    return piece.start + np.minimum((slots * slot).astype(np.int64), piece.end - piece.start - 1)
+    """Return increasing times (ns) in `[piece.start, piece.end)`, a time per draw, beginning with packet `first`.
+
+    Uses the upper half of each draw.
+    """
+    slot_length = (piece.end - piece.start) / (piece.last - piece.first)
+    slot_positions = (
+        np.arange(first - piece.first, first - piece.first + len(draws)) + (draws >> np.uint64(32)) * UNIT_32
+    )
+    # Floating point may round a time in the last slot up to the end of the piece, which is outside the piece.
+    return piece.start + np.minimum((slot_positions * slot_length).astype(np.int64), piece.end - piece.start - 1)
 
 
-def disordered(
+def add_disorder(
     times: NDArray[np.int64], piece: Piece, disorder: str, span: int, unit: int, draws: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return `times` in the given disorder, truncated to multiples of `unit` ns. Uses the lower half of each draw.
+    """Return `times` with disorder, truncated to multiples of `unit` ns. Uses the lower half of each draw.
 
-    The summands are truncated, not the result, because a truncated result could be late by the full span.
+    Time and delay are truncated separately: the truncated difference could be late by the full span.
     """
     if disorder == "none":
         return times - times % unit
-    chance = (draws & np.uint64(0xFFFFFFFF)) * UNIT_32
+    uniform = (draws & np.uint64(0xFFFFFFFF)) * UNIT_32
     if disorder == "band":
-        late = (chance * np.minimum(span, times - piece.start)).astype(np.int64)
-        return times - times % unit - (late - late % unit)
-    low = np.maximum(times - times % span, piece.start)
-    high = np.minimum(low - low % span + span, piece.end)
-    moved = low + np.minimum((chance * (high - low)).astype(np.int64), high - low - 1)
-    return moved - moved % unit
+        delay = (uniform * np.minimum(span, times - piece.start)).astype(np.int64)
+        return times - times % unit - (delay - delay % unit)
+    block_start = np.maximum(times - times % span, piece.start)
+    block_end = np.minimum(block_start - block_start % span + span, piece.end)
+    times_in_block = block_start + np.minimum(
+        (uniform * (block_end - block_start)).astype(np.int64), block_end - block_start - 1
+    )
+    return times_in_block - times_in_block % unit

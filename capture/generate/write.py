@@ -1,4 +1,4 @@
-"""Writing of a profile's packets as a classic pcap file, in chunks."""
+"""Write the packets of a profile as a classic pcap file, in chunks."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from capture.generate.attacks import overlay
 from capture.generate.background import Background
 from capture.generate.conversations import Frame
 from capture.generate.packets import RECORD_HEADER, Encoder, Traffic
-from capture.generate.pcap_file import TICK, complete_file, file_header, write_all
+from capture.generate.pcap_file import TICK_NS, complete_file, file_header, write_all
 from capture.generate.profile import MAX_TIME, Profile
 from capture.generate.scripts import require_scapy
-from capture.generate.times import disordered, slot_times
+from capture.generate.times import add_disorder, slot_times
 from capture.units import SECOND
 
 CHUNK_PACKETS = 1 << 15
 CHUNK_BYTES = 1 << 24
-DRAWS = 6
+"""Maximum packets and bytes that are made at once."""
+DRAWS_PER_PACKET = 6
+"""Number of 64-bit random draws per packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Contents of a generated file. Times in ns as in the file; `wire_bytes` and `file_size` in bytes.
+    """Contents of a generated file. Times are in ns as in the file, `wire_bytes` and `file_size` in bytes.
 
-    `first`, `last`: times of the first and last packet in the file. `low`, `high`: smallest and largest time; they
-    differ from the former if there is disorder. `groups`: number of distinct address pairs of the background traffic.
-    `attack_packets`, `conversation_packets`: packets of attacks and conversations.
+    `first_ts`, `last_ts`: times of the first and last packet in the file. `min_ts`, `max_ts`: smallest and largest
+    time, which differ from the other two if there is disorder. `groups`: number of distinct address pairs of the
+    background traffic. `attack_packets`, `conversation_packets`: packets of attacks and conversations.
     """
 
     packets: int
     wire_bytes: int
-    first: int
-    last: int
-    low: int
-    high: int
+    first_ts: int
+    last_ts: int
+    min_ts: int
+    max_ts: int
     groups: int
     attack_packets: int
     conversation_packets: int
@@ -50,11 +52,11 @@ class Summary:
 def generate(
     profile: Profile, path: str | Path, progress: Callable[[int, int], None] | None = None, chunk: int | None = None
 ) -> Summary:
-    """Write the capture that `profile` describes to `path`. An existing file is replaced only when all is written.
+    """Write the capture that `profile` describes to `path`. An existing file is replaced only after all packets.
 
     `progress` is called after each chunk with the number of packets written and the total, both without conversations.
-    `chunk`: number of packets made at once (default: 2**15, fewer if a chunk could exceed 16 MiB); it does not change
-    the file. Raises `ValueError` if `path` is not a regular file, `OSError` if it cannot be written.
+    `chunk`: number of packets made at once (default: 2**15, fewer if a chunk could exceed 16 MiB). The file does not
+    depend on it. Raises `ValueError` if `path` is not a regular file, `OSError` if it cannot be written.
     """
     path = Path(path)
     if chunk is None:
@@ -64,21 +66,21 @@ def generate(
         raise ValueError(f"chunk: got {chunk} packets, expected at least 1")
     link = _Link(profile)
     order = "<" if profile.byte_order == "little" else ">"
-    encoder = Encoder(profile.link_type, order, TICK[profile.precision], profile.snap_length)
+    encoder = Encoder(profile.link_type, order, TICK_NS[profile.precision], profile.snap_length)
     conversations = _ConversationRecords(profile, order)
     wire_bytes, background, times = 0, 0, _Times()
-    # Each chunk is written while the next one is made; both take about the same time.
+    # A thread writes a chunk while the next chunk is made. Both take about the same time.
     with complete_file(path) as file, ThreadPoolExecutor(1) as writer:
         header = file_header(profile.precision, order, profile.snap_length, profile.link_type)
         pending = writer.submit(write_all, file, header)
         for slots, traffic in link.chunks(chunk):
             records, starts, chunk_bytes = encoder.encode(traffic)
-            made = conversations.merged(slots, _Records(traffic.ts, records, chunk_bytes), starts)
+            merged = conversations.merged(slots, _Records(traffic.ts, records, chunk_bytes), starts)
             pending.result()
-            pending = writer.submit(write_all, file, made.data.data)
-            wire_bytes += made.wire_bytes
+            pending = writer.submit(write_all, file, merged.data.data)
+            wire_bytes += merged.wire_bytes
             background += len(traffic.ts)
-            times.add(made.ts)
+            times.add(merged.ts)
             if progress is not None:
                 progress(background, profile.total)
         pending.result()
@@ -90,10 +92,10 @@ def generate(
     return Summary(
         times.packets,
         wire_bytes + rest.wire_bytes,
-        times.first,
-        times.last,
-        times.low,
-        times.high,
+        times.first_ts,
+        times.last_ts,
+        times.min_ts,
+        times.max_ts,
         link.background.groups.seen,
         link.attack_packets,
         conversations.packets,
@@ -103,7 +105,7 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records of a file: times in ns, bytes, and the sum of their wire lengths."""
+    """Consecutive records of a file: their times in ns, their bytes, and the sum of their wire lengths."""
 
     ts: NDArray[np.int64]
     data: NDArray[np.uint8]
@@ -111,12 +113,12 @@ class _Records:
 
 
 class _ConversationRecords:
-    """The records of a profile's conversations, to insert between those of the other packets."""
+    """The records of a profile's conversations, in the order of time."""
 
     def __init__(self, profile: Profile, order: str) -> None:
         self.packets = 0
         self._order = order
-        self._tick = TICK[profile.precision]
+        self._tick = TICK_NS[profile.precision]
         self._snap_length = profile.snap_length
         self._origin = profile.start + profile.clock_offset
         self._frames: Iterator[Frame] = iter(())
@@ -128,12 +130,12 @@ class _ConversationRecords:
         self._next = next(self._frames, None)
 
     def merged(self, slots: NDArray[np.int64], chunk: _Records, starts: NDArray[np.int64]) -> _Records:
-        """Insert the packets that are due before the last packet of a chunk.
+        """Return a chunk of other packets with the conversation packets up to the time of its last packet.
 
         `slots`: times of the chunk's packets before disorder, from the start of the capture. `starts`: offsets of their
         records.
         """
-        due = self._until(int(slots[-1]))
+        due = self._take_until(int(slots[-1]))
         if not due:
             return chunk
         positions = np.searchsorted(slots, np.array([time for time, _, _ in due]), side="right")
@@ -147,17 +149,18 @@ class _ConversationRecords:
         return _Records(ts, data, chunk.wire_bytes + sum(length for _, length, _ in due))
 
     def rest(self) -> _Records:
-        """Return the packets that are due after all others."""
-        due = self._until(MAX_TIME)
+        """Return the conversation packets after the last other packet."""
+        due = self._take_until(MAX_TIME)
         data = np.concatenate([np.empty(0, np.uint8), *(record for _, _, record in due)])
         ts = np.array([self._ts(time) for time, _, _ in due], np.int64)
         return _Records(ts, data, sum(length for _, length, _ in due))
 
     def _ts(self, time: int) -> int:
+        """Return the timestamp in the file of a time from the start of the capture."""
         return self._origin + time - time % self._tick
 
-    def _until(self, last: int) -> list[tuple[int, int, NDArray[np.uint8]]]:
-        """Take the packets until `last`: times from the start, lengths, and records."""
+    def _take_until(self, last: int) -> list[tuple[int, int, NDArray[np.uint8]]]:
+        """Return the next packets up to time `last`: times from the start of the capture, wire lengths, and records."""
         due = []
         while self._next is not None and self._next[0] <= last:
             time, frame = self._next
@@ -171,17 +174,17 @@ class _ConversationRecords:
 
 
 class _Times:
-    """First, last, smallest and largest of the timestamps added."""
+    """Number of the added timestamps, and first, last, smallest and largest of them."""
 
     def __init__(self) -> None:
-        self.packets = self.first = self.last = self.low = self.high = 0
+        self.packets = self.first_ts = self.last_ts = self.min_ts = self.max_ts = 0
 
     def add(self, ts: NDArray[np.int64]) -> None:
-        low, high = int(ts.min()), int(ts.max())
+        min_ts, max_ts = int(ts.min()), int(ts.max())
         if not self.packets:
-            self.first, self.low, self.high = int(ts[0]), low, high
-        self.last = int(ts[-1])
-        self.low, self.high = min(self.low, low), max(self.high, high)
+            self.first_ts, self.min_ts, self.max_ts = int(ts[0]), min_ts, max_ts
+        self.last_ts = int(ts[-1])
+        self.min_ts, self.max_ts = min(self.min_ts, min_ts), max(self.max_ts, max_ts)
         self.packets += len(ts)
 
 
@@ -195,10 +198,10 @@ class _Link:
         self.background = Background(profile)
         self.attack_packets = 0
         self._profile = profile
-        self._streams = [np.random.PCG64(seed) for seed in np.random.SeedSequence(profile.seed).spawn(DRAWS)]
+        self._streams = [np.random.PCG64(seed) for seed in np.random.SeedSequence(profile.seed).spawn(DRAWS_PER_PACKET)]
 
     def chunks(self, size: int) -> Iterator[tuple[NDArray[np.int64], Traffic]]:
-        """Yield all packets, at most `size` at once and never of two pieces, with their times before disorder.
+        """Yield all packets in chunks of up to `size` packets of one piece. Yield also their times before disorder.
 
         These times are relative to the start of the capture.
         """
@@ -208,22 +211,22 @@ class _Link:
                 count = min(size, piece.last - first)
                 draws = np.stack([stream.random_raw(count) for stream in self._streams])
                 slots = slot_times(piece, first, draws[0])
-                times = disordered(
-                    slots, piece, profile.disorder, profile.disorder_span, TICK[profile.precision], draws[0]
+                times = add_disorder(
+                    slots, piece, profile.disorder, profile.disorder_span, TICK_NS[profile.precision], draws[0]
                 )
                 ts = times + (profile.start + profile.clock_offset)
                 yield slots, self._traffic(ts, draws[1:], piece.rates)
 
     def _traffic(self, ts: NDArray[np.int64], draws: NDArray[np.uint64], rates: tuple[float, ...]) -> Traffic:
-        """Return the columns of packets at `ts`: background, and attacks in proportion to their rates."""
+        """Return the columns of packets at `ts`: background and attacks, in proportion to their rates."""
         if not any(rates[1:]):
             return self.background.traffic(ts, draws[:4], None)
-        chance = (draws[4] >> np.uint64(11)) * 2.0**-53
+        uniform = (draws[4] >> np.uint64(11)) * 2.0**-53
         shares = np.cumsum(rates) / sum(rates)
-        source = np.searchsorted(shares, chance, side="right").clip(max=len(rates) - 1)
+        source = np.searchsorted(shares, uniform, side="right").clip(max=len(rates) - 1)
         traffic = self.background.traffic(ts, draws[:4], source == 0)
-        for number, attack in enumerate(self._profile.attacks, start=1):
-            rows = np.flatnonzero(source == number)
+        for source_index, attack in enumerate(self._profile.attacks, start=1):
+            rows = np.flatnonzero(source == source_index)
             overlay(traffic, attack, rows, traffic.noise)
             self.attack_packets += len(rows)
         return traffic

@@ -108,7 +108,7 @@ def generate(
         raise typer.BadParameter(str(error)) from error
     with progress_bar("packets") as progress:
         summary = write(profile, output, progress)
-    seconds = (summary.high - summary.low) / 1e9
+    seconds = (summary.max_ts - summary.min_ts) / 1e9
     amounts = f"{summary.groups:,} address pairs, {summary.file_size:,} bytes"
     print(f"{output}: {summary.packets:,} packets over {seconds:,.1f} s, {amounts}")
 
@@ -130,7 +130,7 @@ def _write_script(context: typer.Context, script: Path, output: Path, packets: i
             summary = generate_from_script(script, output, packets=packets, progress=progress, **limits)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    seconds = (summary.high - summary.low) / 1e9
+    seconds = (summary.max_ts - summary.min_ts) / 1e9
     amounts = f"link type {summary.link_type}, {summary.file_size:,} bytes"
     print(f"{output}: {summary.packets:,} packets over {seconds:,.1f} s, {amounts}")
 

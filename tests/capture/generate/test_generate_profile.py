@@ -43,7 +43,7 @@ REFUSED = [
     ({"sizes": ()}, "a sum of 1"),
     ({"sizes": ((60, 70, 1.4), (80, 90, -0.4))}, "none below 0"),
     ({"vlan_depths": ()}, "vlan_depths: got 0 shares"),
-    ({"vlan_depths": (0.2,) * 5}, "those of 0, 1, 2 and 3 tags"),
+    ({"vlan_depths": (0.2,) * 5}, "the shares of 0, 1, 2 and 3 tags"),
     ({"vlan_depths": (0.5, 0.4)}, "a sum of 1"),
     ({"vlan_depths": (0.5, 0.5), "link_type": 113}, "only Ethernet carries VLAN tags here"),
     # when

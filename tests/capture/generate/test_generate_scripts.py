@@ -48,7 +48,7 @@ def packets():
 """
     summary = made(tmp_path, text)
     assert times(tmp_path) == [1700000000123456789, 1700000000123456790, 1700000000123456791, 1, 2**32 * SECOND - 1]
-    assert (summary.packets, summary.low, summary.high) == (5, 1, 2**32 * SECOND - 1)
+    assert (summary.packets, summary.min_ts, summary.max_ts) == (5, 1, 2**32 * SECOND - 1)
 
 
 def test_packets_without_a_time_follow_each_other_by_a_millisecond(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ REFUSED = [
     ("def packets():\n    yield -1, IP()\n", "got the time int -1, expected 0..4294967295999999999 ns"),
     ("def packets():\n    yield 2**32 * 10**9, IP()\n", "expected 0..4294967295999999999 ns"),
     ("def packets():\n    yield IP()\n    yield Ether() / IP()\n", "packet 2: got link type 1 (Ether), expected 101"),
-    ("def packets():\n    yield UDP() / Raw(b'x')\n", "packet 1: got UDP as the first layer, expected one that has a"),
+    ("def packets():\n    yield UDP() / Raw(b'x')\n", "packet 1: got UDP as the first layer, expected a layer with a"),
     ("def packets():\n    yield IP(ttl='much')\n", "packet 1 (IP) cannot be built: "),
     ("def packets():\n    yield IP() / Raw(bytes(300000))\n", "packet 1"),
     ("def packets():\n    yield IP(), Raw(b'1')\n", "packet 1: got the time IP"),

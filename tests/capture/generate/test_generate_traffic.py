@@ -270,7 +270,7 @@ def test_conversations_are_added_in_the_order_of_time(tmp_path: Path, precision:
     assert (summary.packets, summary.conversation_packets) == (len(mixed), len(added))
     assert summary.packets == 1000 + len(added)
     assert summary.wire_bytes == sum(each.wire_length for each in mixed)
-    assert (summary.first, summary.last, summary.low, summary.high) == (mixed[0].ts, mixed[-1].ts) * 2
+    assert (summary.first_ts, summary.last_ts, summary.min_ts, summary.max_ts) == (mixed[0].ts, mixed[-1].ts) * 2
     rest = [each for each in mixed if (each.ts, each.data[14:]) not in added]
     assert rest == list(records(tmp_path / "alone.pcap"))
 
@@ -301,7 +301,10 @@ def test_conversations_keep_out_of_lulls_and_end_with_the_link(tmp_path: Path) -
             "traffic: got link type 113, expected 1 (Ethernet) or 101 (raw IP)",
         ),
         (["--traffic", "dns:50000", "--duration", "60"], "traffic: got 3000000 conversations, expected at most 100000"),
-        (["--traffic", "dns:0.01", "--duration", "1"], "expected a rate for at least one before the link ends"),
+        (
+            ["--traffic", "dns:0.01", "--duration", "1"],
+            "expected a rate with at least one conversation before the link ends",
+        ),
     ],
 )
 def test_conversations_that_cannot_be_made_are_a_wrong_command_line(

@@ -49,7 +49,7 @@ def test_the_summary_is_what_the_file_holds(tmp_path: Path, precision: str) -> N
     ts = [packet.ts for packet in packets]
     assert summary.packets == len(packets) == 5000
     assert summary.wire_bytes == sum(packet.wire_length for packet in packets)
-    assert (summary.first, summary.last, summary.low, summary.high) == (ts[0], ts[-1], min(ts), max(ts))
+    assert (summary.first_ts, summary.last_ts, summary.min_ts, summary.max_ts) == (ts[0], ts[-1], min(ts), max(ts))
     assert summary.file_size == (tmp_path / "a.pcap").stat().st_size
 
 
@@ -90,8 +90,8 @@ def test_three_links_are_two_busy_mains_and_a_control_that_is_late_and_silent_fo
     assert made["Main2"].packets == 720 * 30
     assert made["Main1"].attack_packets == pytest.approx(144 * 50 + 10 * 5, rel=0.03)
     # Main2's clock is 3 s ahead, Control's 20 s behind.
-    assert made["Main2"].low - made["Main1"].low == pytest.approx(3 * SECOND, abs=SECOND)
-    assert made["Main1"].low - made["Control"].low == pytest.approx(20 * SECOND, abs=5 * SECOND)
+    assert made["Main2"].min_ts - made["Main1"].min_ts == pytest.approx(3 * SECOND, abs=SECOND)
+    assert made["Main1"].min_ts - made["Control"].min_ts == pytest.approx(20 * SECOND, abs=5 * SECOND)
     ts = sorted(record.ts for record in records(tmp_path / "new" / "Control.pcap"))
     assert len(ts) < 720
     assert max(later - earlier for earlier, later in pairwise(ts)) >= 4 * 60 * SECOND
