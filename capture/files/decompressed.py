@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from capture.files.byte_source import ByteSource, FileBytes
 
-# The libraries were chosen by measurement, with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4). zstd
+# The libraries were chosen by measurement with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4). zstd
 # reaches 1.1 GB/s, lz4 1.0 GB/s. bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All of them release
 # the GIL, report the end of a member, and return all bytes before a truncation. Arrow's streams report no end of a
 # member, and they lose the bytes before a truncation.
