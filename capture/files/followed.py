@@ -35,12 +35,12 @@ class NoBytes:
 
 
 class FollowedCapture(StreamedCapture):
-    """The files that a `Rotation` chooses, one after the other, each up to its final end. The capture is always live.
+    """The files that a `Rotation` chooses, read one after the other until they are complete. Always live.
 
     * Each file has its own `format`: files of a folder may differ in format, compression and link types.
     * Files with damage are counted in `samples`. Files that are not captures are counted and skipped. `damage` is
       always None. InputError is raised only if a `single` file is followed and its first content is not a capture.
-    * A partial record at the end of a file is completed by later bytes, until another file follows.
+    * A partial record at the end of a file is damage only if another file follows. Else later bytes complete it.
     """
 
     def __init__(self, path: Path, rotation: Rotation, *, single: bool) -> None:
@@ -94,7 +94,7 @@ class FollowedCapture(StreamedCapture):
         return samples
 
     def _follow(self, file: NextFile, block_records: int) -> Iterator[Block | None]:
-        """Read one file up to its final end."""
+        """Read one file until it is complete."""
         self._source = Decompressed(file.source)
         self.files_opened += 1
         self._files_replaced += file.is_replacement

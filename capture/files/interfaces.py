@@ -102,7 +102,7 @@ class BadInterfaceError(ValueError):
 class Interface:
     """The fields of an interface description block.
 
-    `resolution`: if_tsresol; n for units of 10^-n s; n with the highest bit set for units of 2^-n s. `offset`: seconds.
+    `resolution`: if_tsresol: n for units of 10^-n s, 128 + n for units of 2^-n s. `offset`: if_tsoffset, in seconds.
     """
 
     link_type: int

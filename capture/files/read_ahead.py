@@ -27,7 +27,7 @@ FIRST_CHUNK_BYTES = 1 << 16
 """Bytes of the first chunk. It is small, because some callers read only the beginning of a file."""
 
 HEADROOM_BYTES = 1 << 19
-"""Bytes of a buffer before its chunk. The largest record of a classic pcap file fits."""
+"""Bytes of a buffer before its chunk. The largest record of a classic pcap file fits into them."""
 
 BUFFERS = 3
 """Number of buffers: one is decoded, one waits, one is filled."""
@@ -60,9 +60,9 @@ class ReadAhead:
     def next_chunk(self) -> tuple[npt.NDArray[np.uint8], int] | None:
         """Return the next chunk: its buffer, and the end of the chunk in it. The chunk begins at HEADROOM_BYTES.
 
-        The caller must release the buffer. Returns None if no bytes arrived for WAIT_SECONDS. `silent` is then
-        True if a poll that began after the caller started to wait found no bytes. It stays False if the thread had no
-        time to poll. Raises EOFError at the end, and any exception of the reading thread.
+        The caller must release the buffer. Returns None if no bytes arrived for WAIT_SECONDS. `silent` is then True if
+        a poll that began after the caller started to wait returned no bytes. It stays False if the thread had no
+        time to poll. Raises EOFError at the end, and any exception of the thread.
         """
         if self._polls_before_wait is None:
             self._polls_before_wait = self._polls

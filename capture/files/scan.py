@@ -47,7 +47,7 @@ Progress = Callable[[int], None]
 """A function that receives the number of bytes walked since its last call. The walking thread calls it."""
 
 CHUNK_BLOCKS = 256
-"""Blocks walked between two calls of Progress."""
+"""Maximum number of blocks walked between two calls of Progress."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class PiecewiseScan:
             self._walks[start] = self._walk(start, self.bounds[piece + 1], progress)
 
     def _joined_walks(self) -> list[Walk]:
-        """Join the walks; repeat those that began at a wrong guess. No walk contains bytes after damage."""
+        """Join the walks up to the first damage. Repeat walks that began at a wrong guess."""
         walks: list[Walk] = []
         offset, size = self.bounds[0], len(self.file.data)
         while offset < size and (not walks or walks[-1].range.damage is None):
@@ -96,7 +96,7 @@ class PiecewiseScan:
         return walks
 
     def index(self, progress: Progress | None = None) -> Index:
-        """Join all walks into the index of the file. All progress calls together add up to the bytes of the file."""
+        """Join all walks into the index of the file. The numbers reported to `progress` add up to the file size."""
         reported = sum(walk.range.end - walk.range.start for walk in self._walks.values())
         walks = self._joined_walks()
         if progress:

@@ -33,15 +33,15 @@ class StreamedCapture:
     """A compressed file, a pipe or standard input, as blocks of records in the order of the bytes.
 
     * `blocks` yields blocks of whole records as soon as they are read. The offsets of a block count from the start of
-      `data`, which contains it **only until the next block is requested**. Its `watermark` is NO_WATERMARK. `blocks`
-      yields None if no bytes of a `live` input arrived for WAIT_SECONDS.
+      `data`, which contains the block **only until the next block is requested**. The `watermark` of a block is
+      NO_WATERMARK. `blocks` yields None if no bytes of a `live` input arrived for WAIT_SECONDS.
     * `format` and `data` belong to the last yielded block: read both attributes again for each block. The format of a
       live input is unknown before its first block.
     * `size` is the size of the file in bytes, 0 if unknown. `consumed` is the number of bytes read.
-    * `silent` is valid after `blocks` has yielded None. It is True if a read since the last block has
-      returned no bytes, and the bytes read before do not end inside a record.
-    * `damage` is set when `blocks` has ended: None, a cause of DAMAGE or a cause from `compression`.
-    * `skip` is the number of records at the beginning of a file that `blocks` omits.
+    * `silent` is valid after `blocks` has yielded None. It is True if a read since the last block has returned no
+      bytes, and the bytes read before do not end inside a record.
+    * `damage` is valid after the end of `blocks`: None, a name from DAMAGE, CUT_IN_COMPRESSION or BAD_COMPRESSION.
+    * `skip` is the number of records at the beginning of a file that `blocks` does not yield.
     * `stop` ends a live input after the bytes read so far. Any thread and signal handlers may call it.
 
     A stream needs the memory of a ReadAhead. A record larger than HEADROOM_BYTES needs memory for itself and a chunk in
@@ -61,14 +61,14 @@ class StreamedCapture:
         self._source = Decompressed(source)
         self._chunk = chunk
         self._format: FileFormat | None = None
-        self._reading: ReadAhead | None = None
+        self._read_ahead: ReadAhead | None = None
         self._stopped = Event()
         if not source.live:
             self._format = self._read_format()
 
     @property
     def format(self) -> FileFormat:
-        """Record format of the last block. Raises RuntimeError before the first block of a live input."""
+        """Record format of the last yielded block. Raises RuntimeError before the first block of a live input."""
         if self._format is None:
             raise RuntimeError(f"{self.path}: the format of a live input is known from its first block on")
         return self._format
@@ -96,7 +96,7 @@ class StreamedCapture:
     @property
     def silent(self) -> bool:
         """True if the input was silent when `blocks` last yielded None (see the class)."""
-        return self._reading is None or (self._reading.silent and not self._ends_in_record)
+        return self._read_ahead is None or (self._read_ahead.silent and not self._ends_in_record)
 
     @property
     def occupancy(self) -> float:
@@ -120,28 +120,28 @@ class StreamedCapture:
     def _read(self, block_records: int, skip: int = 0) -> Iterator[Block | None]:
         """Read the source from its current position. The first `skip` records are not yielded."""
         self.damage = None
-        self._reading = ReadAhead(self._source, self._chunk)
+        self._read_ahead = ReadAhead(self._source, self._chunk)
         if self._stopped.is_set():
-            self._reading.stop()
+            self._read_ahead.stop()
         try:
-            yield from self._walk(self._reading, block_records, skip)
+            yield from self._walk(self._read_ahead, block_records, skip)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         finally:
-            self._reading.close()
-            self._reading = None
+            self._read_ahead.close()
+            self._read_ahead = None
 
     def stop(self) -> None:
         """End a live input after the bytes read so far. A partial record at its end is not damage."""
         self._stopped.set()
-        if self._reading is not None:
-            self._reading.stop()
+        if self._read_ahead is not None:
+            self._read_ahead.stop()
 
     def close(self) -> None:
         """Close the input. The iterator of `blocks` must have ended or have been closed."""
         self._source.close()
 
-    def _walk(self, reading: ReadAhead, block_records: int, skip: int) -> Iterator[Block | None]:
+    def _walk(self, read_ahead: ReadAhead, block_records: int, skip: int) -> Iterator[Block | None]:
         """Walk the records of all chunks. Set `damage` at the end."""
         file_format: FileFormat | None = None
         state = WalkState(0)
@@ -151,7 +151,7 @@ class StreamedCapture:
         ended = False
         while not ended:
             try:
-                chunk = reading.next_chunk()
+                chunk = read_ahead.next_chunk()
             except EOFError:
                 ended = True
             else:
@@ -160,7 +160,7 @@ class StreamedCapture:
                         self._ends_in_record = file_format is not None and end > state.offset
                         yield None
                     continue
-                state.offset, end = self._join(reading, *chunk, state.offset, end)
+                state.offset, end = self._join(read_ahead, *chunk, state.offset, end)
             if file_format is None:
                 if end - state.offset < HEAD_BYTES and not ended:
                     continue
@@ -184,7 +184,7 @@ class StreamedCapture:
             self.damage = compression_damage or DAMAGE.get(state.status)
 
     def _join(
-        self, reading: ReadAhead, buffer: npt.NDArray[np.uint8], chunk_end: int, offset: int, end: int
+        self, read_ahead: ReadAhead, buffer: npt.NDArray[np.uint8], chunk_end: int, offset: int, end: int
     ) -> tuple[int, int]:
         """Put the rest of `data`, `[offset, end)`, before a new chunk, which ends at `chunk_end` in `buffer`.
 
@@ -197,9 +197,9 @@ class StreamedCapture:
             self.data = buffer
         else:
             self.data = np.concatenate([rest, buffer[HEADROOM_BYTES:chunk_end]])
-            reading.release(buffer)
+            read_ahead.release(buffer)
             begin, chunk_end = 0, len(self.data)
-        reading.release(old_data)
+        read_ahead.release(old_data)
         return begin, chunk_end
 
     def _read_format(self) -> FileFormat:

@@ -91,8 +91,8 @@ class Profile:
                 f"duration: got {self.duration} ns at {self.rate} packets/s, expected time for one packet outside "
                 "lulls: the file would be empty"
             )
-        for number, attack in enumerate(self.attacks, 1):
-            if not any(piece.rates[number] for piece in self.pieces):
+        for rate_index, attack in enumerate(self.attacks, 1):
+            if not any(piece.rates[rate_index] for piece in self.pieces):
                 raise ValueError(
                     f"attack: got {attack.kind} in [{attack.start}, {attack.end}), expected a time in which the link "
                     f"sends: the last packets end at {self.pieces[-1].end} ns from the start of the capture, and "

@@ -118,13 +118,13 @@ def _host_name(chance: Random) -> str:
 
 def _dns_messages(chance: Random) -> tuple[Packet, Packet]:
     """Return a DNS query for an address, and its answer. One of ten names does not exist."""
-    name, number = _host_name(chance).encode(), chance.getrandbits(16)
+    name, message_id = _host_name(chance).encode(), chance.getrandbits(16)
     ipv6, missing = chance.random() < 0.3, chance.random() < 0.1
     question = DNSQR(qname=name, qtype="AAAA" if ipv6 else "A")
     address = f"2001:db8::{chance.getrandbits(16):x}" if ipv6 else f"203.0.113.{chance.randint(1, 254)}"
     answer = [] if missing else [DNSRR(rrname=name, type="AAAA" if ipv6 else "A", ttl=300, rdata=address)]
-    query = DNS(id=number, rd=1, qd=[question])
-    return query, DNS(id=number, qr=1, rd=1, ra=1, rcode=3 if missing else 0, qd=[question], an=answer)
+    query = DNS(id=message_id, rd=1, qd=[question])
+    return query, DNS(id=message_id, qr=1, rd=1, ra=1, rcode=3 if missing else 0, qd=[question], an=answer)
 
 
 def _write_dns(exchange: _Exchange) -> None:
@@ -247,10 +247,10 @@ def _inner_packet(exchange: _Exchange, from_client: bool, payload: Packet) -> Pa
 
 def _write_pings(exchange: _Exchange, tunnel: Callable[[], Packet | None]) -> None:
     """Write four echo requests and their replies in a tunnel."""
-    number, data = exchange.chance.getrandbits(16), bytes(range(48))
+    identifier, data = exchange.chance.getrandbits(16), bytes(range(48))
     for sequence in range(1, 5):
         for from_client in (True, False):
-            echo = ICMP(type="echo-request" if from_client else "echo-reply", id=number, seq=sequence) / Raw(data)
+            echo = ICMP(type="echo-request" if from_client else "echo-reply", id=identifier, seq=sequence) / Raw(data)
             inner, header = _inner_packet(exchange, from_client, echo), tunnel()
             exchange.add(from_client, inner if header is None else header / inner)
 

@@ -124,19 +124,19 @@ class _Script:
         from scapy.packet import Packet
 
         next_time = FIRST_TIME
-        for number, item in enumerate(self._items(), 1):
+        for packet_number, item in enumerate(self._items(), 1):
             time, packet = item if isinstance(item, tuple) and len(item) == 2 else (None, item)
             if not isinstance(packet, Packet):
-                raise InputError(f"{self.path}: packet {number}: got {_describe(item)}, {EXPECTED_ITEM}")
+                raise InputError(f"{self.path}: packet {packet_number}: got {_describe(item)}, {EXPECTED_ITEM}")
             if time is None and isinstance(packet.time, Decimal):
                 time = packet.time
-            ts = next_time if time is None else self._nanoseconds(time, number)
+            ts = next_time if time is None else self._nanoseconds(time, packet_number)
             next_time = ts + GAP_NS
-            with self._convert_errors(f"packet {number} ({packet.name}) cannot be built: "):
+            with self._convert_errors(f"packet {packet_number} ({packet.name}) cannot be built: "):
                 frame = bytes(packet)
             if len(frame) > MAX_RECORD_BYTES:
                 raise InputError(
-                    f"{self.path}: packet {number}: got {len(frame)} bytes, expected at most {MAX_RECORD_BYTES}:"
+                    f"{self.path}: packet {packet_number}: got {len(frame)} bytes, expected at most {MAX_RECORD_BYTES}:"
                     " libpcap refuses files with longer records"
                 )
             yield ts, frame, max(len(frame), packet.wirelen or 0), type(packet)
@@ -204,9 +204,9 @@ class _Script:
         ]
         return f":{lines[-1]}" if lines else ""
 
-    def _nanoseconds(self, time: object, number: int) -> int:
+    def _nanoseconds(self, time: object, packet_number: int) -> int:
         """Convert a time to ns without floating point. Parts of a nanosecond are truncated."""
-        where = f"{self.path}: packet {number}: got the time {_describe(time)}"
+        where = f"{self.path}: packet {packet_number}: got the time {_describe(time)}"
         expected = "expected nanoseconds as an int, or seconds as a Decimal or Fraction"
         if isinstance(time, float):
             raise InputError(f"{where}, {expected}: a float of seconds cannot hold nanoseconds")
@@ -223,7 +223,7 @@ class _Script:
         return ns
 
 
-def _link_type(layer: type, script: _Script, number: int) -> int:
+def _link_type(layer: type, script: _Script, packet_number: int) -> int:
     """Return the link type of a packet whose first layer is `layer`."""
     from scapy.config import conf
 
@@ -235,8 +235,8 @@ def _link_type(layer: type, script: _Script, number: int) -> int:
             sorted({layer_class.__name__ for layer_class in link_type_by_layer} | set(RAW_IP_LAYERS[:2]))
         )
         raise InputError(
-            f"{script.path}: packet {number}: got {layer.__name__} as the first layer, expected a layer with a link"
-            f" type, such as Ether() / …; imported layers with a link type: {choices}"
+            f"{script.path}: packet {packet_number}: got {layer.__name__} as the first layer, expected a layer with a"
+            f" link type, such as Ether() / …; imported layers with a link type: {choices}"
         )
     return int(link_type_by_layer[layer])
 

@@ -75,7 +75,7 @@ def generate(
         pending = writer.submit(write_all, file, header)
         for slots, traffic in link.chunks(chunk):
             records, starts, chunk_bytes = encoder.encode(traffic)
-            merged = conversations.merged(slots, _Records(traffic.ts, records, chunk_bytes), starts)
+            merged = conversations.merge(slots, _Records(traffic.ts, records, chunk_bytes), starts)
             pending.result()
             pending = writer.submit(write_all, file, merged.data.data)
             wire_bytes += merged.wire_bytes
@@ -84,14 +84,14 @@ def generate(
             if progress is not None:
                 progress(background, profile.total)
         pending.result()
-        rest = conversations.rest()
-        write_all(file, rest.data.data)
-        if len(rest.ts):
-            times.add(rest.ts)
+        remaining = conversations.remaining()
+        write_all(file, remaining.data.data)
+        if len(remaining.ts):
+            times.add(remaining.ts)
         file_size = file.tell()
     return Summary(
         times.packets,
-        wire_bytes + rest.wire_bytes,
+        wire_bytes + remaining.wire_bytes,
         times.first_ts,
         times.last_ts,
         times.min_ts,
@@ -129,7 +129,7 @@ class _ConversationRecords:
             self._frames = frames(profile.conversations, profile.pieces, profile.seed, profile.link_type, self._origin)
         self._next = next(self._frames, None)
 
-    def merged(self, slots: NDArray[np.int64], chunk: _Records, starts: NDArray[np.int64]) -> _Records:
+    def merge(self, slots: NDArray[np.int64], chunk: _Records, starts: NDArray[np.int64]) -> _Records:
         """Return a chunk of other packets with the conversation packets up to the time of its last packet.
 
         `slots`: times of the chunk's packets before disorder, from the start of the capture. `starts`: offsets of their
@@ -148,7 +148,7 @@ class _ConversationRecords:
         data = np.concatenate([*parts, chunk.data[before:]])
         return _Records(ts, data, chunk.wire_bytes + sum(length for _, length, _ in due))
 
-    def rest(self) -> _Records:
+    def remaining(self) -> _Records:
         """Return the conversation packets after the last other packet."""
         due = self._take_until(MAX_TIME)
         data = np.concatenate([np.empty(0, np.uint8), *(record for _, _, record in due)])
