@@ -121,6 +121,55 @@ def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
             return replace(vector, start=at(vector.start), length=at(vector.length), valid=valid)
 
 
+def choose(mask: Mask, one: AnyVector, other: AnyVector) -> AnyVector:
+    """Return the values of `one` where `mask` is True, otherwise those of `other`: vectors of one kind.
+
+    Two columns of texts must have equal `names`.
+    """
+    valid = None
+    if one.valid is not None or other.valid is not None:
+        known = [np.True_ if vector.valid is None else vector.valid for vector in (one, other)]
+        valid = np.asarray(np.where(mask, *known))
+    match one, other:
+        case Vector(), Vector():
+            return Vector(np.where(mask, one.data, other.data), valid)
+        case AddressVector(), AddressVector():
+            version = np.where(mask, one.version, other.version)
+            version = version if valid is None else np.where(valid, version, 0)
+            return AddressVector(
+                version, np.where(mask, one.high, other.high), np.where(mask, one.low, other.low), valid
+            )
+        case TextVector(), TextVector():
+            return TextVector(np.where(mask, one.ids, other.ids), one.names, valid)
+    raise TypeError(f"got {type(one).__name__} and {type(other).__name__}, expected two numbers, addresses or texts")
+
+
+def with_common_names(one: TextVector, other: TextVector, constants: Sequence[str]) -> tuple[TextVector, TextVector]:
+    """Return two columns of texts with one list of names: `constants`, and then the other names.
+
+    If only one of the columns has growing names beside the constants, the IDs of the result stay valid too.
+    """
+    known = [vector for vector in (one, other) if not is_null(vector)]
+    places: dict[str, int] = {}
+    for name in (*constants, *(name for vector in known for name in vector.names)):
+        places.setdefault(name, len(places))
+    names = list(places) or [""]
+
+    def recoded(vector: TextVector) -> TextVector:
+        if is_null(vector) or not vector.names:
+            return replace(vector, ids=np.zeros_like(vector.ids), names=names)
+        ids = np.array([places[name] for name in vector.names], np.int64)
+        ids = ids[vector.ids if vector.valid is None else np.where(vector.valid, vector.ids, 0)]
+        return TextVector(np.asarray(ids), names, vector.valid)
+
+    return recoded(one), recoded(other)
+
+
+def is_null(vector: TextVector) -> bool:
+    """Return whether a vector is the constant NULL."""
+    return vector.ids.ndim == 0 and vector.valid is not None and not vector.valid
+
+
 # If few rows pass a predicate, keys and arguments are evaluated for these rows only.
 
 

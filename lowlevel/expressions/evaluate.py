@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,9 @@ from lowlevel.expressions.tree import (
     Binary,
     Call,
     Column,
+    Conditional,
     Expression,
+    Extreme,
     InList,
     InPrefix,
     InWatchlist,
@@ -110,6 +112,15 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return Vector(np.zeros(shape_of(vector), np.bool_) if vector.valid is None else ~vector.valid)
         case Call(function, operand, argument):
             return _call(function, evaluate(operand, columns), argument, columns)
+        case Conditional(condition, value, otherwise):
+            test = _values(condition, columns)
+            mask = test.data if test.valid is None else test.data & test.valid
+            one, other = evaluate(value, columns), evaluate(otherwise, columns)
+            if isinstance(one, TextVector) and isinstance(other, TextVector):
+                one, other = texts.with_common_names(one, other, constant_texts(expression))
+            return texts.choose(mask, one, other)
+        case Extreme(left, right, largest):
+            return _extreme(_values(left, columns), _values(right, columns), largest)
         case AtEnd(operand):
             vector, ends = evaluate(operand, columns), columns[ENDS]
             assert isinstance(ends, Vector)
@@ -155,6 +166,27 @@ def _literal(literal: Literal) -> AnyVector:
             return TextVector(np.zeros((), np.int64), ("",), nowhere)
         return Vector(np.zeros((), ZEROS.get(literal.type, np.int64)), nowhere)
     return Vector(np.array(value))
+
+
+@lru_cache
+def constant_texts(expression: Expression) -> tuple[str, ...]:
+    """Return the constants among the results of a conditional, in their order."""
+    match expression:
+        case Conditional(_, value, otherwise):
+            return tuple(dict.fromkeys(constant_texts(value) + constant_texts(otherwise)))
+        case Literal(value=str(text)):
+            return (text,)
+    return ()
+
+
+def _extreme(left: Vector, right: Vector, largest: bool) -> Vector:
+    data = (np.maximum if largest else np.fmin)(left.data, right.data)
+    if left.valid is None and right.valid is None:
+        return Vector(data)
+    known_left = np.True_ if left.valid is None else left.valid
+    known_right = np.True_ if right.valid is None else right.valid
+    known = np.where(known_left, left.data, right.data)
+    return Vector(np.where(known_left & known_right, data, known), np.asarray(known_left | known_right))
 
 
 def _both(one: Mask | None, other: Mask | None) -> Mask | None:

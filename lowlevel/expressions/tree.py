@@ -249,6 +249,55 @@ class Call:
         return self.operand.nullable or self.function is Function.BYTE
 
 
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`CASE WHEN condition THEN value ELSE otherwise END`: `otherwise` also if the condition is NULL.
+
+    Both are computed for every row. Several WHEN are nested in `otherwise`. Texts are constants, or values of one
+    column: the IDs of texts must not change from batch to batch.
+    """
+
+    condition: Expression
+    value: Expression
+    otherwise: Expression
+
+    @property
+    def type(self) -> Type:
+        """Type of both results: FLOAT if one is, INT for a time and an integer."""
+        types = self.value.type, self.otherwise.type
+        if types[0] is types[1]:
+            return types[0]
+        return Type.FLOAT if Type.FLOAT in types else Type.INT
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a result may be NULL. `CASE WHEN NOT a IS NULL THEN a …` never returns the NULL of a."""
+        tested = self.condition == Unary(Op.NOT, IsNull(self.value))
+        return self.otherwise.nullable or (self.value.nullable and not tested)
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The larger or smaller of two numbers; the other one if one is NULL. NaN is larger than every number."""
+
+    left: Expression
+    right: Expression
+    largest: bool
+
+    @property
+    def type(self) -> Type:
+        """Type of both: FLOAT if one is, INT for a time and an integer."""
+        types = self.left.type, self.right.type
+        if types[0] is types[1]:
+            return types[0]
+        return Type.FLOAT if Type.FLOAT in types else Type.INT
+
+    @property
+    def nullable(self) -> bool:
+        """Whether both may be NULL."""
+        return self.left.nullable and self.right.nullable
+
+
 Expression = (
     Column
     | Literal
@@ -265,6 +314,8 @@ Expression = (
     | Variance
     | Call
     | AtEnd
+    | Conditional
+    | Extreme
 )
 
 

@@ -32,6 +32,7 @@ from lowlevel.expressions.tree import (
     AtEnd,
     Binary,
     Column,
+    Conditional,
     Expression,
     Literal,
     Mean,
@@ -177,7 +178,7 @@ class Aggregates:
         """Return the argument of a sum: shares of counters per pane, other values once in the pane of the row's end."""
         if not self._spread:
             return argument
-        if not any(is_counter(column.name) for column in columns_of(argument)):
+        if not any(is_counter(column.name) for column in columns_of(_without_conditions(argument))):
             return AtEnd(argument)
         return transform(argument, _share_of_counter)
 
@@ -219,7 +220,24 @@ def is_product_of_times(op: Op, left: Expression, right: Expression) -> bool:
     return large and holds_time(left) and holds_time(right)
 
 
+def _without_conditions(expression: Expression) -> Expression:
+    """Return an expression with TRUE in place of the conditions of its conditionals."""
+
+    def change(part: Expression) -> Expression | None:
+        if not isinstance(part, Conditional):
+            return None
+        return Conditional(
+            Literal(True, Type.BOOL), _without_conditions(part.value), _without_conditions(part.otherwise)
+        )
+
+    return transform(expression, change)
+
+
 def _share_of_counter(expression: Expression) -> Expression | None:
+    """Replace a counter by its share. Conditions of conditionals are about the whole row."""
+    if isinstance(expression, Conditional):
+        results = (transform(part, _share_of_counter) for part in (expression.value, expression.otherwise))
+        return Conditional(expression.condition, *results)
     if isinstance(expression, Column) and is_counter(expression.name):
         return replace(expression, name=SHARE + expression.name)
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import NoReturn
 
 from lowlevel.expressions.tree import Binary, Column, IsNull, Literal, Unary, columns_of
@@ -23,6 +24,7 @@ from queries.binding.aggregates import (
     is_product_of_times,
 )
 from queries.binding.comparisons import Operand, compare, member, time_literal
+from queries.binding.conditionals import as_number, case, filtered, null_operand
 from queries.binding.filter_joins import SEEN_WITHIN
 from queries.binding.functions import FUNCTIONS, call
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
@@ -33,6 +35,9 @@ from queries.text.lexer import Kind
 from queries.text.literals import INT64_MIN, number_literal
 from queries.text.printer import expression_text
 from queries.text.tree import Expression, Query, Word
+
+NUMERIC = ("sum", "min", "max", "avg", *VARIANCES)
+"""Aggregates for which TRUE is 1 and FALSE is 0."""
 
 MAX_CHAIN = 32
 """Maximum operands of a chain of one operator that nests to the left. Longer chains become balanced trees."""
@@ -95,6 +100,10 @@ class Binder:
                 bound = member(self._operand(node.operand, depth), operands)
             case tree.IsNull():
                 bound = IsNull(self._bind(node.operand, depth + 1))
+            case tree.Case():
+                bound = self._case(node, depth)
+            case tree.Null():
+                self._fail("got NULL", node, "NULL as a result of CASE only: IS NULL tests for it")
             case tree.Call():
                 bound = self._call(node, depth)
             case tree.Star():
@@ -184,14 +193,34 @@ class Binder:
         start = node.start if node.minus is None else node.minus
         return Operand(self._sql, start, self._constant(node), None)
 
+    def _case(self, node: tree.Case, depth: int) -> Bound:
+        # The conditionals of the branches are nested.
+        depth += len(node.branches)
+        conditions = [self._case_condition(node.operand, condition, depth) for condition, _ in node.branches]
+        results = [*(result for _, result in node.branches), node.otherwise]
+        return case("CASE", conditions, [self._result(result, depth) for result in results])
+
+    def _case_condition(self, operand: Expression | None, node: Expression, depth: int) -> Bound:
+        if operand is not None:
+            return compare(Op.EQ, self._operand(operand, depth), self._operand(node, depth))
+        bound = self._bind(node, depth + 1)
+        self._need((Type.BOOL,), bound, node, "WHEN")
+        return bound
+
+    def _result(self, node: Expression, depth: int) -> Operand:
+        return null_operand(self._sql, node.start) if isinstance(node, tree.Null) else self._operand(node, depth)
+
     def _call(self, node: tree.Call, depth: int) -> Bound:
         word, arguments = node.function, node.arguments
         name = word.text.lower()
+        selects = name in SELECTIONS and (name not in HOLISTIC or _is_literal(arguments[0]))
+        if node.where is not None and (selects or name not in known_aggregates()):
+            self._fail(f"FILTER after {name}", node.where, "FILTER after an aggregate such as count(*)")
         if name == SEEN_WITHIN and self._clause != "WHERE":
             self._fail(f"{name} in {self._clause}", node, "the function in WHERE, over rows of a link")
         if name in FUNCTIONS:
             return call(self._sql, word, [self._operand(argument, depth) for argument in arguments])
-        if name in SELECTIONS and (name not in HOLISTIC or _is_literal(arguments[0])):
+        if selects:
             return self._selection(node, depth)
         if name not in known_aggregates():
             choices = (*known_aggregates(), *FUNCTIONS)
@@ -203,6 +232,9 @@ class Binder:
         inner = self._argument_binder(name)
         if name in HOLISTIC:
             operands = [inner._operand(argument, depth) for argument in arguments]
+            if node.where is not None:
+                condition = inner._filter(node.where, depth)
+                operands[0] = replace(operands[0], bound=filtered(condition, operands[0].bound))
             return self._aggregates.holistic.add(self._sql, word, operands)
         if len(arguments) != 1:
             self._fail(f"{name} with {len(arguments)} arguments", node, "one argument")
@@ -214,8 +246,14 @@ class Binder:
         if isinstance(argument, tree.Star):
             if name != "count":
                 self._fail(f"{name}(*)", node, f"count(*), or {name} of a number")
-            return aggregates.add(name, None)
+            if node.where is None:
+                return aggregates.add(name, None)
+            return aggregates.add(name, filtered(inner._filter(node.where, depth), Literal(1, Type.INT)))
         bound = inner._bind(argument, depth + 1)
+        if bound.type is Type.BOOL and name in (*NUMERIC, *DEFINED):
+            bound = as_number(bound)
+        if node.where is not None:
+            bound = filtered(inner._filter(node.where, depth), bound)
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
         if name != "count":
@@ -252,6 +290,12 @@ class Binder:
             self._fail(problem, node, "the condition in HAVING, over groups of a window")
         operands = [self._operand(argument, depth) for argument in node.arguments]
         return self._aggregates.selections.add(self._sql, node.function, operands, self._aggregates.add("count", None))
+
+    def _filter(self, node: Expression, depth: int) -> Bound:
+        """Bind the condition of FILTER."""
+        bound = self._bind(node, depth + 1)
+        self._need((Type.BOOL,), bound, node, "FILTER (WHERE …)")
+        return bound
 
     def _argument_binder(self, function: str) -> Binder:
         """Return a binder for the argument of an aggregate."""

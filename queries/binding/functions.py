@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from lowlevel.expressions.tree import Call, Expression, Literal
 from lowlevel.expressions.types import Function, Type
 from queries.binding.comparisons import Operand
+from queries.binding.conditionals import USAGES as CONDITIONALS
+from queries.binding.conditionals import conditional_function
 from queries.binding.filter_joins import SEEN_WITHIN, USAGE, seen_within
 from queries.binding.watchlists import USAGES, watch
 from queries.text.errors import QueryError
@@ -19,6 +21,7 @@ FUNCTIONS: dict[str, str] = {
     Function.BYTE: "byte(x, n)",
     **USAGES,
     SEEN_WITHIN: USAGE,
+    **CONDITIONALS,
 }
 """Functions by name, each with an example of its call."""
 
@@ -27,6 +30,8 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     """Return the call of a function. Raises QueryError at the first wrong argument."""
     if name.text.lower() in USAGES:
         return watch(sql, name, operands)
+    if name.text.lower() in CONDITIONALS:
+        return conditional_function(sql, name, operands)
     if name.text.lower() == SEEN_WITHIN:
         return seen_within(sql, name, operands)
     function = Function(name.text.lower())

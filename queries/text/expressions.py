@@ -25,11 +25,13 @@ from queries.text.tree import (
     ASSOCIATIVE,
     Between,
     Call,
+    Case,
     Constant,
     Expression,
     In,
     IsNull,
     Name,
+    Null,
     Operation,
     Star,
     Unary,
@@ -38,6 +40,9 @@ from queries.text.tree import (
 
 MAX_NESTING = 20
 """Largest number of nested parentheses, calls and prefix operators."""
+
+MAX_BRANCHES = 50
+"""Largest number of WHEN in a CASE, which nests them."""
 
 MAX_DEPTH = 100
 """Largest depth of an expression: the low and the high level evaluate it by recursion."""
@@ -164,6 +169,8 @@ class ExpressionParser:
         if token.keyword in ("TRUE", "FALSE"):
             self._at += 1
             return Constant(Kind.WORD, token.keyword, token.start)
+        if token.keyword == "CASE":
+            return self._case()
         if token.keyword == "*":
             raise QueryError("'*' as an item is not supported", self._sql, token.start, "named columns, or count(*)")
         if token.keyword == "NULL":
@@ -223,7 +230,49 @@ class ExpressionParser:
                 arguments.append(self._in_parentheses())
         self._close()
         self._nesting -= 1
-        return Call(function, tuple(arguments))
+        return Call(function, tuple(arguments), self._filter())
+
+    def _filter(self) -> Expression | None:
+        """Read FILTER (WHERE condition) after an aggregate."""
+        if self._token.keyword != "FILTER" or self._ahead().keyword != "(":
+            return None
+        self._nest()
+        self._at += 2
+        if not self._accept("WHERE"):
+            raise self._unexpected("WHERE and a condition")
+        condition = self._in_parentheses()
+        self._close()
+        self._nesting -= 1
+        return condition
+
+    def _case(self) -> Case:
+        start = self._take().start
+        self._nest()
+        self._parentheses += 1
+        operand = None if self._token.keyword == "WHEN" else self._expression()
+        branches: list[tuple[Expression, Expression]] = []
+        while not branches or self._token.keyword == "WHEN":
+            if not self._accept("WHEN"):
+                raise self._unexpected("WHEN and a condition")
+            condition = self._expression()
+            if not self._accept("THEN"):
+                raise self._unexpected("an operator, or THEN and a value")
+            branches.append((condition, self._result()))
+            if len(branches) > MAX_BRANCHES:
+                expected = f"at most {MAX_BRANCHES} WHEN"
+                raise QueryError("a CASE with too many branches", self._sql, start, expected)
+        otherwise = self._result() if self._accept("ELSE") else Null(start)
+        if not self._accept("END"):
+            raise self._unexpected("an operator, WHEN, ELSE or END")
+        self._parentheses -= 1
+        self._nesting -= 1
+        return Case(operand, tuple(branches), otherwise, start)
+
+    def _result(self) -> Expression:
+        """Read a result of CASE, which may be NULL."""
+        if self._token.keyword == "NULL":
+            return Null(self._take().start)
+        return self._expression()
 
     def _range(self, operand: Expression) -> Expression:
         """Read IN, BETWEEN or IS NULL after its operand; NOT may precede the first two."""

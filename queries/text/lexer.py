@@ -49,7 +49,6 @@ class Token(NamedTuple):
 
 
 UNSUPPORTED: dict[str, str] = {
-    "CASE": "CASE",
     "CAST": "CAST",
     "DISTINCT": "DISTINCT",
     "EXCEPT": "EXCEPT",
@@ -73,6 +72,7 @@ RESERVED = (
     frozenset(UNSUPPORTED)
     | CLAUSE_WORDS
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
+    | {"CASE", "WHEN", "THEN", "ELSE", "END"}
 )
 """Words that are names only in quotes."""
 

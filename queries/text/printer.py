@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lowlevel.durations import duration_text
 from lowlevel.expressions.address_constants import Address
 from lowlevel.expressions.tree import (
@@ -9,7 +11,9 @@ from lowlevel.expressions.tree import (
     Binary,
     Call,
     Column,
+    Conditional,
     Expression,
+    Extreme,
     InList,
     InPrefix,
     InWatchlist,
@@ -82,6 +86,10 @@ def _print(expression: Expression) -> tuple[str, int]:
         case Call(function, operand, argument):
             inside = [_print(part)[0] for part in (operand, argument) if part is not None]
             return f"{function}({', '.join(inside)})", _ATOM
+        case Conditional():
+            return f"CASE {' '.join(_branches(expression))} END", _ATOM
+        case Extreme(left, right, largest):
+            return f"{'greatest' if largest else 'least'}({_print(left)[0]}, {_print(right)[0]})", _ATOM
         case AtEnd(operand):
             return f"at_end({_print(operand)[0]})", _ATOM
         case Present(value, count):
@@ -91,6 +99,15 @@ def _print(expression: Expression) -> tuple[str, int]:
         case Variance(total, squares, count, sample, root):
             name = ("stddev" if root else "var") + ("_samp" if sample else "_pop")
             return f"{name}({_print(total)[0]}, {_print(squares)[0]}, {_print(count)[0]})", _ATOM
+
+
+def _branches(expression: Expression) -> Iterator[str]:
+    """Yield WHEN … THEN … for nested conditionals, and then ELSE unless it is NULL."""
+    while isinstance(expression, Conditional):
+        yield f"WHEN {_print(expression.condition)[0]} THEN {_print(expression.value)[0]}"
+        expression = expression.otherwise
+    if not isinstance(expression, Literal) or expression.value is not None:
+        yield f"ELSE {_print(expression)[0]}"
 
 
 def _within(expression: Expression, level: int) -> str:

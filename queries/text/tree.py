@@ -6,7 +6,7 @@ part in comparisons: two texts that differ only in blanks, comments and redundan
     Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
     Table          Stream, Union, Merge or Subquery
-    Expression     Constant, Name, Star, Call, Unary, Operation, Between, In or IsNull
+    Expression     Constant, Name, Star, Call, Unary, Operation, Between, In, IsNull, Null or Case
     Window         [RANGE 10 minutes, SLIDE 1 minute, WA ts]
     WindowCall     TUMBLE(ts, INTERVAL '1' MINUTE) in GROUP BY
 """
@@ -78,10 +78,11 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or an aggregate with one argument at least."""
+    """A function or an aggregate with one argument at least. `where` is the condition of FILTER after an aggregate."""
 
     function: Word
     arguments: tuple[Expression, ...]
+    where: Expression | None = None
 
     @property
     def start(self) -> int:
@@ -134,7 +135,24 @@ class IsNull:
     start: int = field(compare=False, repr=False)
 
 
-Expression = Constant | Name | Star | Call | Unary | Operation | Between | In | IsNull
+@dataclass(frozen=True, slots=True)
+class Null:
+    """NULL as a result of CASE."""
+
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`CASE WHEN condition THEN result … ELSE otherwise END`; with an `operand`, a condition is a value it equals."""
+
+    operand: Expression | None
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression
+    start: int = field(compare=False, repr=False)
+
+
+Expression = Constant | Name | Star | Call | Unary | Operation | Between | In | IsNull | Null | Case
 """Every kind of expression."""
 
 ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
@@ -390,7 +408,7 @@ def calls_in(expression: Expression) -> Iterator[Call]:
         node = pending.pop()
         if isinstance(node, tuple):
             pending += reversed(node)
-        elif isinstance(node, Call | Unary | Operation | Between | In | IsNull):
+        elif isinstance(node, Call | Unary | Operation | Between | In | IsNull | Case):
             if isinstance(node, Call):
                 yield node
             pending += [getattr(node, part.name) for part in reversed(fields(node))]

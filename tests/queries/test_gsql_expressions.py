@@ -18,7 +18,18 @@ from hypothesis import strategies as st
 from lowlevel.expressions.address_constants import Address, Prefix
 from lowlevel.expressions.columns import Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.tree import Binary, Column, Expression, InList, InPrefix, IsNull, Literal, Unary
+from lowlevel.expressions.tree import (
+    Binary,
+    Column,
+    Conditional,
+    Expression,
+    Extreme,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Unary,
+)
 from lowlevel.expressions.types import Op, Type
 from queries.gsql import compile_query
 from queries.text.printer import expression_text
@@ -71,7 +82,11 @@ EQUAL = st.sampled_from([Op.EQ, Op.NE])
 INT = st.recursive(
     st.one_of(st.sampled_from([LEN, VLAN]), INTEGERS),
     lambda inner: st.one_of(
-        st.builds(unary, SIGNS, inner), st.builds(Binary, BITS, inner, inner), st.builds(Binary, SHIFT, inner, SHIFTS)
+        st.builds(unary, SIGNS, inner),
+        st.builds(Binary, BITS, inner, inner),
+        st.builds(Binary, SHIFT, inner, SHIFTS),
+        st.builds(Conditional, st.builds(Binary, COMPARE, inner, inner), inner, inner),
+        st.builds(Extreme, inner, inner, st.booleans()),
     ),
     max_leaves=5,
 )
@@ -124,6 +139,12 @@ def parenthesised(tree: Expression) -> str:
             return f"({parenthesised(operand)}) in ({','.join(texts)})"
         case IsNull(operand):
             return f"({parenthesised(operand)}) is null"
+        case Conditional(condition, value, otherwise):
+            results = f"then ({parenthesised(value)}) else ({parenthesised(otherwise)})"
+            return f"case when ({parenthesised(condition)}) {results} end"
+        case Extreme(left, right, largest):
+            function = "Greatest" if largest else "LEAST"
+            return f"{function}(({parenthesised(left)}), ({parenthesised(right)}))"
     raise AssertionError(f"no SQL compiles to {tree}")
 
 

@@ -119,6 +119,8 @@ SAME = [
     ("+a", "a"),
     ("count(DISTINCT a)", "count_distinct(a)"),
     ("a IN '10.0.0.0/8'", "a IN ('10.0.0.0/8')"),
+    ("CASE WHEN a THEN b END + c", "(CASE WHEN a THEN b ELSE NULL END) + c"),
+    ("CASE a + b WHEN c OR d THEN e ELSE f + g END", "CASE (a + b) WHEN (c OR d) THEN e ELSE (f + g) END"),
 ]
 
 
@@ -169,7 +171,7 @@ MALFORMED = [
     ("SELECT ts FROM M WHERE len > («SELECT len FROM N)", "a subquery outside FROM"),
     ("SELECT ts FROM M ORDER BY ts «WHERE len > 5", "WHERE after ORDER BY"),
     ("SELECT ts FROM M «FETCH FIRST 3 ROWS ONLY", "FETCH is not supported"),
-    ("SELECT ts FROM M WHERE «CASE WHEN a THEN b END", "CASE is not supported"),
+    ("SELECT ts FROM M WHERE «CAST(a AS INT) = 5", "CAST is not supported"),
     ("SELECT ts, «* FROM M", "'*' as an item"),
     ("SELECT ts «ts2 FROM M", "AS and a name"),
     ("SELECT ts AS «where FROM M", "a name after AS"),

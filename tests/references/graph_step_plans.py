@@ -27,6 +27,8 @@ QUERIES = {
     "SELECT t.n, p.len, p.ts FROM t [RANGE 1 s, WA ts], Main1 p [RANGE 1 s, WA ts] WHERE t.n = p.ttl",
     "first of windows": "SELECT srcIP, count(*) AS n, sum(len) AS s FROM packets [RANGE 10 s, SLIDE 5 s, WA ts] "
     "GROUP BY srcIP ORDER BY n DESC, max(len) LIMIT 3 OFFSET 1",
+    "cases": "SELECT CASE WHEN len > 60 THEN 'long' WHEN ttl > 9 THEN link ELSE NULL END AS kind, count(*) AS n, "
+    "sum(len) FILTER (WHERE protocol <> 17) AS s FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY kind",
     "sorted rows": "SELECT ts, srcIP, len FROM packets ORDER BY ts, len DESC",
     "first of all": "SELECT ts, srcIP, len FROM packets WHERE len > 50 ORDER BY len DESC, ts LIMIT 7",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",

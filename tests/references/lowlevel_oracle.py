@@ -19,7 +19,9 @@ from lowlevel.expressions.tree import (
     Binary,
     Call,
     Column,
+    Conditional,
     Expression,
+    Extreme,
     InList,
     InPrefix,
     IsNull,
@@ -99,6 +101,13 @@ def value(expression: Expression, row: Row) -> Any:
             return value(operand, row) is None
         case Call(function, operand, argument):
             return call(function, value(operand, row), None if argument is None else value(argument, row))
+        case Conditional(condition, x, otherwise):
+            found = value(x if value(condition, row) is True else otherwise, row)
+            return float(found) if found is not None and expression.type is Type.FLOAT else found
+        case Extreme(left, right, largest):
+            both = [x for x in (value(left, row), value(right, row)) if x is not None]
+            kind = float if expression.type is Type.FLOAT else int
+            return (max if largest else min)(map(kind, both)) if both else None
         case Present(x, count):
             return value(x, row) if value(count, row) > 0 else None
         case Mean(total, count):

@@ -121,8 +121,15 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
             text = (f"{word(table_name)}." if table_name else "") + word(name)
         case tree.Star():
             text = "*"
-        case tree.Call(function, arguments):
+        case tree.Call(function, arguments, where):
             text = f"{word(function)}({', '.join(map(expression, arguments))})"
+            text += f" FILTER (WHERE {expression(where)})" if where else ""
+        case tree.Null():
+            text = "NULL"
+        case tree.Case(operand, branches, otherwise):
+            text = f"CASE {expression(operand) if operand else ''} "
+            text += " ".join(f"WHEN {expression(when)} THEN {expression(then)}" for when, then in branches)
+            text += f" ELSE {expression(otherwise)} END"
         case tree.Unary(op, operand):
             strength = NOT if op is Op.NOT else FACTOR + 1
             text = f"{'-' if op is Op.NEG else op.value} " + expression_within(operand, strength + (op is not Op.NOT))

@@ -7,7 +7,19 @@ from collections.abc import Callable
 from random import Random
 
 from lowlevel.expressions.address_constants import Address, Prefix
-from lowlevel.expressions.tree import Binary, Call, Column, Expression, InList, InPrefix, IsNull, Literal, Unary
+from lowlevel.expressions.tree import (
+    Binary,
+    Call,
+    Column,
+    Conditional,
+    Expression,
+    Extreme,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Unary,
+)
 from lowlevel.expressions.types import COMPARISON, Function, Op, Type
 
 NUMERIC = [Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD]
@@ -55,6 +67,8 @@ def expression(random: Random, columns: list[Column], type_: Type, depth: int) -
     def below(kind: Type) -> Expression:
         return expression(random, columns, kind, depth - 1)
 
+    if depth and type_ is not Type.BYTES and random.random() < 0.15:
+        return conditional(random, columns, type_, depth)
     leaves = [column for column in columns if column.type is type_]
     if type_ is Type.BYTES:
         return random.choice(leaves)
@@ -83,6 +97,26 @@ def expression(random: Random, columns: list[Column], type_: Type, depth: int) -
         random.shuffle(operands)
         return Binary(random.choice(NUMERIC), *operands)
     return condition(random, columns, depth)
+
+
+def conditional(random: Random, columns: list[Column], type_: Type, depth: int) -> Expression:
+    """A choice between two values, or the larger or smaller of two numbers. Texts are of one column, and constants."""
+
+    def below(kind: Type) -> Expression:
+        return expression(random, columns, kind, depth - 1)
+
+    if type_ is Type.TEXT:
+        source = random.choice([column for column in columns if column.type is Type.TEXT] or [literal(random, type_)])
+        results = [random.choice([source, literal(random, type_)]) for _ in range(2)]
+    else:
+        results = [below(type_), below(random.choice([Type.INT, Type.FLOAT]) if type_ is Type.FLOAT else type_)]
+    random.shuffle(results)
+    if random.random() < 0.1:
+        results[0] = Literal(None, type_)
+    if type_ in (Type.INT, Type.FLOAT) and random.random() < 0.3:
+        return Extreme(*results, random.random() < 0.5)
+    test = random.choice([below(Type.BOOL), Unary(Op.NOT, IsNull(results[0]))])
+    return Conditional(test, *results)
 
 
 def function(random: Random, operand: Column, below: Callable[[Type], Expression]) -> Call:

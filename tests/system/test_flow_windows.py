@@ -73,6 +73,31 @@ def test_spread_flows_add_up_in_tumbling_windows_and_are_shared_as_defined_in_sl
     assert sliding == {key: tuple(values) for key, values in expected.items()}
 
 
+def test_conditions_on_spread_flows_are_about_the_whole_flow(tmp_path: Path) -> None:
+    path = tmp_path / "exports.pcap"
+    flows = write_exports(path, Random(6), 60)
+    middle = sorted(flow["bytes"] for flow in flows)[30]
+    sql = (
+        f"SELECT sum(bytes) FILTER (WHERE bytes > {middle}), sum(bytes > {middle}), "
+        f"count(*) FILTER (WHERE bytes > {middle}), sum(CASE WHEN bytes > {middle} THEN bytes ELSE 0 END) "
+        "FROM flows [RANGE 7 s, SPREAD]"
+    )
+    found = [
+        row
+        for _, batch in InlineRun([compile_query(sql)], [Input("exports", path)]).results()
+        for row in zip(*(column.to_pylist() for column in batch.columns[2:]), strict=True)
+    ]
+    large = [flow for flow in flows if flow["bytes"] > middle]
+    totals = [sum(value or 0 for value in column) for column in zip(*found, strict=True)]
+    assert totals == [
+        sum(flow["bytes"] for flow in large),
+        len(large),
+        len(large),
+        sum(flow["bytes"] for flow in large),
+    ]
+    assert 0 < len(large) < len(flows)
+
+
 def test_packets_and_flows_of_one_capture_are_counted_in_one_run(tmp_path: Path) -> None:
     """The packets have the watermark of their scan, the flows have none. Neither may use the watermark of the other."""
     path = tmp_path / "both.pcap"

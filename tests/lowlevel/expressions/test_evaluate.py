@@ -24,6 +24,7 @@ from lowlevel.expressions.tree import (
     Binary,
     Call,
     Column,
+    Conditional,
     Expression,
     InList,
     InPrefix,
@@ -442,3 +443,25 @@ def test_addresses_of_one_version_need_no_column_of_versions() -> None:
         tree = random_expressions.condition(random, [column], 3)
         one, other = (evaluate(tree, {"dst": vector}) for vector in (short, whole))
         assert values_of(one) == values_of(other), tree
+
+
+def test_the_ids_of_conditional_texts_do_not_change_when_the_names_of_a_column_grow() -> None:
+    inner = Conditional(Column("b", Type.BOOL), Column("name", Type.TEXT), Literal("x", Type.TEXT))
+    tree = Conditional(Column("a", Type.BOOL), Literal("last", Type.TEXT), inner)
+    names: list[str] = ["x", "one"]
+    seen: dict[str, int] = {}
+    for new in ("two", "last", "three"):
+        names.append(new)
+        ids = np.arange(len(names))
+        columns = {
+            "a": Vector(ids % 2 == 1),
+            "b": Vector(ids % 3 == 0),
+            "name": TextVector(ids, list(names)),
+        }
+        found = evaluate(tree, columns)
+        assert isinstance(found, TextVector)
+        assert len(set(found.names)) == len(found.names)
+        texts = [found.names[each] for each in found.ids.tolist()]
+        assert texts == ["last" if n % 2 else name if n % 3 == 0 else "x" for n, name in enumerate(names)]
+        for each, text in zip(found.ids.tolist(), texts, strict=True):
+            assert seen.setdefault(text, each) == each

@@ -1,0 +1,125 @@
+"""CASE, COALESCE, NULLIF, GREATEST, LEAST and FILTER as conditionals: the common type of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+from lowlevel.expressions.tree import (
+    Column,
+    Conditional,
+    Expression,
+    Extreme,
+    IsNull,
+    Literal,
+    LongestPrefix,
+    Unary,
+    parts_of,
+)
+from lowlevel.expressions.types import NUMBERS, Op, Type, key_type
+from queries.binding.comparisons import Operand, compare
+from queries.text.errors import QueryError
+from queries.text.tree import Word
+
+USAGES: dict[str, str] = {
+    "coalesce": "coalesce(x, y, …)",
+    "nullif": "nullif(x, y)",
+    "greatest": "greatest(x, y, …)",
+    "least": "least(x, y, …)",
+}
+"""Functions by name, each with an example of its call."""
+
+MAX_ARGUMENTS = 20
+
+
+def case(what: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:
+    """Return the first result whose condition is true. The last result has no condition. `what` is for messages."""
+    *values, otherwise = with_common_type(what, results)
+    pairs = zip(reversed(conditions), reversed(values), strict=True)
+    return reduce(lambda rest, pair: Conditional(pair[0], pair[1], rest), pairs, otherwise)
+
+
+def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
+    """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
+    function = name.text.lower()
+    fewest, most = (2, 2) if function == "nullif" else (2, MAX_ARGUMENTS)
+    if not fewest <= len(operands) <= most:
+        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        limit = "" if function == "nullif" else f" with at most {MAX_ARGUMENTS} arguments"
+        raise QueryError(f"{function} with {many}", sql, name.start, USAGES[function] + limit)
+    if function == "nullif":
+        test = compare(Op.EQ, *operands)
+        return Conditional(test, Literal(None, operands[0].type), operands[0].bound)
+    if function == "coalesce":
+        values = with_common_type(function, operands)
+        return reduce(lambda rest, value: Conditional(is_known(value), value, rest), reversed(values[:-1]), values[-1])
+    for operand in operands:
+        if operand.type not in NUMBERS:
+            operand.fail(f"{function} over a value of type {operand.type}", " or ".join(NUMBERS))
+    return reduce(lambda one, other: Extreme(one, other, function == "greatest"), (each.bound for each in operands))
+
+
+def is_known(value: Expression) -> Expression:
+    """Return the condition that a value is not NULL."""
+    return Unary(Op.NOT, IsNull(value))
+
+
+def as_number(condition: Expression) -> Expression:
+    """Return 1 for TRUE, 0 for FALSE, and NULL for NULL."""
+    number = Conditional(condition, Literal(1, Type.INT), Literal(0, Type.INT))
+    return Conditional(is_known(condition), number, Literal(None, Type.INT)) if condition.nullable else number
+
+
+def filtered(condition: Expression, argument: Expression) -> Expression:
+    """Return the argument of an aggregate with FILTER: NULL in rows for which the condition is not true."""
+    return Conditional(condition, argument, Literal(None, argument.type))
+
+
+def with_common_type(what: str, operands: Sequence[Operand]) -> list[Expression]:
+    """Return results of one type. Texts become addresses, MACs or times if another result is one.
+
+    Raises QueryError at the first result that does not fit, and for texts of more than one column.
+    """
+    known = [operand for operand in operands if not is_null(operand)]
+    if not known:
+        operands[0].fail(f"{what} over NULL only", "a value")
+    conversions: dict[Type, Callable[[Operand], Operand]] = {
+        Type.ADDRESS: Operand.as_address,
+        Type.MAC: Operand.as_mac,
+        Type.TIME: Operand.as_time,
+    }
+    for kind, convert in conversions.items():
+        if any(operand.type is kind for operand in known):
+            known = [convert(operand.meeting(kind)) for operand in known]
+    wanted = known[0].type
+    for operand in known:
+        if operand.type is Type.BYTES:
+            operand.fail(f"{what} over bytes", "length(…), byte(…, n), contains(…, 'text') of them")
+        if operand.type is not wanted and key_type(operand.type, wanted) is None:
+            operand.fail(f"{what} over {wanted} and {operand.type}", f"a value of type {wanted}")
+    _check_texts(what, known)
+    types = {operand.type for operand in known}
+    common = wanted if len(types) == 1 else Type.FLOAT if Type.FLOAT in types else Type.INT
+    converted = iter(known)
+    return [Literal(None, common) if is_null(operand) else next(converted).bound for operand in operands]
+
+
+def _check_texts(what: str, operands: Sequence[Operand]) -> None:
+    """Raise QueryError for texts of several columns: their IDs could change from batch to batch."""
+    sources: set[Expression] = set()
+    for operand in operands:
+        if operand.type is Type.TEXT:
+            texts = (part for part in parts_of(operand.bound) if part.type is Type.TEXT)
+            sources.update(part for part in texts if isinstance(part, Column | LongestPrefix))
+        if len(sources) > 1:
+            operand.fail(f"{what} over texts of two columns", "texts of one column, and constants")
+
+
+def is_null(operand: Operand) -> bool:
+    """Return whether an operand is the constant NULL, which has any type."""
+    return isinstance(operand.bound, Literal) and operand.bound.value is None
+
+
+def null_operand(sql: str, start: int) -> Operand:
+    """Return NULL as a result of CASE."""
+    return Operand(sql, start, Literal(None, Type.INT))
