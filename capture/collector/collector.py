@@ -222,7 +222,7 @@ class Collector:
                 self._put_chunk()
                 self._chunk = self._queue.take_free(file_time)
                 self._chunk_began = time.monotonic()
-        if self._chunk is not None and not self._chunk.used:  # all datagrams were rejected
+        if self._chunk is not None and not self._chunk.used:  # all datagrams were refused
             self._put_chunk()
         return count
 

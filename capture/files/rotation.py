@@ -1,4 +1,4 @@
-"""The order in which the files of a followed folder are read, or the files that a writer rotates at one path.
+"""The order in which followed files are read: the captures of a folder, or rotated captures at one path.
 
 Writers that rotate close a file before they begin the next one. So files are read in the order of their last change;
 files with equal times in the natural order of their names. A file is identified by device and inode, not by its name,
@@ -64,7 +64,7 @@ class GrowingBytes:
     size = 0
 
     def __init__(self, descriptor: int, is_complete: Callable[[os.stat_result, bool], bool]) -> None:
-        """Take ownership of an open file."""
+        """Take ownership of the descriptor of an open file."""
         self.descriptor = descriptor
         self.consumed = 0
         self.head = b""
@@ -100,7 +100,7 @@ class GrowingBytes:
             time.sleep(min(POLL_SECONDS, remaining))
 
     def rewind(self) -> None:
-        """Raise OSError: a followed file is read only once."""
+        """Raise OSError, because a followed file is read only once."""
         raise OSError("a file that is followed cannot be read again")
 
     def _is_unchanged(self, min_size: int) -> bool:
@@ -126,11 +126,11 @@ Identity = tuple[int, int]
 """Device and inode."""
 
 LISTING_SHARE = 0.05
-"""Maximum share of the time that is spent on listing a folder with an unchanged modification time, in case its files
-have changed."""
+"""Maximum share of time for listing a folder. Files may change while the modification time of the folder does not, so
+such a folder is listed too."""
 
 MAX_NAMES = 65_536
-"""Number of names of read files that are stored to recognise their compressed versions."""
+"""Maximum number of stored names of read files. A compressed version of such a file is recognised by its name."""
 
 
 def digest(head: bytes) -> bytes:
@@ -279,7 +279,7 @@ class Rotation:
             del self._names[next(iter(self._names))]
 
     def _is_complete_file(self, status: os.stat_result, quiet: bool) -> bool:
-        """Return whether the current file is complete: it is quiet, and it is deleted or another file is unread."""
+        """Return whether the current file is complete: it does not grow, and is deleted or another file is unread."""
         if not quiet or status.st_nlink == 0:
             return quiet
         try:
