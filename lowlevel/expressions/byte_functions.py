@@ -62,6 +62,10 @@ def take_byte(data, start, length, offset, rows, value, present):  # type: ignor
     return rows
 
 
+SEARCH_BYTES = 1 << 22
+"""Bytes that are copied for one search by a regular expression; one string may be larger."""
+
+
 @lru_cache(KEPT)
 def _shifts(pattern: bytes) -> npt.NDArray[np.int64]:
     shifts = np.full(256, max(1, len(pattern)), np.int64)
@@ -84,6 +88,34 @@ def starts_with(vector: BytesVector, pattern: bytes) -> Mask:
     found = np.empty(len(vector.start), np.uint8)
     match_start(*_spans(vector), len(found), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), found)
     return found.view(np.bool_)
+
+
+def matches(vector: BytesVector, pattern: str) -> Mask:
+    """Return which byte strings contain a match of a regular expression of RE2, in which a character is a byte.
+
+    The strings are copied for the library, at most SEARCH_BYTES at a time.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = np.empty(len(vector.start), np.bool_)
+    ends = np.cumsum(vector.length)
+    first = 0
+    while first < len(found):
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + SEARCH_BYTES, "right")))
+        strings = [
+            vector.data[start : start + length]
+            for start, length in zip(vector.start[first:stop].tolist(), vector.length[first:stop].tolist(), strict=True)
+        ]
+        offsets = np.append(0, ends[first:stop] - before)
+        data = np.concatenate(strings) if strings else np.empty(0, np.uint8)
+        array = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(strings), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+        found[first:stop] = np.asarray(pc.match_substring_regex(array, pattern))
+        first = stop
+    return found
 
 
 def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Mask]:

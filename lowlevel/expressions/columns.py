@@ -271,6 +271,17 @@ def holds(vector: TextVector, test: Callable[[str], bool]) -> Mask:
     return np.asarray(_of_names(vector, test, np.bool_))
 
 
+def matching(vector: TextVector, pattern: str) -> Mask:
+    """Return which texts contain a match of a regular expression of RE2."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    used, places = np.unique(vector.ids, return_inverse=True)
+    named = [vector.names[each] if vector.names else "" for each in used.tolist()]
+    found = pc.match_substring_regex(pa.array(named, pa.string()), pattern)
+    return np.asarray(np.asarray(found)[places.reshape(vector.ids.shape)])
+
+
 def lengths(vector: TextVector) -> npt.NDArray[np.int64]:
     """Return the number of characters of each text."""
     return _of_names(vector, len, np.int64)

@@ -40,6 +40,7 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     LongestPrefix,
+    Masked,
     Mean,
     Present,
     SeenWithin,
@@ -119,6 +120,10 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             if isinstance(one, TextVector) and isinstance(other, TextVector):
                 one, other = texts.with_common_names(one, other, constant_texts(expression))
             return texts.choose(mask, one, other)
+        case Masked(operand, ipv4, ipv6):
+            address = evaluate(operand, columns)
+            assert isinstance(address, AddressVector)
+            return _masked(address, ipv4, ipv6)
         case Extreme(left, right, largest):
             return _extreme(_values(left, columns), _values(right, columns), largest)
         case AtEnd(operand):
@@ -177,6 +182,15 @@ def constant_texts(expression: Expression) -> tuple[str, ...]:
         case Literal(value=str(text)):
             return (text,)
     return ()
+
+
+def _masked(address: AddressVector, ipv4: int, ipv6: int) -> AddressVector:
+    high, low = (np.uint64(half) for half in divmod(2**128 - 2 ** (128 - ipv6), 2**64))
+    of_ipv4 = np.uint64(2**32 - 2 ** (32 - ipv4))
+    if address.version.ndim == 0:
+        is_ipv6 = int(address.version) == 6
+        return replace(address, high=address.high & high, low=address.low & (low if is_ipv6 else of_ipv4))
+    return replace(address, high=address.high & high, low=address.low & np.where(address.version == 6, low, of_ipv4))
 
 
 def _extreme(left: Vector, right: Vector, largest: bool) -> Vector:
@@ -305,6 +319,8 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
             return Vector(texts.lengths(operand), operand.valid)
         assert isinstance(argument, Literal)
         part = str(argument.value)
+        if function is Function.MATCHES:
+            return Vector(texts.matching(operand, part), operand.valid)
         test = (lambda name: part in name) if function is Function.CONTAINS else (lambda name: name.startswith(part))
         return Vector(texts.holds(operand, test), operand.valid)
     assert isinstance(operand, BytesVector)
@@ -316,6 +332,8 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
         value, present = byte_functions.byte_at(operand, offset.data)
         return Vector(value, _both(_both(operand.valid, offset.valid), present))
     assert isinstance(argument, Literal)
+    if function is Function.MATCHES:
+        return Vector(byte_functions.matches(operand, str(argument.value)), operand.valid)
     assert isinstance(argument.value, bytes)
     search = byte_functions.contains if function is Function.CONTAINS else byte_functions.starts_with
     return Vector(search(operand, argument.value), operand.valid)

@@ -231,7 +231,8 @@ class Binary:
 class Call:
     """A function of BYTES or TEXT: `length(x)`, `contains(x, y)` and `starts_with(x, y)` with a constant y of x's type.
 
-    `byte(x, n)` is the byte at offset n of BYTES, NULL if x has no such byte.
+    `byte(x, n)` is the byte at offset n of BYTES, NULL if x has no such byte. `matches(x, y)` tests whether x contains
+    a match of the regular expression y, a TEXT.
     """
 
     function: Function
@@ -298,6 +299,21 @@ class Extreme:
         return self.left.nullable and self.right.nullable
 
 
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """The first address of the network of an address: its first `ipv4` or `ipv6` bits, and then zeros."""
+
+    operand: Expression
+    ipv4: int
+    ipv6: int
+    type: ClassVar[Type] = Type.ADDRESS
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the address may be NULL."""
+        return self.operand.nullable
+
+
 Expression = (
     Column
     | Literal
@@ -316,6 +332,7 @@ Expression = (
     | AtEnd
     | Conditional
     | Extreme
+    | Masked
 )
 
 

@@ -74,6 +74,7 @@ class Function(StrEnum):
     CONTAINS = "contains"
     STARTS_WITH = "starts_with"
     BYTE = "byte"
+    MATCHES = "matches"
 
 
 FUNCTION_TYPES: dict[Function, Type] = {
@@ -81,6 +82,7 @@ FUNCTION_TYPES: dict[Function, Type] = {
     Function.CONTAINS: Type.BOOL,
     Function.STARTS_WITH: Type.BOOL,
     Function.BYTE: Type.INT,
+    Function.MATCHES: Type.BOOL,
 }
 
 ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})

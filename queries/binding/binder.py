@@ -27,6 +27,7 @@ from queries.binding.comparisons import Operand, compare, member, time_literal
 from queries.binding.conditionals import as_number, case, filtered, null_operand
 from queries.binding.filter_joins import SEEN_WITHIN
 from queries.binding.functions import FUNCTIONS, call
+from queries.binding.patterns import like
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -98,6 +99,8 @@ class Binder:
             case tree.In():
                 operands = [self._member(value, depth) for value in node.values]
                 bound = member(self._operand(node.operand, depth), operands)
+            case tree.Like():
+                bound = like(node, self._operand(node.operand, depth), self._operand(node.pattern, depth))
             case tree.IsNull():
                 bound = IsNull(self._bind(node.operand, depth + 1))
             case tree.Case():

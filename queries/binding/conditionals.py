@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from lowlevel.expressions.tree import (
+    Binary,
     Column,
     Conditional,
     Expression,
@@ -53,10 +54,23 @@ def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> E
     if function == "coalesce":
         values = with_common_type(function, operands)
         return reduce(lambda rest, value: Conditional(is_known(value), value, rest), reversed(values[:-1]), values[-1])
+    if any(operand.type is Type.ADDRESS for operand in operands):
+        if len(operands) > 2:
+            operands[2].fail(f"{function} over {len(operands)} addresses", "two addresses")
+        return _extreme_address(function, with_common_type(function, operands))
     for operand in operands:
         if operand.type not in NUMBERS:
-            operand.fail(f"{function} over a value of type {operand.type}", " or ".join(NUMBERS))
+            operand.fail(f"{function} over a value of type {operand.type}", " or ".join((*NUMBERS, Type.ADDRESS)))
     return reduce(lambda one, other: Extreme(one, other, function == "greatest"), (each.bound for each in operands))
+
+
+def _extreme_address(function: str, addresses: Sequence[Expression]) -> Expression:
+    """Return the larger or smaller of two addresses: `least(srcIP, destIP)` is the same in both directions."""
+    first, second = addresses
+    wins: Expression = Binary(Op.GE if function == "greatest" else Op.LE, first, second)
+    if second.nullable:
+        wins = Binary(Op.OR, IsNull(second), wins)
+    return Conditional(wins, first, second)
 
 
 def is_known(value: Expression) -> Expression:

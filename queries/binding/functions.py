@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 from lowlevel.expressions.tree import Call, Expression, Literal
 from lowlevel.expressions.types import Function, Type
+from queries.binding.address_functions import USAGES as ADDRESS_FUNCTIONS
+from queries.binding.address_functions import address_function
 from queries.binding.comparisons import Operand
 from queries.binding.conditionals import USAGES as CONDITIONALS
 from queries.binding.conditionals import conditional_function
 from queries.binding.filter_joins import SEEN_WITHIN, USAGE, seen_within
+from queries.binding.patterns import matches
+from queries.binding.time_functions import USAGES as TIME_FUNCTIONS
+from queries.binding.time_functions import time_function
 from queries.binding.watchlists import USAGES, watch
 from queries.text.errors import QueryError
 from queries.text.tree import Word
@@ -22,6 +27,9 @@ FUNCTIONS: dict[str, str] = {
     **USAGES,
     SEEN_WITHIN: USAGE,
     **CONDITIONALS,
+    **ADDRESS_FUNCTIONS,
+    **TIME_FUNCTIONS,
+    Function.MATCHES: "matches(x, 'GET .*HTTP')",
 }
 """Functions by name, each with an example of its call."""
 
@@ -32,6 +40,10 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
         return watch(sql, name, operands)
     if name.text.lower() in CONDITIONALS:
         return conditional_function(sql, name, operands)
+    if name.text.lower() in ADDRESS_FUNCTIONS:
+        return address_function(sql, name, operands)
+    if name.text.lower() in TIME_FUNCTIONS:
+        return time_function(sql, name, operands)
     if name.text.lower() == SEEN_WITHIN:
         return seen_within(sql, name, operands)
     function = Function(name.text.lower())
@@ -40,6 +52,8 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
         problem = f"{function} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, usage)
     subject = operands[0]
+    if function is Function.MATCHES:
+        return matches(subject, operands[1])
     wanted = (Type.BYTES,) if function is Function.BYTE else (Type.BYTES, Type.TEXT)
     if subject.type not in wanted or isinstance(subject.bound, Literal):
         what = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"

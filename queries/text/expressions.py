@@ -5,7 +5,7 @@
               NOT
               = <>
               < <= > >=
-              IN  BETWEEN  IS NULL
+              IN  BETWEEN  LIKE  IS NULL
               & | ^ << >>
               + -
     strongest * / %
@@ -30,6 +30,7 @@ from queries.text.tree import (
     Expression,
     In,
     IsNull,
+    Like,
     Name,
     Null,
     Operation,
@@ -139,7 +140,7 @@ class ExpressionParser:
                 if strength < weakest:
                     return left
                 left = Operation(op, (left, *self._right_operands(op, strength)), left.start)
-            elif keyword in ("IN", "BETWEEN", "IS", "NOT") and weakest <= RANGE:
+            elif keyword in ("IN", "BETWEEN", "IS", "LIKE", "ILIKE", "NOT") and weakest <= RANGE:
                 left = self._range(left)
             else:
                 return left
@@ -226,6 +227,8 @@ class ExpressionParser:
             arguments: list[Expression] = [Star(self._take().start)]
         else:
             arguments = [self._in_parentheses()]
+            if function.text.lower() == "extract" and self._accept("FROM"):
+                arguments = [*map(_field, arguments), self._in_parentheses()]
             while self._accept(","):
                 arguments.append(self._in_parentheses())
         self._close()
@@ -275,17 +278,19 @@ class ExpressionParser:
         return self._expression()
 
     def _range(self, operand: Expression) -> Expression:
-        """Read IN, BETWEEN or IS NULL after its operand; NOT may precede the first two."""
+        """Read IN, BETWEEN, LIKE or IS NULL after its operand; NOT may precede all but the last."""
         start = operand.start
         negated = self._accept("NOT")
-        if negated and self._token.keyword not in ("IN", "BETWEEN"):
-            raise self._unexpected("IN or BETWEEN after NOT")
+        if negated and self._token.keyword not in ("IN", "BETWEEN", "LIKE", "ILIKE"):
+            raise self._unexpected("IN, BETWEEN, LIKE or ILIKE after NOT")
         keyword = self._take().keyword
         if keyword == "IS":
             negated = self._accept("NOT")
             if not self._accept("NULL"):
                 raise self._unexpected("NULL or NOT NULL after IS")
             condition: Expression = IsNull(operand, start)
+        elif keyword in ("LIKE", "ILIKE"):
+            condition = Like(operand, self._expression(BITWISE), keyword == "ILIKE", start)
         elif keyword == "BETWEEN":
             low = self._expression(BITWISE)
             if not self._accept("AND"):
@@ -365,3 +370,10 @@ class ExpressionParser:
         """Return the error for a window clause that is not after an item or a stream."""
         expected = "the window after an item of SELECT, or after the last stream of FROM"
         return QueryError(f"a window clause within {self._clause}", self._sql, start, expected)
+
+
+def _field(expression: Expression) -> Expression:
+    """Return the name before FROM in `extract(hour FROM ts)` as a text."""
+    if isinstance(expression, Name) and expression.table is None:
+        return Constant(Kind.STRING, expression.word.text, expression.start)
+    return expression

@@ -54,10 +54,8 @@ UNSUPPORTED: dict[str, str] = {
     "EXCEPT": "EXCEPT",
     "EXISTS": "EXISTS",
     "FETCH": "FETCH",
-    "ILIKE": "ILIKE",
     "INTERSECT": "INTERSECT",
     "JOIN": "JOIN outside FROM",
-    "LIKE": "LIKE",
     "OVER": "a window function (OVER)",
     "QUALIFY": "QUALIFY",
     "WINDOW": "a named window (WINDOW)",
@@ -72,7 +70,7 @@ RESERVED = (
     frozenset(UNSUPPORTED)
     | CLAUSE_WORDS
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
-    | {"CASE", "WHEN", "THEN", "ELSE", "END"}
+    | {"CASE", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE"}
 )
 """Words that are names only in quotes."""
 

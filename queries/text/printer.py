@@ -20,6 +20,7 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     LongestPrefix,
+    Masked,
     Mean,
     Present,
     SeenWithin,
@@ -88,6 +89,8 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"{function}({', '.join(inside)})", _ATOM
         case Conditional():
             return f"CASE {' '.join(_branches(expression))} END", _ATOM
+        case Masked(operand, ipv4, ipv6):
+            return f"mask({_print(operand)[0]}, {ipv4}, {ipv6})", _ATOM
         case Extreme(left, right, largest):
             return f"{'greatest' if largest else 'least'}({_print(left)[0]}, {_print(right)[0]})", _ATOM
         case AtEnd(operand):

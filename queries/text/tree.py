@@ -6,7 +6,7 @@ part in comparisons: two texts that differ only in blanks, comments and redundan
     Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
     Table          Stream, Union, Merge or Subquery
-    Expression     Constant, Name, Star, Call, Unary, Operation, Between, In, IsNull, Null or Case
+    Expression     Constant, Name, Star, Call, Unary, Operation, Between, In, IsNull, Like, Null or Case
     Window         [RANGE 10 minutes, SLIDE 1 minute, WA ts]
     WindowCall     TUMBLE(ts, INTERVAL '1' MINUTE) in GROUP BY
 """
@@ -136,6 +136,16 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
+class Like:
+    """`operand LIKE pattern`, or ILIKE, which ignores the case."""
+
+    operand: Expression
+    pattern: Expression
+    ignore_case: bool
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Null:
     """NULL as a result of CASE."""
 
@@ -152,7 +162,7 @@ class Case:
     start: int = field(compare=False, repr=False)
 
 
-Expression = Constant | Name | Star | Call | Unary | Operation | Between | In | IsNull | Null | Case
+Expression = Constant | Name | Star | Call | Unary | Operation | Between | In | IsNull | Like | Null | Case
 """Every kind of expression."""
 
 ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
@@ -408,7 +418,7 @@ def calls_in(expression: Expression) -> Iterator[Call]:
         node = pending.pop()
         if isinstance(node, tuple):
             pending += reversed(node)
-        elif isinstance(node, Call | Unary | Operation | Between | In | IsNull | Case):
+        elif isinstance(node, Call | Unary | Operation | Between | In | IsNull | Like | Case):
             if isinstance(node, Call):
                 yield node
             pending += [getattr(node, part.name) for part in reversed(fields(node))]

@@ -119,6 +119,8 @@ SAME = [
     ("+a", "a"),
     ("count(DISTINCT a)", "count_distinct(a)"),
     ("a IN '10.0.0.0/8'", "a IN ('10.0.0.0/8')"),
+    ("a LIKE 'x' AND b NOT ILIKE 'y'", "(a LIKE 'x') AND (NOT (b ILIKE 'y'))"),
+    ("extract(hour FROM a)", "extract('hour', a)"),
     ("CASE WHEN a THEN b END + c", "(CASE WHEN a THEN b ELSE NULL END) + c"),
     ("CASE a + b WHEN c OR d THEN e ELSE f + g END", "CASE (a + b) WHEN (c OR d) THEN e ELSE (f + g) END"),
 ]
@@ -183,7 +185,7 @@ MALFORMED = [
     ("SELECT a.«from FROM M", "the name of a column after '.'"),
     ("SELECT «5x FROM M", "got '5x'"),
     ("SELECT a FROM M WHERE a = «NOT b", "parentheses around NOT"),
-    ("SELECT a FROM M WHERE a NOT «= b", "IN or BETWEEN after NOT"),
+    ("SELECT a FROM M WHERE a NOT «= b", "IN, BETWEEN, LIKE or ILIKE after NOT"),
     ("SELECT a FROM M WHERE a IS «5", "NULL or NOT NULL"),
     ("SELECT a FROM M WHERE a BETWEEN 1 «= 2 AND 3", "the upper bound of BETWEEN"),
     ("SELECT a FROM M WHERE a IN «b", "a list in parentheses"),

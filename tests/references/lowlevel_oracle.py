@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from ipaddress import IPv4Address, IPv6Address, ip_network
@@ -26,6 +27,7 @@ from lowlevel.expressions.tree import (
     InPrefix,
     IsNull,
     Literal,
+    Masked,
     Mean,
     Present,
     Unary,
@@ -104,6 +106,11 @@ def value(expression: Expression, row: Row) -> Any:
         case Conditional(condition, x, otherwise):
             found = value(x if value(condition, row) is True else otherwise, row)
             return float(found) if found is not None and expression.type is Type.FLOAT else found
+        case Masked(operand, ipv4, ipv6):
+            x = value(operand, row)
+            if x is None:
+                return None
+            return ip_network((x, ipv4 if x.version == 4 else ipv6), strict=False).network_address
         case Extreme(left, right, largest):
             both = [x for x in (value(left, row), value(right, row)) if x is not None]
             kind = float if expression.type is Type.FLOAT else int
@@ -130,6 +137,8 @@ def call(function: Function, x: bytes | str | None, y: Any) -> Any:
             return y in x
         case Function.STARTS_WITH:
             return x.startswith(y)
+        case Function.MATCHES:
+            return re.search(y.encode() if isinstance(x, bytes) else y, x) is not None
         case Function.BYTE:
             assert isinstance(x, bytes)
             return x[y] if y is not None and 0 <= y < len(x) else None

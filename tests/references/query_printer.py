@@ -124,6 +124,10 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
         case tree.Call(function, arguments, where):
             text = f"{word(function)}({', '.join(map(expression, arguments))})"
             text += f" FILTER (WHERE {expression(where)})" if where else ""
+        case tree.Like(operand, pattern, ignore_case):
+            strength = RANGE
+            keyword = "ILIKE" if ignore_case else "LIKE"
+            text = f"{expression_within(operand, RANGE)} {keyword} {expression_within(pattern, RANGE + 1)}"
         case tree.Null():
             text = "NULL"
         case tree.Case(operand, branches, otherwise):

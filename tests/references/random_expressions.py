@@ -18,6 +18,7 @@ from lowlevel.expressions.tree import (
     InPrefix,
     IsNull,
     Literal,
+    Masked,
     Unary,
 )
 from lowlevel.expressions.types import COMPARISON, Function, Op, Type
@@ -33,6 +34,10 @@ ADDRESSES = [
     Address(6, 0x20010DB8 << 96 | 1),
     Address(6, 2**128 - 1),
 ]
+
+
+PATTERNS = ["", "G", "^GET", "[a-c]{2}$", "a.*c", r"^[^\x00]*$", "(ab|b )c*", "main[13]", "^$"]
+"""Regular expressions that mean the same in RE2 and in Python."""
 
 
 def literal(random: Random, type_: Type) -> Literal:
@@ -111,6 +116,8 @@ def conditional(random: Random, columns: list[Column], type_: Type, depth: int) 
     else:
         results = [below(type_), below(random.choice([Type.INT, Type.FLOAT]) if type_ is Type.FLOAT else type_)]
     random.shuffle(results)
+    if type_ is Type.ADDRESS and random.random() < 0.3:
+        return Masked(results[0], random.randrange(33), random.randrange(129))
     if random.random() < 0.1:
         results[0] = Literal(None, type_)
     if type_ in (Type.INT, Type.FLOAT) and random.random() < 0.3:
@@ -136,6 +143,8 @@ def condition(random: Random, columns: list[Column], depth: int) -> Expression:
     comparison = [Op.EQ, Op.NE] if kind is Type.TEXT else sorted(COMPARISON)
     strings = [column for column in columns if column.type in (Type.TEXT, Type.BYTES)]
     match random.randrange(9):
+        case 6 if strings and random.random() < 0.4:
+            return Call(Function.MATCHES, random.choice(strings), Literal(random.choice(PATTERNS), Type.TEXT))
         case 6 if strings:
             operand = random.choice(strings)
             return Call(
