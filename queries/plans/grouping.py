@@ -23,7 +23,7 @@ from queries.binding.links import PACKETS, SPREADABLE, Links
 from queries.binding.names import Names, Scope
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
-from queries.plans.output_names import ColumnName, output_names, plain_names, spelled
+from queries.plans.output_names import ColumnName, check_implied_names, output_names, plain_names, spelled
 from queries.plans.sorting import Sorting, bind_order
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -74,6 +74,7 @@ class Grouping:
         query, scope = self._query, self._scope
         self._group_times.check()
         items = query.select
+        check_implied_names(self._sql, items, self._names)
         for item in items:
             if item.alias is not None:
                 binder = Binder(self._sql, "GROUP BY", item.expression, scope.in_row)

@@ -18,11 +18,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Column, Expression, Literal
+from queries.binding.names import Names
 from queries.text.errors import QueryError
 from queries.text.tree import Name, SelectItem
 
 ColumnName = Callable[[str], str | None]
 """Return the name of a column in results; None for other names."""
+
+
+def check_implied_names(sql: str, items: Sequence[SelectItem], names: Names) -> None:
+    """Raise QueryError for a column after an item: `SELECT srcIP destIP` probably lacks a comma."""
+    for item in items:
+        if item.implied and item.alias is not None and names.column(item.alias, None) is not None:
+            problem = f"got the column {item.alias.shown} after an item of SELECT"
+            raise QueryError(problem, sql, item.alias.start, "',' before a column, or AS before the name of the item")
 
 
 def output_names(

@@ -15,7 +15,7 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.binding.binder import Binder
 from queries.binding.names import Names, Scope
-from queries.plans.output_names import output_names, plain_names, spelled
+from queries.plans.output_names import check_implied_names, output_names, plain_names, spelled
 from queries.text.errors import QueryError
 from queries.text.literals import INT64_MAX
 from queries.text.tree import Query
@@ -56,6 +56,7 @@ def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -
 def select_rows(query: Query, names: Names, times: Sequence[Column]) -> Selected:
     """Bind the select list of a query without groups; `times` are time columns that are never NULL."""
     sql, items = query.sql, query.select
+    check_implied_names(sql, items, names)
     scope = Scope(names)
     bound = [Binder(sql, "SELECT", item.expression, scope.in_row).bind() for item in items]
     if query.window is not None:

@@ -187,14 +187,15 @@ class _QueryParser(WindowParser):
             expression = self._expression()
             self._in_list = False
             self._select_window(windows)
-            alias = self._item_alias()
+            implied = self._is_name(self._token) and self._token.text.isprintable() and bool(self._token.text.strip())
+            alias = self._word() if implied else self._item_alias()
             self._select_window(windows)
-            select.append(SelectItem(expression, alias))
+            select.append(SelectItem(expression, alias, implied))
             if alias is None and self._token.keyword != "," and not self._at_clause_end():
                 self._in_list = True
                 raise self._missing_operator()
             if self._token.keyword != "," and not self._at_clause_end():
-                raise self._unexpected("',' or the end of the clause")
+                raise self._unexpected("',' or FROM")
         return tuple(select), windows
 
     def _select_window(self, windows: list[Window]) -> None:

@@ -317,10 +317,11 @@ class FromItem:
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
-    """One item of SELECT or GROUP BY, and the name after its AS."""
+    """One item of SELECT or GROUP BY, and the name that follows it: `implied` if without AS."""
 
     expression: Expression
     alias: Word | None = None
+    implied: bool = field(default=False, compare=False, repr=False)
 
     @property
     def start(self) -> int:
