@@ -97,7 +97,7 @@ def by_slack(stream: Stream, window: SlidingWindow, windows: int, slack: int, la
 
 
 def by_punctuation(stream: Stream, window: SlidingWindow, windows: int) -> Said:
-    """Run the operator of the product, with a promise behind each tuple that lets a window close."""
+    """Run the operator of the product, with a watermark behind each tuple that lets a window close."""
     operator = Aggregate([], SUBS)
     found = Collected(windows)
     lows = np.maximum((stream.lows() - window.origin) // window.slide, 0)

@@ -118,7 +118,7 @@ def run(setting: Setting) -> Report:
             for policy, each in found.items()
         ],
     )
-    report.notes.append("most at once: entries that left for 64 packets, or for one promise")
+    report.notes.append("most at once: entries that left for 64 packets, or for one watermark")
     paced = found[Policy.PACED]
     report.require("groups counted wrongly", sum(each.wrong for each in found.values()), "<= 0")
     report.require("memory grown after the first window, MB", max(each.grown for each in found.values()), "<= 8")

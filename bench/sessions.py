@@ -1,7 +1,7 @@
-"""Sessions per 5-tuple on one core: partials merged to sessions while promises close them, against Arrow's group_by.
+"""Sessions per 5-tuple on one core: partials merged to sessions while watermarks close them, against Arrow's group_by.
 
-Flows begin and end continuously. Each is one session of one 5-tuple, and consists of partials of many panes. A promise
-follows each batch, so that sessions close all the time. The yardstick is Arrow's `group_by` of the same partials, in
+Flows begin and end continuously. Each is one session of one 5-tuple, and consists of partials of many panes. A
+watermark follows each batch, so that sessions close all the time. The yardstick is Arrow's `group_by` of the same partials, in
 batches of the same size, by 5-tuple only: a merge that ignores time.
 """
 
@@ -87,7 +87,7 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
 
 
 def partials(rows: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Batches of partials in the order of their panes, each with the promise that follows it.
+    """Batches of partials in the order of their panes, each with the watermark that follows it.
 
     A flow has a partial in each of 20 panes, whose distance is below GAP. A twentieth of the open flows ends with each
     pane.

@@ -87,7 +87,7 @@ class Bins:
         self.total = 0
 
     def take(self, times: Words, low: int) -> None:
-        """Add rows, and report the windows below the promise."""
+        """Add rows, and report the windows below the watermark."""
         self.count = add_to_bins(self.bins, self.bins.shape[1], self.count, times, len(times), self.reach)
         final = int(np.searchsorted(self.bins[PLACE, : self.count], low))
         self.total += int(self.bins[VALUE, 1:final][self.bins[ROWS, 1:final] > 0].sum())
@@ -99,7 +99,7 @@ class Bins:
 
 @dataclass(frozen=True)
 class Stream:
-    """Blocks of times, and the promise behind each."""
+    """Blocks of times, and the watermark behind each."""
 
     blocks: list[tuple[Words, int]]
 

@@ -41,7 +41,7 @@ class Experiment:
         return errors(said, self.true, self.judged)
 
     def punctuation(self) -> Errors:
-        """Errors with a promise whenever it grows: at the ends of blocks."""
+        """Errors with a watermark whenever it grows: at the ends of blocks."""
         return errors(by_punctuation(self.stream, WINDOW, self.windows), self.true, self.judged)
 
     def least(self) -> float:

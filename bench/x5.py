@@ -49,7 +49,7 @@ Event = tuple[int, pa.RecordBatch | int]
 
 @dataclass(frozen=True)
 class Figures:
-    """Bytes and items (tuples, partials) at most, ns for a tuple, and ms from a promise to its results."""
+    """Bytes and items (tuples, partials) at most, ns for a tuple, and ms from a watermark to its results."""
 
     bytes: int
     items: int

@@ -66,7 +66,7 @@ SUBAGGREGATE = SubAggregate("packets", Kind.COUNT)
 
 @dataclass(frozen=True)
 class Run:
-    """One policy on one table: how fast, and the most entries that left for 64 packets, or for one promise."""
+    """One policy on one table: how fast, and the most entries that left for 64 packets, or for one watermark."""
 
     found: LossFree
     burst: int
@@ -166,7 +166,7 @@ def run(setting: Setting) -> Report:
         ],
     )
     report.table(
-        "most entries that left for 64 packets or for one promise",
+        "most entries that left for 64 packets or for one watermark",
         ("groups", "table", *policies),
         [
             (name, size, *(f"{found[name, size, policy].burst:,}" for policy in policies))

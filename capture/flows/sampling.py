@@ -28,7 +28,7 @@ MAX_KEYS = 1024
 ALL_KEYS = 8192
 """Maximum number of sampling keys of one session and of all sessions. Further keys are only counted."""
 
-LARGEST = (1 << 31) - 1
+MAX_RATE = (1 << 31) - 1
 """Largest valid rate, and largest numerator or denominator."""
 
 Values = Mapping[int, bytes]
@@ -90,13 +90,13 @@ def announced_rate(values: Values) -> Fraction | None:
     if size and population and population >= size:
         return _valid_rate(Fraction(population, size))
     probability = _float(values.get(311, b""))
-    if probability is not None and 1 / LARGEST <= probability <= 1:
+    if probability is not None and 1 / MAX_RATE <= probability <= 1:
         return _valid_rate(Fraction(1 / probability).limit_denominator(1000))
     return None
 
 
 def _valid_rate(rate: Fraction) -> Fraction | None:
-    return rate if 1 <= rate <= LARGEST and rate.numerator <= LARGEST else None
+    return rate if 1 <= rate <= MAX_RATE and rate.numerator <= MAX_RATE else None
 
 
 def _key(values: Values) -> tuple[int, int] | None:

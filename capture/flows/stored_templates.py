@@ -16,7 +16,7 @@ from typing import Any
 from capture.errors import InputError
 from capture.files.rotation import TEMPLATES
 from capture.flows.decoder import FlowDecoder
-from capture.flows.sampling import LARGEST, MAX_KEYS, Sampling
+from capture.flows.sampling import MAX_KEYS, MAX_RATE, Sampling
 from capture.flows.sessions import Session, SessionKey
 from capture.flows.templates import IPFIX, MAX_FIELDS, V9, Announcement, Definition, Field
 from capture.private_files import replace_file
@@ -134,7 +134,7 @@ def _definition_in(version: int, template: dict[str, Any]) -> Definition:
 
 
 def _rate(numerator: int, denominator: int) -> Fraction:
-    return Fraction(_within(numerator, 1, LARGEST), _within(denominator, 1, LARGEST))
+    return Fraction(_within(numerator, 1, MAX_RATE), _within(denominator, 1, MAX_RATE))
 
 
 def _within(value: object, least: int, most: int) -> int:

@@ -86,7 +86,7 @@ class Arrivals:
             yield Event(len(self.ticks) - 1, int(self.ticks[-1]), port, None, END, ends=True)
 
 
-def promise(source: Source, low: int) -> Punctuation:
+def make_punctuation(source: Source, low: int) -> Punctuation:
     """Return the punctuation of a source."""
     return Punctuation(source.link, low)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from highlevel.baselines.buffering import BufferingAggregate
 from highlevel.baselines.slack import SlackAggregate
-from highlevel.compare.arrivals import Arrivals, Event, promise
+from highlevel.compare.arrivals import Arrivals, Event, make_punctuation
 from highlevel.compare.ordered import CompositeOperator
 from highlevel.compare.question import Question, times_of_pairs
 from highlevel.compare.recording import Numbers
@@ -173,7 +173,7 @@ def timed(question: Question, variant: Variant, arrivals: Arrivals) -> float:
 def _calls(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
     if event.rows is not None:
         yield pipeline.rows(event.port, event.rows)
-    yield pipeline.punctuate(event.port, promise(arrivals.sources[event.port], event.low))
+    yield pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.low))
 
 
 def _sample(seen: VariantSamples, operators: Sequence[object], ticks: int) -> None:

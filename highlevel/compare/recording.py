@@ -29,7 +29,7 @@ ROW = ".row"
 
 
 @dataclass(frozen=True)
-class Placed:
+class NumberedRows:
     """Rows with their positions in the input."""
 
     rows: Rows
@@ -51,7 +51,7 @@ class Placed:
         return self.rows.arrivals
 
 
-class PlacedColumns(Mapping[str, AnyVector]):
+class NumberedColumns(Mapping[str, AnyVector]):
     """The columns of rows, and ROW."""
 
     def __init__(self, columns: Columns, first: int, count: int) -> None:
@@ -170,7 +170,7 @@ class _Taking:
             return
         times = rows.columns["ts"]
         assert isinstance(times, Vector)
-        placed = Placed(rows, PlacedColumns(rows.columns, self.count, rows.count))
+        placed = NumberedRows(rows, NumberedColumns(rows.columns, self.count, rows.count))
         for place, node in self.nodes.items():
             self.batches[place] += node.add(placed)
         self.times.append(times.data.copy())

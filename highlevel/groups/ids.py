@@ -2,7 +2,7 @@
 
 Open addressing with linear probing over slots of one word, `tag << 32 | id`. A tag is 32 bits of the group's hash; its
 low bits are the home slot. So the slots can be doubled without the keys, and keys are compared only if the whole tag is
-equal. Rows are processed in groups of AHEAD: prefetch their slots, then their keys, then compare.
+equal. Rows are processed in groups of PREFETCH_ROWS: prefetch their slots, then their keys, then compare.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from highlevel.groups.key_words import Words
 NOBODY = -1
 """Empty slot. No group has this tag with this ID. Also the ID of an unknown group."""
 
-AHEAD = 64
+PREFETCH_ROWS = 64
 """Rows whose memory is prefetched together."""
 
-SMALLEST = 64
+MIN_GROUPS = 64
 """Initial room of a table, in groups."""
 
 
@@ -32,15 +32,15 @@ def find_ids(  # type: ignore[no-untyped-def]
     - `words`: width x rows.
     - `keys`: limit x width.
     - `slots`: slot_count words, a power of two above limit.
-    - `tags`: room for AHEAD words.
+    - `tags`: room for PREFETCH_ROWS words.
 
     With `add` a new group gets the ID `count[0]`, and the kernel returns before a row that would need the ID `limit`.
     Otherwise an unknown group gets NOBODY.
     """
     mask = np.uint64(slot_count - 1)
     half = np.uint64(32)
-    for first in range(begin, rows, AHEAD):
-        end = min(rows, first + AHEAD)
+    for first in range(begin, rows, PREFETCH_ROWS):
+        end = min(rows, first + PREFETCH_ROWS)
         for row in range(first, end):
             mixed = np.uint64(0x9E3779B97F4A7C15)
             for word in range(width):
@@ -106,10 +106,10 @@ class GroupIds:
     def __init__(self, width: int) -> None:
         """Create an empty table for keys of `width` words."""
         self.width = width
-        self.keys: Words = np.empty((SMALLEST, max(1, width)), np.int64)
-        self.slots = np.full(2 * SMALLEST, NOBODY, np.int64)
+        self.keys: Words = np.empty((MIN_GROUPS, max(1, width)), np.int64)
+        self.slots = np.full(2 * MIN_GROUPS, NOBODY, np.int64)
         self._count = np.zeros(1, np.int64)
-        self._tags = np.empty(AHEAD, np.int64)
+        self._tags = np.empty(PREFETCH_ROWS, np.int64)
 
     @property
     def count(self) -> int:

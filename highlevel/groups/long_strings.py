@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from capture.native import helper, kernel
 from capture.prefetch import prefetch
-from highlevel.groups.ids import AHEAD, NOBODY, SMALLEST, move_slots
+from highlevel.groups.ids import MIN_GROUPS, NOBODY, PREFETCH_ROWS, move_slots
 from highlevel.groups.key_words import Words, is_text, present, string_bytes, string_offsets
 
 UNKNOWN = -2
@@ -44,12 +44,12 @@ def number_strings(  # type: ignore[no-untyped-def]
 
     String i is `data[offsets[i]:offsets[i + 1]]`. With `some_null` it is NULL unless `valid[i]`. Known string n is
     `heap[ends[n]:ends[n + 1]]`. `ends` has limit + 1 words, `slots` slot_count (a power of two above limit), `tags`
-    AHEAD. With `add` the kernel returns before a string that does not fit into `ends` or `heap`.
+    PREFETCH_ROWS. With `add` the kernel returns before a string that does not fit into `ends` or `heap`.
     """
     mask = np.uint64(slot_count - 1)
     half = np.uint64(32)
-    for first in range(begin, rows, AHEAD):
-        end = min(rows, first + AHEAD)
+    for first in range(begin, rows, PREFETCH_ROWS):
+        end = min(rows, first + PREFETCH_ROWS)
         for row in range(first, end):
             tag = string_tag(data, offsets[row], offsets[row + 1])
             tags[row - first] = np.int64(tag)
@@ -95,11 +95,11 @@ class LongStrings:
     def __init__(self, kind: pa.DataType) -> None:
         """Create an empty table. `kind` is the type of the column."""
         self.kind = kind
-        self.heap = np.empty(16 * SMALLEST, np.uint8)
-        self.ends = np.zeros(SMALLEST + 1, np.int64)
-        self.slots = np.full(2 * SMALLEST, NOBODY, np.int64)
+        self.heap = np.empty(16 * MIN_GROUPS, np.uint8)
+        self.ends = np.zeros(MIN_GROUPS + 1, np.int64)
+        self.slots = np.full(2 * MIN_GROUPS, NOBODY, np.int64)
         self._count = np.zeros(1, np.int64)
-        self._tags = np.empty(AHEAD, np.int64)
+        self._tags = np.empty(PREFETCH_ROWS, np.int64)
 
     @property
     def bytes(self) -> int:

@@ -134,7 +134,7 @@ class Shard:
         self.damage: str | None = None
         self._counted: Samples | None = None
 
-    def promise(self, low: int) -> Iterator[Numbered]:
+    def raise_watermark(self, low: int) -> Iterator[Numbered]:
         """Raise the watermark of the shard to `low`, if it grows."""
         for reader, leaf in self.port.leaves:
             if leaf.low.exact_low or low == END:
@@ -151,7 +151,7 @@ class Shard:
         if self.node is not None:
             yield from self._numbered(self.node.finish())
             yield from self._numbered(self.node.progress(END))
-        yield from self.promise(END)
+        yield from self.raise_watermark(END)
         self.damage = damage
         self._counted = self.samples()
         if self.node is not None:
@@ -246,7 +246,7 @@ class MappedShard(Shard):
     def begin(self) -> Iterator[Numbered]:
         """Emit the watermark of the scan before the first row."""
         self.key = self.distribution.low
-        yield from self.promise(self.distribution.low)
+        yield from self.raise_watermark(self.distribution.low)
 
     def step(self, progress: Progress) -> Iterator[Numbered]:
         """Process the next block, or end after the last."""
@@ -285,7 +285,7 @@ class StreamShard(Shard):
     def begin(self) -> Iterator[Numbered]:
         """Emit the first watermark, computed from the beginning of the stream (`lowlevel.watermarks`)."""
         if self.port.slack is not None and self.key != BEGINNING:
-            yield from self.promise(max(BEGINNING + 1, self.key - self.port.slack))
+            yield from self.raise_watermark(max(BEGINNING + 1, self.key - self.port.slack))
 
     def step(self, progress: Progress) -> Iterator[Numbered]:
         """Process the next block, or end at the end of the stream."""

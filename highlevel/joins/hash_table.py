@@ -32,7 +32,7 @@ GOING = 2**31 - 1
 GOING is stored in place of the time list while a row is removed; no list contains this value.
 """
 
-AHEAD = 64
+PREFETCH_ROWS = 64
 """Rows whose memory is prefetched together."""
 
 FREE, USED = 0, 1
@@ -85,13 +85,13 @@ def probe(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write pairs of rows and stored rows with the same key and a time in `[low, high]`. Return their number.
 
-    `words` is keys x rows, `ahead` has room for 2 x AHEAD, `probing` and `found` for `room`. With `once` a row has at
-    most one pair. With `fresh` stored rows that have had a match are skipped. If there is no room, `at` contains the
-    position to continue at. At the end its row is `rows`.
+    `words` is keys x rows, `ahead` has room for 2 x PREFETCH_ROWS, `probing` and `found` for `room`. With `once` a row
+    has at most one pair. With `fresh` stored rows that have had a match are skipped. If there is no room, `at` contains
+    the position to continue at. At the end its row is `rows`.
     """
     count = 0
-    for first in range(at[ROW], rows, AHEAD):
-        end = min(rows, first + AHEAD)
+    for first in range(at[ROW], rows, PREFETCH_ROWS):
+        end = min(rows, first + PREFETCH_ROWS)
         for row in range(first, end):
             for turn in range(2):
                 time = high[row] if turn else low[row]
@@ -153,8 +153,8 @@ def insert(  # type: ignore[no-untyped-def]
     words, times, matched, rows, keys, origin, pane, stored, width, places, mask, counters, free, ahead, placed
 ):  # fmt: skip
     """Store rows of words (width - 2) x rows, if there is room. Write their positions to `placed`. Returns rows."""
-    for first in range(0, rows, AHEAD):
-        end = min(rows, first + AHEAD)
+    for first in range(0, rows, PREFETCH_ROWS):
+        end = min(rows, first + PREFETCH_ROWS)
         for row in range(first, end):
             place = place_of(words, row, rows, keys, (times[row] - origin) // pane, mask)
             ahead[row - first] = place
@@ -190,8 +190,8 @@ def remove(  # type: ignore[no-untyped-def]
     """
     for each in range(count):
         stored[gone[each] * width] |= GOING << LIST
-    for first in range(0, count, AHEAD):
-        end = min(count, first + AHEAD)
+    for first in range(0, count, PREFETCH_ROWS):
+        end = min(count, first + PREFETCH_ROWS)
         for each in range(first, end):
             base = gone[each] * width
             place = place_of(stored, base + WORDS, 1, keys, (stored[base + TIME] - origin) // pane, mask)
@@ -241,8 +241,8 @@ def all_rows(stored, width, places, count, out):  # type: ignore[no-untyped-def]
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*)")
 def chain(stored, width, keys, origin, pane, rows, count, places, mask, ahead):  # type: ignore[no-untyped-def]
     """Insert rows into the empty chains of `places`. Return their number."""
-    for first in range(0, count, AHEAD):
-        end = min(count, first + AHEAD)
+    for first in range(0, count, PREFETCH_ROWS):
+        end = min(count, first + PREFETCH_ROWS)
         for each in range(first, end):
             base = rows[each] * width
             place = place_of(stored, base + WORDS, 1, keys, (stored[base + TIME] - origin) // pane, mask)

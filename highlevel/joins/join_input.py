@@ -19,19 +19,19 @@ from lowlevel.plan import ARROW_TYPES
 
 
 @dataclass(frozen=True)
-class Arrived:
+class JoinRows:
     """Rows of a batch with their times and one column for each key."""
 
     batch: pa.RecordBatch
     times: Words
     keys: list[pa.Array]
 
-    def chosen(self, rows: Words) -> Arrived:
+    def chosen(self, rows: Words) -> JoinRows:
         """Return the given rows, without a copy if these are all rows."""
         if len(rows) == len(self.times):
             return self
         places = pa.array(rows)
-        return Arrived(self.batch.take(places), self.times[rows], [key.take(places) for key in self.keys])
+        return JoinRows(self.batch.take(places), self.times[rows], [key.take(places) for key in self.keys])
 
 
 class JoinInput:
@@ -61,7 +61,7 @@ class JoinInput:
                 return place
         return None
 
-    def read(self, batch: pa.RecordBatch) -> tuple[Arrived, pa.RecordBatch]:
+    def read(self, batch: pa.RecordBatch) -> tuple[JoinRows, pa.RecordBatch]:
         """Return the rows that may have a match, and the rows without a match because a key is NULL or NaN."""
         keys = [
             _key(batch, expression, kind, macs)
@@ -73,10 +73,10 @@ class JoinInput:
             if column.null_count:
                 null |= np.asarray(column.is_null())
         if not null.any():
-            return Arrived(batch, time.to_numpy(), keys), batch.slice(0, 0)
+            return JoinRows(batch, time.to_numpy(), keys), batch.slice(0, 0)
         some = pa.array(~null)
         keys = [key.filter(some) for key in keys]
-        return Arrived(batch.filter(some), time.filter(some).to_numpy(), keys), batch.filter(pa.array(null))
+        return JoinRows(batch.filter(some), time.filter(some).to_numpy(), keys), batch.filter(pa.array(null))
 
 
 def _key(batch: pa.RecordBatch, expression: Expression, kind: Type, macs: set[str]) -> pa.Array:

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
-from highlevel.joins.join_input import Arrived, JoinInput
+from highlevel.joins.join_input import JoinInput, JoinRows
 from highlevel.joins.side_state import LONG_BYTES, PAIRS, SideState
 from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, Progress
-from highlevel.joins.watermarks import Lows, lows_of, promise
+from highlevel.joins.watermarks import Lows, lows_of, make_punctuation
 from highlevel.operators.batch_columns import BatchColumns
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import columns_of
@@ -29,7 +29,7 @@ Columns = dict[str, pa.Array]
 """Columns of results, by their names."""
 
 
-class HeldSide:
+class JoinSide:
     """One side of a join: its input, its stored rows, and its columns in the results.
 
     A column is stored once, even if it is the time, a key and a result column.
@@ -104,7 +104,7 @@ class OAJoin:
         self._said: Lows = ()
         self._keys = Cells(JoinInput(spec, Port.LEFT).kinds)
         self._strings_kept = 0
-        self.sides = {port: HeldSide(spec, port, self._keys) for port in Port}
+        self.sides = {port: JoinSide(spec, port, self._keys) for port in Port}
         self._residual = None if spec.residual is None else Condition(spec.residual)
         residual = list(columns_of(spec.residual)) if spec.residual else []
         self._tested = {column.name for column in residual}
@@ -145,7 +145,7 @@ class OAJoin:
         self.late += count
         return batch.filter(pa.array(~late)) if count else batch
 
-    def _meet(self, here: Port, arrived: Arrived) -> Iterator[GraphItem]:
+    def _meet(self, here: Port, arrived: JoinRows) -> Iterator[GraphItem]:
         kind, there = self.spec.kind, Port(1 - here)
         state = self.sides[there].state
         words = self._key_words(arrived.keys, len(arrived.times))
@@ -177,7 +177,7 @@ class OAJoin:
         low = self.spec.window.expired(here, self.bounds[1 - here])
         return times >= low if low != END else np.zeros(len(times), np.bool_)
 
-    def _hold(self, here: Port, arrived: Arrived, words: Words, matched: Mask, rows: Words) -> None:
+    def _hold(self, here: Port, arrived: JoinRows, words: Words, matched: Mask, rows: Words) -> None:
         side = self.sides[here]
         kept = arrived.chosen(rows)
         if len(rows) < len(matched):
@@ -198,7 +198,7 @@ class OAJoin:
         self._keys.pack(keys, words)
         return words
 
-    def _passed(self, here: Port, arrived: Arrived, probing: Words, found: Words) -> Mask:
+    def _passed(self, here: Port, arrived: JoinRows, probing: Words, found: Words) -> Mask:
         """Return a mask of the pairs for which the residual condition is true."""
         there = Port(1 - here)
         columns = self.sides[here].of_batch(arrived.batch, probing, self._tested)
@@ -207,7 +207,7 @@ class OAJoin:
         table = pa.RecordBatch.from_pydict(columns) if columns else pa.RecordBatch.from_pydict({"": probing})
         return self._residual.true_rows(BatchColumns(table, self._macs), len(probing))
 
-    def _pairs(self, here: Port, arrived: Arrived, probing: Words, found: Words) -> Iterator[GraphItem]:
+    def _pairs(self, here: Port, arrived: JoinRows, probing: Words, found: Words) -> Iterator[GraphItem]:
         there = Port(1 - here)
         times, columns = self.sides[there].of_held(found)
         columns |= self.sides[here].of_batch(arrived.batch, probing)
@@ -252,7 +252,7 @@ class OAJoin:
             yield from self._alone_held(there, rows)
         self.purged += held - state.held
         lows = lows_of(self.spec, self.progress, (self.bounds[0], self.bounds[1]))
-        said = promise(lows)
+        said = make_punctuation(lows)
         if said is not None and lows != self._said:
             self._said = lows
             yield said

@@ -11,11 +11,11 @@ import pyarrow as pa
 from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
 from highlevel.joins.hash_table import (
-    AHEAD,
     FREE,
     LINK,
     MATCHED,
     NEXT,
+    PREFETCH_ROWS,
     ROW,
     TIME,
     USED,
@@ -31,7 +31,7 @@ from highlevel.joins.hash_table import (
 from highlevel.joins.time_lists import TimeLists
 from highlevel.joins.window import JoinWindow
 
-SMALLEST = 64
+MIN_ROWS = 64
 LARGE = 65_536
 """Initial room in rows, and the number of rows above which the room grows by an eighth."""
 
@@ -61,17 +61,17 @@ class SideState:
         self.cells = Cells(kinds)
         self.spent = spent
         self._lists = TimeLists(max(1, window.pane // INTERVALS))
-        self._ahead = np.empty(2 * AHEAD, np.int64)
+        self._ahead = np.empty(2 * PREFETCH_ROWS, np.int64)
         self._strings_kept = 0
         self._clear()
 
     def _clear(self) -> None:
         self.count = 0
         self.done = 0
-        self._stored = np.empty((SMALLEST, WORDS + self.keys.width + self.cells.width), np.int64)
-        self._places = np.zeros(SMALLEST, np.int64)
+        self._stored = np.empty((MIN_ROWS, WORDS + self.keys.width + self.cells.width), np.int64)
+        self._places = np.zeros(MIN_ROWS, np.int64)
         self._counters = np.zeros(2, np.int64)
-        self._free = np.empty(SMALLEST, np.int64)
+        self._free = np.empty(MIN_ROWS, np.int64)
         self._lists.clear()
 
     @property

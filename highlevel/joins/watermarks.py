@@ -39,7 +39,7 @@ def lows_of(spec: JoinSpec, progress: Progress, bounds: tuple[int, int]) -> Lows
     return (alone.get(spec.kind, max(of_left, of_right, min(left, right))),)
 
 
-def promise(lows: Lows) -> Punctuation | JointPunctuation | None:
+def make_punctuation(lows: Lows) -> Punctuation | JointPunctuation | None:
     """Return the punctuation with these values. A joint punctuation needs both."""
     if BEGINNING in lows:
         return None

@@ -32,7 +32,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
-SMALLEST = 1024
+MIN_ROWS = 1024
 """Initial room for sessions. Also the number of groups without a session that may stay in addition to the others."""
 
 REMEMBERED = 3
@@ -67,7 +67,7 @@ class OpenSessions:
         self._free = np.empty(0, np.int64)
         self._free_count = np.zeros(1, np.int64)
         self._least = FREE  # lower bound of the last times of open sessions
-        self._many_groups = SMALLEST
+        self._many_groups = MIN_ROWS
 
     @classmethod
     def of(
@@ -159,7 +159,7 @@ class OpenSessions:
     @property
     def sparse(self) -> bool:
         """True if most of the memory belongs to closed sessions or to groups without sessions."""
-        return self.keys.count > self._many_groups or self.slots.shape[1] > 4 * (self.count + SMALLEST)
+        return self.keys.count > self._many_groups or self.slots.shape[1] > 4 * (self.count + MIN_ROWS)
 
     def _rows(self, slots: Words) -> pa.RecordBatch:
         first, last, _, _, group_of = self.slots
@@ -175,12 +175,12 @@ class OpenSessions:
         """Make room for all known groups and for `rows` more sessions."""
         known, wanted = self.groups.shape[1], self.keys.count
         if wanted > known:
-            more = max(wanted - known, known // 2, SMALLEST)
+            more = max(wanted - known, known // 2, MIN_ROWS)
             self.groups = np.append(self.groups, np.full((2, more), NOBODY), axis=1)
             self.groups[1, known:] = NEVER
         free, slots = int(self._free_count[0]), self.slots.shape[1]
         if rows > free:
-            more = max(rows - free, slots // 2, SMALLEST)
+            more = max(rows - free, slots // 2, MIN_ROWS)
             self.slots = np.append(self.slots, np.full((5, more), NOBODY), axis=1)
             self.slots[1, slots:] = FREE
             # Room for all sessions and rows, because any session may be removed.

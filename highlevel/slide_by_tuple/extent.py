@@ -39,7 +39,7 @@ from highlevel.windows.kind import Values
 OUT_ROWS = 65_536
 """Maximum rows of a batch of results."""
 
-SMALLEST = 1024
+MIN_ROWS = 1024
 """Minimum room if there are rows."""
 
 
@@ -119,7 +119,7 @@ class Extent:
         end = int(self._state[END])
         if end + rows.shape[1] > self._rows.shape[1]:
             held = len(self.times)
-            self._move(max(SMALLEST, held + held // 2, held + rows.shape[1]))
+            self._move(max(MIN_ROWS, held + held // 2, held + rows.shape[1]))
             end = held
         places = slice(end, end + rows.shape[1])
         self._rows[:LINK, places] = rows[:LINK]
@@ -159,8 +159,8 @@ class Extent:
             self._ops, self._starts, self.columns, self._state, last,
         )  # fmt: skip
         held = len(self.times)
-        if 4 * max(held, SMALLEST if held else 0) < rows.shape[1]:
-            self._move(max(held + held // 2, SMALLEST) if held else 0)
+        if 4 * max(held, MIN_ROWS if held else 0) < rows.shape[1]:
+            self._move(max(held + held // 2, MIN_ROWS) if held else 0)
 
     def _move(self, capacity: int) -> None:
         """Move the stored rows to the beginning of new memory."""

@@ -5,8 +5,8 @@ and reads to the first boundary at or after the second (`capture.files.split`). 
 with the partials. The driver checks that the walks are contiguous; otherwise it reads the ranges again from exact
 boundaries.
 
-The memory of a task is its tables and LEAVE_ROWS partials, independent of its range: more partials are sent to Spark. A
-range has a maximum size too, so that a failed task is cheap to repeat.
+The memory of a task is its tables and BUFFERED_PARTIALS partials, independent of its range: more partials are sent to
+Spark. A range has a maximum size too, so that a failed task is cheap to repeat.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ class StreamTask:
         return StreamScan(file)
 
 
-SMALLEST = 8 << 20
+MIN_RANGE_BYTES = 8 << 20
 """Minimum bytes of a range."""
 
-LARGEST = 4 << 30
+MAX_RANGE_BYTES = 4 << 30
 """Maximum bytes of a range."""
 
-AHEAD = 64 << 20
+MAPPED_BYTES = 64 << 20
 """Bytes of a capture that are mapped at a time."""
 
-LEAVE_ROWS = 1 << 20
+BUFFERED_PARTIALS = 1 << 20
 """Partials that a task stores before it sends them to Spark: 13 to some 40 MB for pairs of addresses."""
 
 
@@ -118,8 +118,8 @@ Task = RangeTask | StreamTask
 def guessed_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
     """Divide the inputs into about `tasks` ranges of similar size, at least one per input.
 
-    More tasks are used if a range would be larger than LARGEST. Only classic pcap files are divided at guessed offsets.
-    Other formats are divided at exact boundaries, and compressed files are not divided.
+    More tasks are used if a range would be larger than MAX_RANGE_BYTES. Only classic pcap files are divided at guessed
+    offsets. Other formats are divided at exact boundaries, and compressed files are not divided.
     """
     found: list[Task] = []
     for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True)):
@@ -163,8 +163,8 @@ def _exact(number: int, file: AnyCapture, count: int) -> Sequence[Task]:
 def _counts(files: Sequence[AnyCapture], tasks: int) -> list[int]:
     """Return the number of ranges of each file."""
     sizes = [size_of(file) for file in files]
-    share = max(SMALLEST, sum(sizes) // tasks)
-    return [max(1, round(size / share), -(-size // LARGEST)) for size in sizes]
+    share = max(MIN_RANGE_BYTES, sum(sizes) // tasks)
+    return [max(1, round(size / share), -(-size // MAX_RANGE_BYTES)) for size in sizes]
 
 
 def open_as_seen(path: Path, size: int) -> Capture:
@@ -223,13 +223,13 @@ class RangeReader:
             expected = 0
             for block in scan:
                 if isinstance(file, Capture) and block.end >= expected:
-                    expected = block.end + AHEAD
-                    file.prefault_pages(block.end, AHEAD)
+                    expected = block.end + MAPPED_BYTES
+                    file.prefault_pages(block.end, MAPPED_BYTES)
                 for leaf, item in node.process(block):
                     if isinstance(item, pa.RecordBatch):
                         partials[leaf].append(item)
                         gathered += item.num_rows
-                if gathered >= LEAVE_ROWS:
+                if gathered >= BUFFERED_PARTIALS:
                     yield self._packed(task.number, readers, partials, place)
                     partials, gathered, place = [[] for _ in readers], 0, place + 1
             walked = scan.range

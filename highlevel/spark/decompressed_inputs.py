@@ -33,7 +33,7 @@ from highlevel.spark.errors import FolderError
 FOLDER = "inputs"
 """Name of the folder of decompressed captures in the folder of a run."""
 
-TELL_EVERY = 10.0
+REPORT_SECONDS = 10.0
 """Seconds between two lines about a file that is being decompressed."""
 
 Say = Callable[[str], None]
@@ -132,7 +132,7 @@ def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
             while count := _read(source, room, path):
                 out.write(room[:count])
                 crc = zlib.crc32(room[:count], crc)
-                if time.monotonic() - reported >= TELL_EVERY:
+                if time.monotonic() - reported >= REPORT_SECONDS:
                     reported = time.monotonic()
                     say(f"{path}: {file.consumed / max(1, file.size):.0%} decompressed")
             size = out.tell()

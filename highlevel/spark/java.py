@@ -23,7 +23,7 @@ from jdk.client.client import ClientError
 
 from capture.errors import WiretideError
 
-OLDEST = 17
+MIN_JAVA = 17
 """The oldest Java version that runs Spark 4.3."""
 
 DOWNLOADS = Path(sys.prefix) / "java"
@@ -85,7 +85,7 @@ def advice(machine: Machine) -> str:
         return f"sudo apt-get install {APT_PACKAGES[0]}"
     if machine.brew:
         return "brew install openjdk@17"
-    return f"install a Java runtime, version {OLDEST} or newer, and set JAVA_HOME to its folder"
+    return f"install a Java runtime, version {MIN_JAVA} or newer, and set JAVA_HOME to its folder"
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -116,7 +116,7 @@ def home_of(java: Path) -> Path | None:
     properties = dict(re.findall(r"^ *(java\.home|java\.specification\.version) = (.+)$", answer.stderr, re.MULTILINE))
     # Until Java 8 the version is written 1.8. Its first number is too small too.
     version = int(properties.get("java.specification.version", "0").partition(".")[0])
-    return Path(properties["java.home"]) if version >= OLDEST and "java.home" in properties else None
+    return Path(properties["java.home"]) if version >= MIN_JAVA and "java.home" in properties else None
 
 
 def java_home() -> Path | None:
@@ -134,7 +134,7 @@ def require_java() -> Path:
     if home is None:
         found = [str(java) for java in candidates(os.environ) if java.exists()]
         got = f"got only {', '.join(found)}" if found else "got none in JAVA_HOME, on PATH or in folders of the system"
-        raise JavaMissingError(f"Spark needs Java {OLDEST} or newer, {got}; {advice(Machine.here())}")
+        raise JavaMissingError(f"Spark needs Java {MIN_JAVA} or newer, {got}; {advice(Machine.here())}")
     os.environ["JAVA_HOME"] = str(home)
     return home
 
@@ -149,7 +149,7 @@ def download() -> None:
         jdk.JdkError, ClientError: no download for this system, or an archive that does not unpack.
     """
     DOWNLOADS.mkdir(parents=True, exist_ok=True)
-    jdk.install(str(OLDEST), path=str(DOWNLOADS))
+    jdk.install(str(MIN_JAVA), path=str(DOWNLOADS))
 
 
 def install(machine: Machine) -> None:
@@ -164,7 +164,7 @@ def install(machine: Machine) -> None:
                 break
         if java_home():
             return
-    print(f"java: downloading Java {OLDEST} into {DOWNLOADS}", file=sys.stderr)
+    print(f"java: downloading Java {MIN_JAVA} into {DOWNLOADS}", file=sys.stderr)
     try:
         download()
     except (OSError, jdk.JdkError, ClientError) as error:

@@ -96,7 +96,7 @@ def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.R
     for number, item in node.flush():
         if not isinstance(item, Punctuation):
             partials[number].append(item)
-    read = Read(
+    read = TaskOutput(
         number=run.number,
         sequence=run.first,
         taken={reader: LeafOutput(low, found) for reader, low, found in zip(readers, lows, partials, strict=True)},
@@ -117,7 +117,7 @@ class LeafOutput:
 
 
 @dataclass(frozen=True)
-class Read:
+class TaskOutput:
     """Rows that a task has read from input `number`, by leaf. `sequence` is the order of the block ranges of one input.
 
     `newest` is the largest packet time in ns, or None. `done` is the position after the range and `total` the size of
@@ -136,7 +136,7 @@ class Read:
     sampled: Mapping[int, Ranges] = field(default_factory=dict)
 
 
-def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
+def rows_of(feeds: Feeds, read: TaskOutput) -> pa.RecordBatch:
     """Pack the output of a task."""
     rows: list[ArrivalRow] = []
     for reader, taken in read.taken.items():

@@ -57,7 +57,7 @@ _own_jvm: dict[SparkContext, Scratch] = {}
 LONGEST_SOCKET_FOLDER = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
 """Bytes of the folder of a Unix socket, whose whole path has at most 107 bytes; TCP is used if it is longer."""
 
-SOON = 5.0
+JVM_END_SECONDS = 5.0
 """Seconds that a JVM has to end after its connections broke."""
 
 
@@ -108,7 +108,7 @@ def session(
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
             answered = isinstance(failure, Py4JJavaError | PySparkException)
-            end = ended_jvm(0.0 if answered else SOON) if own_jvm else None
+            end = ended_jvm(0.0 if answered else JVM_END_SECONDS) if own_jvm else None
             reason = start_failure(report_of(failure), said.read_bytes()[before:], end)
             raise RunError(f"Spark did not start on {master}: {reason}") from None
         finally:
@@ -165,7 +165,7 @@ def close(spark: SparkSession) -> None:
             try:
                 spark.stop()
             except (Py4JError, OSError):
-                if ended_jvm(SOON) is None:
+                if ended_jvm(JVM_END_SECONDS) is None:
                     raise
                 _forget(spark)
             finally:
@@ -222,7 +222,7 @@ def jvm_failures() -> Iterator[None]:
         yield
     except (Py4JError, PySparkException, OSError, EOFError) as failure:
         answered = isinstance(failure, Py4JJavaError | PySparkException)
-        end = ended_jvm(0.0 if answered else SOON)
+        end = ended_jvm(0.0 if answered else JVM_END_SECONDS)
         if end is None:
             raise
         raise jvm_error(end) from None

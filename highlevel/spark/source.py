@@ -94,7 +94,7 @@ class CaptureSource(DataSource):
 
 
 @dataclass(frozen=True)
-class Indexed:
+class IndexedCapture:
     """Properties of an input for the planner: its record format, its length in bytes, and its index."""
 
     form: FileFormat
@@ -114,7 +114,7 @@ class CaptureReader(DataSourceStreamReader):
         return {"spec": self.spec}
 
     @cached_property
-    def files(self) -> dict[int, Indexed]:
+    def files(self) -> dict[int, IndexedCapture]:
         """Format, length and index of each capture, by the number of the input."""
         return {
             number: index_file(open_mapped(each.path, "the stream engine"), self.spec)
@@ -182,10 +182,10 @@ class CaptureReader(DataSourceStreamReader):
         index = file.index
         place = max(before, 0)
         for blocks in split_run(index.blocks[place:after], self.spec.tasks):
-            promise = low_at(index, 0) if before == UNREAD and place == 0 else BEGINNING
+            low = low_at(index, 0) if before == UNREAD and place == 0 else BEGINNING
             last = place + len(blocks) == len(index.blocks)
             damage = index.damage if last else None
-            yield Run(number, place, len(index.blocks), promise, tuple(blocks), file.size, damage, file.form)
+            yield Run(number, place, len(index.blocks), low, tuple(blocks), file.size, damage, file.form)
             place += len(blocks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -214,12 +214,12 @@ def offset_keys(feeds: Feeds) -> list[str]:
     return [f"{number} {each.path}" for number, each in enumerate(feeds.inputs)]
 
 
-def index_file(file: Capture, spec: StreamSpec) -> Indexed:
+def index_file(file: Capture, spec: StreamSpec) -> IndexedCapture:
     """Scan a file into blocks of at most `block_records` records, and into more blocks for a paced replay."""
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS))
-    return Indexed(file.format, len(file.data), with_damage(index, file.path))
+    return IndexedCapture(file.format, len(file.data), with_damage(index, file.path))
 
 
 def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:

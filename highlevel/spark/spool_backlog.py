@@ -1,7 +1,7 @@
 """Selection of the segments of the next micro-batch, and their division into tasks. No I/O.
 
-The position of a spool is the number of the next segment to read. All segments before it were read or lost. Waiting
-numbers may have gaps, because the writer of a full spool drops segments.
+The position of a spool is the number of the next segment to read. All segments before it were read or lost. The
+numbers of waiting segments may have gaps, because the writer of a full spool drops segments.
 
     position 7    waiting  8 9 10      the next micro-batch reads to position 9, 10 or 11; segment 7 is lost
 
@@ -21,7 +21,7 @@ from lowlevel.punctuation import BEGINNING
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingSegment:
     """Segment in a spool: its number, its length in bytes, and the time of its writing in ns (0 if damaged)."""
 
     number: int
@@ -29,7 +29,7 @@ class Waiting:
     written: int
 
 
-def latest(places: Sequence[int], spools: Sequence[Sequence[Waiting]], most_bytes: int) -> list[int]:
+def latest(places: Sequence[int], spools: Sequence[Sequence[WaitingSegment]], most_bytes: int) -> list[int]:
     """Return the end positions of the next micro-batch. `spools` contains the waiting segments of each spool by number.
 
     The first waiting segment of a spool may have any length. No further segment is selected after `most_bytes`.

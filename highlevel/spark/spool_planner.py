@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from highlevel.inline.engine import Input
-from highlevel.spark.spool_backlog import Waiting, segment_runs
+from highlevel.spark.spool_backlog import WaitingSegment, segment_runs
 from highlevel.spark.spool_reading import SpoolRun
 from lowlevel.spool.folder import SpoolError, numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
@@ -27,7 +27,7 @@ class SpoolPlanner:
         self.number = number
         self.folder = folder
         self._reader: SpoolReader | None = None
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingSegment] = []
         self._looked: int | None = None
 
     @property
@@ -41,7 +41,7 @@ class SpoolPlanner:
         """Return the first position of a new run: after the segments that another run committed."""
         return 0 if self.reader is None else self.reader.committed + 1
 
-    def waiting(self, place: int, now: int) -> list[Waiting]:
+    def waiting(self, place: int, now: int) -> list[WaitingSegment]:
         """Return the segments from `place` on, also damaged segments.
 
         The list is at most POLL older than `now` (any clock, ns).
@@ -73,11 +73,11 @@ class SpoolPlanner:
         """Discard the listing, so that the next call reads the folder."""
         self._looked = None
 
-    def _look(self, number: int) -> Waiting | None:
+    def _look(self, number: int) -> WaitingSegment | None:
         path = segment_path(self.folder, number)
         try:
             trailer = read_trailer(path)
-            return Waiting(number, path.stat().st_size, 0 if trailer is None else trailer.last)
+            return WaitingSegment(number, path.stat().st_size, 0 if trailer is None else trailer.last)
         except FileNotFoundError:
             return None  # the full spool has dropped it since the listing
 

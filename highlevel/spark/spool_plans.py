@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SpoolQuery:
     """A query that reads a spool: its name, and the fingerprint of its low-level plan."""
 
     name: str
@@ -26,15 +26,15 @@ Offered = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Query numbers: `takers` contains the queries that read each plan, `missing` the queries without a plan."""
+    """Numbers of queries: those that read each plan, and those without a plan (`missing`)."""
 
-    takers: Mapping[Offered, tuple[int, ...]]
+    queries_by_plan: Mapping[Offered, tuple[int, ...]]
     missing: tuple[int, ...]
 
 
-def match(wanted: Mapping[int, Wanted], offered: Sequence[Offered]) -> Match:
+def match(wanted: Mapping[int, SpoolQuery], offered: Sequence[Offered]) -> Match:
     """Match queries, by their number, with the plans of a segment."""
-    takers: dict[Offered, tuple[int, ...]] = {}
+    queries_by_plan: dict[Offered, tuple[int, ...]] = {}
     missing = []
     for query, each in wanted.items():
         same = [plan for plan in offered if plan[1] == each.fingerprint]
@@ -42,11 +42,11 @@ def match(wanted: Mapping[int, Wanted], offered: Sequence[Offered]) -> Match:
             missing.append(query)
             continue
         plan = next((plan for plan in same if plan[0] == each.name), same[0])
-        takers[plan] = (*takers.get(plan, ()), query)
-    return Match(takers, tuple(missing))
+        queries_by_plan[plan] = (*queries_by_plan.get(plan, ()), query)
+    return Match(queries_by_plan, tuple(missing))
 
 
-def without_plan(spool: str, wanted: Wanted, offered: Sequence[Offered]) -> str:
+def without_plan(spool: str, wanted: SpoolQuery, offered: Sequence[Offered]) -> str:
     """Return a message about a query without partials in a spool: the plans of the node, and the next step."""
     plans = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in offered) or "none"
     changed = any(name == wanted.name for name, _ in offered)

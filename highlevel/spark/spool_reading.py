@@ -33,9 +33,9 @@ from highlevel.metrics import (
 from highlevel.plan.nodes import Leaf
 from highlevel.spark.estimates import sampled_times, with_ranges
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.reading import LeafOutput, Read, rows_of
+from highlevel.spark.reading import LeafOutput, TaskOutput, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
-from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_plan
+from highlevel.spark.spool_plans import Match, Offered, SpoolQuery, match, without_plan
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.shedding import SAMPLED
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -67,7 +67,7 @@ class _Reading:
         self.input: Input = feeds.inputs[run.number]
         self.plans: dict[int, Leaf] = {reader: feeds.leaf(reader) for reader in feeds.readers(run.number)}
         self.wanted = {
-            reader: Wanted(feeds.node_name(reader), fingerprint(plan.low)) for reader, plan in self.plans.items()
+            reader: SpoolQuery(feeds.node_name(reader), fingerprint(plan.low)) for reader, plan in self.plans.items()
         }
         self.taken = {query: LeafOutput(BEGINNING, []) for query in self.plans}
         self.samples = Samples()
@@ -76,7 +76,7 @@ class _Reading:
         self.newest: int | None = None
         self.ended = False
 
-    def read(self) -> Read:
+    def read(self) -> TaskOutput:
         run, segments, path = self.run, self.run.segments, self.input.path
         link = self.input.link
         read = 0
@@ -97,7 +97,7 @@ class _Reading:
             read += 1
         self.samples.add(SPOOL_SEGMENTS_READ, read, link)
         self._count_lost(read, damaged)
-        return Read(
+        return TaskOutput(
             number=run.number,
             sequence=segments.first,
             taken=self.taken,
@@ -119,14 +119,14 @@ class _Reading:
         for query in self.plans if segment.header.skipped else ():
             self._estimates(query, segment.header.skipped)
         for name, print_of, item in segment.items:
-            takers = found.takers.get((name, print_of), ())
+            query_numbers = found.queries_by_plan.get((name, print_of), ())
             if isinstance(item, Punctuation):
-                for query in takers:
+                for query in query_numbers:
                     self._promise(query, item.low)
                 continue
-            if not takers:
+            if not query_numbers:
                 self.samples.add(SPOOL_PARTIALS_PASSED_OVER, item.num_rows, link)
-            for query in takers:
+            for query in query_numbers:
                 self._partials(query, item)
         self._tell_missing(found, segment.plans)
         self.ended = segment.ended

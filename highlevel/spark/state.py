@@ -56,7 +56,7 @@ class Pack:
         return self.tables[0] if len(self.tables) == 1 else pa.concat_tables(self.tables).combine_chunks()
 
 
-def together(tables: Mapping[str, pa.Table]) -> list[Pack]:
+def pack_tables(tables: Mapping[str, pa.Table]) -> list[Pack]:
     """Put tables of the same schema, its metadata included, into one pack each."""
     packs: list[Pack] = []
     for name, table in tables.items():
@@ -69,7 +69,7 @@ def together(tables: Mapping[str, pa.Table]) -> list[Pack]:
     return packs
 
 
-def apart(table: pa.Table, names: list[str], rows: list[int]) -> Iterator[tuple[str, pa.Table]]:
+def split_pack(table: pa.Table, names: list[str], rows: list[int]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the tables of a pack by their names. They share its memory."""
     for name, end, count in zip(names, accumulate(rows), rows, strict=True):
         yield name, table.slice(end - count, count)
@@ -128,7 +128,7 @@ class PartState:
             else:
                 packed = read_bytes(self.folder / each["file"]["name"])
                 verify(self.folder / each["file"]["name"], packed, each["file"]["bytes"], each["file"]["checksum"])
-            found.update(apart(unpack(packed), each["names"], each["rows"]))
+            found.update(split_pack(unpack(packed), each["names"], each["rows"]))
         return found
 
     def _map(self, file: File) -> pa.Buffer:
@@ -159,7 +159,7 @@ class PartState:
             else:
                 files[name] = self._write_table(f"{query}-{quote(name, safe='')}-{batch_id}.arrow", table)
         packs = []
-        for number, each in enumerate(together(small)):
+        for number, each in enumerate(pack_tables(small)):
             packed = pack(each.table)
             stored: dict[str, Any] = {"names": each.names, "rows": each.rows}
             if len(packed) <= SMALL:

@@ -53,7 +53,7 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.result_files import write_results
 from highlevel.spark.run_identity import claim, identity
-from highlevel.spark.session import SOON, ended_jvm, jvm_error, jvm_failures
+from highlevel.spark.session import JVM_END_SECONDS, ended_jvm, jvm_error, jvm_failures
 from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
@@ -389,7 +389,7 @@ class StreamRun:
             try:
                 query.stop()
             except (Py4JError, PySparkException, OSError):
-                if ended_jvm(SOON) is None:
+                if ended_jvm(JVM_END_SECONDS) is None:
                     raise
             with self._in_batch:
                 pass

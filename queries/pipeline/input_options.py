@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from capture.flows.sampling import LARGEST, Address, FixedRates
+from capture.flows.sampling import MAX_RATE, Address, FixedRates
 from highlevel.inline.engine import EXACT
 from lowlevel.durations import parse_duration
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
@@ -74,6 +74,6 @@ def _rate(text: str) -> tuple[Address | None, int]:
         number = int(rate)
     except ValueError:
         number, address = 0, None
-    if not 1 <= number <= LARGEST:
+    if not 1 <= number <= MAX_RATE:
         raise ValueError(f"got {text!r}, expected RATE or EXPORTER=RATE, for example 1000 or 192.0.2.1=1000")
     return address, number

@@ -33,7 +33,7 @@ from queries.plans.grouping import Grouping
 from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, names_in, renamed
-from queries.plans.row_selection import Selected, select_all, select_rows
+from queries.plans.row_selection import SelectList, select_all, select_rows
 from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
 from queries.plans.table_lookup import TableLookup
@@ -251,7 +251,7 @@ class Compiler:
             expected = "min or max, or rows with a time: the inner query must select ts"
             raise QueryError(f"{word.text} of rows without a time", self.sql, word.start, expected)
 
-    def _sorted(self, query: Query, names: Names, selected: Selected) -> tuple[Selected, Sorting | None]:
+    def _sorted(self, query: Query, names: Names, selected: SelectList) -> tuple[SelectList, Sorting | None]:
         """Bind ORDER BY of a query without groups. Return the select list with the columns that only its keys need."""
         order = query.order
         if order is None:
@@ -268,7 +268,7 @@ class Compiler:
             )
         return replace(selected, outputs=(*selected.outputs, *sorting.hidden)), sorting
 
-    def _rows(self, query: Query, selected: Selected, sorting: Sorting | None, placed: MakeSource) -> ReadableQuery:
+    def _rows(self, query: Query, selected: SelectList, sorting: Sorting | None, placed: MakeSource) -> ReadableQuery:
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct

@@ -23,7 +23,7 @@ from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
 from queries.plans.conjuncts import conjuncts, equality, implied
 from queries.plans.join_window import ItemWindow, bind_item_window
-from queries.plans.relations import NamedTable, Placed, Relation, conjunction, names_in, renamed
+from queries.plans.relations import NamedTable, Relation, RelationNode, conjunction, names_in, renamed
 from queries.text.errors import QueryError
 from queries.text.tree import FromItem, Table
 
@@ -171,7 +171,7 @@ class JoinTree:
         step = self.steps[number]
         plain = {step.plain(name) for name in step.own_names(wanted)} | {step.time}
         filters = [renamed(each, {name: step.plain(name) for name in names_in([each])}) for each in step.filters]
-        placed: Placed = step.table.relation.place(plain, step.time, filters)
+        placed: RelationNode = step.table.relation.place(plain, step.time, filters)
         return placed.node, {f"{step.table.name}.{name}": column for name, column in placed.names.items()}
 
     def _condition(self, number: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], Expression | None]:

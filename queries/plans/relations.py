@@ -24,7 +24,7 @@ from queries.text.tree import Word
 
 
 @dataclass(frozen=True)
-class Placed:
+class RelationNode:
     """A node, and its columns by their names in the relation."""
 
     node: Node
@@ -48,7 +48,7 @@ class Relation(Protocol):
         """Return a column by its case-insensitive name."""
         ...
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
+    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the rows that satisfy all of `where`, with the needed columns; watermarks are for `time`."""
         ...
 
@@ -83,7 +83,7 @@ class LinkRelation:
         """Return a column of the kind of rows, in the layer."""
         return columns_of_kind(self.links.source.kind).column(name, self.links.layer)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
+    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return a leaf of single rows."""
         keys = []
         for name in sorted(set(needed) - {TS, LINK}):
@@ -98,7 +98,7 @@ class LinkRelation:
         sampling = self.links.sampling if source.kind == "flows" else None
         low = LowLevelPlan(conjunction(where), tuple(keys), (), 1, 0, source.kind, False, sampling, reduced=False)
         names = {TS: PANE, LINK: LINK} | {key.name: key.name for key in keys}
-        return Placed(Leaf(self.name, source.streams, low, self.links.layer), names)
+        return RelationNode(Leaf(self.name, source.streams, low, self.links.layer), names)
 
     def computing(self, expression: Expression) -> Expression:
         """Return an expression with columns of the low level in place of functions of bytes."""
@@ -137,11 +137,11 @@ class QueryRelation:
         """Return a column of the results."""
         return self.query.by_name.get(name.lower())
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
+    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return all columns, so that all readers that use this time column share one node."""
         node, condition = self.query.node(time), conjunction(where)
         node = node if condition is None else Select(node, condition)
-        return Placed(node, {column.name: column.name for column in self.query.columns})
+        return RelationNode(node, {column.name: column.name for column in self.query.columns})
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class UnionRelation:
         """Find a column."""
         return next((column for column in self.columns if column.name.lower() == name.lower()), None)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
+    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return a union of the parts, each brought to the same columns in the same order."""
         time = time or next(iter(self.common_times), None)
         nodes: list[Node] = []
@@ -179,7 +179,7 @@ class UnionRelation:
             )
             progressing = () if time is None else (Progressing(time, placed.names[names[time]]),)
             nodes.append(Apply(placed.node, outputs, progressing))
-        return Placed(Union(tuple(nodes)), {column.name: column.name for column in self.columns})
+        return RelationNode(Union(tuple(nodes)), {column.name: column.name for column in self.columns})
 
 
 def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> UnionRelation:

@@ -22,7 +22,7 @@ from queries.text.tree import Query
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectList:
     """The columns of the result; `counted` lists the columns that increase with a time column.
 
     `counted` has tuples (name of the output, time column, interval in ns).
@@ -47,13 +47,13 @@ class Selected:
         return {name: column.name for name, column, interval in self.counted if interval == 1}
 
 
-def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> Selected:
+def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> SelectList:
     """Return the columns of `*`."""
     outputs = tuple(Output(name, column) for name, column in columns)
     return _selected(outputs, times)
 
 
-def select_rows(query: Query, names: Names, times: Sequence[Column]) -> Selected:
+def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectList:
     """Bind the select list of a query without groups; `times` are time columns that are never NULL."""
     sql, items = query.sql, query.select
     check_implied_names(sql, items, names)
@@ -72,14 +72,14 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> Selected
     return _selected(tuple(Output(name, each) for name, each in zip(found, bound, strict=True)), times)
 
 
-def _selected(outputs: Sequence[Output], times: Sequence[Column]) -> Selected:
+def _selected(outputs: Sequence[Output], times: Sequence[Column]) -> SelectList:
     counted = tuple(
         (out.name, time, interval)
         for out in outputs
         for time in times
         if (interval := counted_by(out.expression, time)) is not None
     )
-    return Selected(tuple(outputs), counted)
+    return SelectList(tuple(outputs), counted)
 
 
 def counted_by(expression: Expression, time: Column) -> int | None:

@@ -14,7 +14,7 @@ from capture.metrics import Samples
 from highlevel.inline.engine import Input
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
-from highlevel.spark.reading import LeafOutput, Read, rows_of
+from highlevel.spark.reading import LeafOutput, TaskOutput, rows_of
 from lowlevel.punctuation import BEGINNING
 from tests.references.window_streams import Asked, Stream
 from tests.references.windows_oracle import Arrival
@@ -48,7 +48,7 @@ def source_batches(random: Random, feeds: Feeds, queries: list[Asked]) -> list[l
             for _ in range(size):
                 given = {query: taken(random, queries[query], next(rest)) for query, rest in pieces.items()}
                 done += 1
-                read = Read(number, done, given, Samples(), None, done, sum(sizes))
+                read = TaskOutput(number, done, given, Samples(), None, done, sum(sizes))
                 found[batch].append(rows_of(feeds, read))
     return found
 

@@ -26,7 +26,7 @@ Event = tuple[int, Item]
 class Contract:
     """How to create an operator, and the meaning of its punctuation.
 
-    `progress` is the smallest value of a batch that punctuation speaks of. `promise` returns the watermark that the
+    `progress` is the smallest value of a batch that punctuation speaks of. `watermark` returns the watermark that the
     operator must have sent, given the watermarks of all ports. BEGINNING means that it need not have sent any. `held`
     counts the rows a snapshot holds. If `once` is set, the operator does not repeat a watermark.
     """
@@ -34,7 +34,7 @@ class Contract:
     make: Callable[[], Operator]
     ports: int
     progress: Callable[[pa.RecordBatch], int]
-    promise: Callable[[list[int]], int]
+    watermark: Callable[[list[int]], int]
     held: Callable[[dict[str, pa.Table]], int]
     once: bool = True
 
@@ -98,7 +98,7 @@ def rows_of(items: Iterable[Item]) -> Counter[tuple]:
 
 
 def rows_behind_promises(items: Iterable[Item]) -> list[tuple]:
-    """The rows of items up to the end, none with a time (its first column) below a promise before it."""
+    """The rows of items up to the end, none with a time (its first column) below a watermark before it."""
     promised = BEGINNING
     found: list[tuple] = []
     for item in items:
@@ -138,10 +138,10 @@ def check(contract: Contract, events: list[Event]) -> list[list[Item]]:
                 said = item.low
             else:
                 assert item.num_rows > 0, "an empty batch is no item"
-                assert contract.progress(item) >= said, f"{item.to_pylist()} after the promise {said}"
+                assert contract.progress(item) >= said, f"{item.to_pylist()} after the watermark {said}"
         if isinstance(event[1], Punctuation):
             bounds[event[0]] = max(bounds[event[0]], event[1].low)
-        assert said == contract.promise(bounds), f"after {event}: said {said}"
+        assert said == contract.watermark(bounds), f"after {event}: said {said}"
         trace.append(items)
     assert said == END
     assert contract.held(operator.snapshot()) == 0, "state outlived the end"

@@ -48,7 +48,7 @@ class Bins:
                 each.value.append(value)
 
     def punctuate(self, low: int) -> list[tuple[int, list]]:
-        """The windows below the promise, in order: id and what it has seen."""
+        """The windows below the watermark, in order: id and what it has seen."""
         found = []
         for place in sorted(each for each in self.bins if each < low):
             each = self.bins.pop(place)
@@ -74,7 +74,7 @@ Aggregated = dict[tuple[int, int, object], tuple]
 
 
 class Definition:
-    """Windows by definition: each when the promise passes it, of all rows that have come."""
+    """Windows by definition: each when the watermark passes it, of all rows that have come."""
 
     def __init__(self, window: SlideByTuple, fold: Callable[[list[Arrival]], tuple]) -> None:
         self.window = window
@@ -82,7 +82,7 @@ class Definition:
         self.arrivals: list[Arrival] = []
         self.low = BEGINNING
         self.final: set[int] = set()  # ids of windows that are, at any time, by the definition
-        self.waiting: list[Arrival] = []  # came below the promise, and since the last
+        self.waiting: list[Arrival] = []  # came below the watermark, and since the last
         self.late: list[Arrival] = []
         self.inside: list[Arrival] = []
         self.outside = 0

@@ -85,7 +85,7 @@ def test_a_big_file_is_cut_for_the_batch_engine_only_at_proved_boundaries(
     file = open_capture(path)
     assert isinstance(file, Capture)
     assert [(task.start, task.cut, task.exact) for task in guessed_tasks([file], 2)] == [(0, len(file.data), True)]
-    monkeypatch.setattr(byte_ranges, "SMALLEST", 1000)
+    monkeypatch.setattr(byte_ranges, "MIN_RANGE_BYTES", 1000)
     tasks = guessed_tasks([file], 4)
     assert len(tasks) == 4
     assert all(task.exact for task in tasks)
@@ -130,7 +130,7 @@ def test_spark_reads_pcapng_as_the_inline_engine_does(spark, tmp_path: Path, mon
     from highlevel.spark.stream import StreamRun
     from tests.references.spark_packets import packets_dataframe
 
-    monkeypatch.setattr(byte_ranges, "LARGEST", 6000)  # several ranges of each file
+    monkeypatch.setattr(byte_ranges, "MAX_RANGE_BYTES", 6000)  # several ranges of each file
     inputs = []
     for seed in (4, 5):
         path = tmp_path / f"{seed}.pcapng"

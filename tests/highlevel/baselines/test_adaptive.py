@@ -88,7 +88,7 @@ def contract(spec: Spec, policy: Policy, sources: int = 1) -> Contract:
         make=lambda: AdaptiveAggregate(["k0"], SUBS, spec.range, spec.slide, sources, policy),
         ports=sources,
         progress=lambda rows: min(rows["wid"].to_pylist()),
-        promise=lambda lows: min(lows) if min(lows) > 0 else BEGINNING,
+        watermark=lambda lows: min(lows) if min(lows) > 0 else BEGINNING,
         held=held,
     )
 

@@ -54,7 +54,7 @@ def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definitio
         policy = policy_of(seed, random)
         inputs = [random_stream(random) for _ in range(sources)]
 
-        def promise(lows: list[int], window: SlidingWindow = window) -> int:
+        def watermark(lows: list[int], window: SlidingWindow = window) -> int:
             low = min(lows)
             if low in (BEGINNING, END):
                 return low
@@ -65,7 +65,7 @@ def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definitio
             make=lambda operator=operator: operator,
             ports=sources,
             progress=lambda rows: min(rows["wid"].to_pylist()),
-            promise=promise,
+            watermark=watermark,
             held=lambda tables: held({name.partition("/")[2]: table for name, table in tables.items()}),
         )
         events = batched(random, interleaved(random, inputs), rows)
@@ -82,7 +82,7 @@ def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definitio
                 lambda window=window, sources=sources, policy=policy: PanedAdaptiveAggregate(
                     ["k0"], SUBS, window, sources, policy
                 ),
-                *(sources, contract.progress, promise, contract.held),
+                *(sources, contract.progress, watermark, contract.held),
             )
             check_restart(fresh, events, trace, random.randint(0, len(events)), ipc=seed % 2 == 0)
     assert outside > len(seeds) // 2

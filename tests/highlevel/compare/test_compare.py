@@ -24,7 +24,7 @@ from dashboards.comparing import (
     settings,
 )
 from dashboards.output.comparison_table import describe_input, format_table, verdict
-from highlevel.compare.arrivals import promise
+from highlevel.compare.arrivals import make_punctuation
 from highlevel.compare.comparison import Comparison
 from highlevel.compare.figures import SCHEMA, figures
 from highlevel.compare.injection import Injection
@@ -116,7 +116,7 @@ def test_a_variant_goes_on_from_its_snapshot(query: str, links: dict[str, list[s
                     pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
                     pipeline.restore(state)
                 items = list(pipeline.rows(event.port, event.rows)) if event.rows is not None else []
-                items += pipeline.punctuate(event.port, promise(arrivals.sources[event.port], event.low))
+                items += pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.low))
                 left += [item for item in items if isinstance(item, pa.RecordBatch)]
             answers.append(Counter(str(row) for batch in left for row in batch.to_pylist()))
         assert answers[0] == answers[1] != Counter(), variant.name

@@ -88,7 +88,7 @@ def disordered(seed: int, count: int, late: int) -> list[int]:
 
 
 def missing(times: list[int], slack: int, blocks: list[int]) -> int:
-    """Packets whose window was over when their block came, by the definition of the promise: newest - slack.
+    """Packets whose window was over when their block came, by the definition of the watermark: newest - slack.
 
     `blocks` are the numbers of records in the blocks that they come in.
     """

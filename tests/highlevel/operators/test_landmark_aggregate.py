@@ -61,7 +61,7 @@ def random_window(random: Random, cap: int = DEFAULT_CAP) -> LandmarkWindow:
 
 
 def contract(window: LandmarkWindow) -> Contract:
-    def promise(lows: list[int]) -> int:
+    def watermark(lows: list[int]) -> int:
         closed = (lows[0] - window.origin) // window.slide
         return END if lows[0] == END else window.origin + closed * window.slide if closed > 0 else BEGINNING
 
@@ -69,7 +69,7 @@ def contract(window: LandmarkWindow) -> Contract:
         make=lambda: make(window),
         ports=1,
         progress=lambda rows: min(rows[WINDOW_END].to_pylist()) - 1,
-        promise=promise,
+        watermark=watermark,
         held=lambda tables: sum(each.num_rows for name, each in tables.items() if name != "closed"),
     )
 

@@ -33,7 +33,7 @@ def contract(inputs: int) -> Contract:
         make=lambda: Meld(inputs),
         ports=inputs,
         progress=lambda rows: min(rows["ts"].to_pylist()),
-        promise=min,
+        watermark=min,
         held=lambda tables: tables["meld"].num_rows - inputs - 1,
     )
 

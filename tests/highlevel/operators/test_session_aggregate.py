@@ -78,7 +78,7 @@ def contract(gap: int) -> Contract:
         make=lambda: make(gap),
         ports=1,
         progress=lambda rows: min(rows[WINDOW_END].to_pylist()) - 1,
-        promise=lambda lows: lows[0],
+        watermark=lambda lows: lows[0],
         held=lambda tables: sum(each.num_rows for name, each in tables.items() if name != "low"),
     )
 
@@ -132,7 +132,7 @@ class Twin:
         firsts, lasts = [begin, *(each[1] for each in touched)], [end, *(each[2] for each in touched)]
         self.open.append([group, min(firsts), max(lasts), count + sum(each[3] for each in touched)])
 
-    def promise(self, low: int) -> list[tuple]:
+    def watermark(self, low: int) -> list[tuple]:
         if low <= self.low:
             return []
         self.low = low
@@ -155,7 +155,7 @@ def test_rows_below_the_promise_are_late_where_their_session_is_over_and_never_e
                 low += random.choice([0, 1, gap // 2, gap, 4 * gap])
                 mark = END if random.random() < 0.02 else low
                 got = feed(operator, (0, Punctuation("a", mark)))
-                expected = twin.promise(mark)
+                expected = twin.watermark(mark)
                 assert sorted(row[:4] for row in rows_of(got)) == expected, seed
                 assert len(rows_of(got)) == len(expected)
             else:

@@ -241,7 +241,7 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
     from highlevel.spark.finite_host import FiniteHost
     from highlevel.spark.packing import unpack
 
-    monkeypatch.setattr(byte_ranges, "LEAVE_ROWS", 1)
+    monkeypatch.setattr(byte_ranges, "BUFFERED_PARTIALS", 1)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 100)
     for name in ("printed_q5_3", "idle"):
         file = open_finite(capture, "a test")

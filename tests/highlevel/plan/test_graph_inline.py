@@ -244,7 +244,7 @@ def test_a_late_row_is_counted_where_it_is_dropped_and_reaches_what_nothing_was_
         return rows_of(batch for _, batch in engine.results()), engine.samples().total(LATE_ROWS)
 
     rows = Apply(packets("a"), (Output("ts", TS),), (Progressing("ts", "ts"),))
-    assert answer(rows) == (Counter((each * SECOND,) for each in times), 0)  # rows are not held to any promise
+    assert answer(rows) == (Counter((each * SECOND,) for each in times), 0)  # rows are not held to any watermark
     assert answer(Distinct(rows, ("ts",))) == (Counter({(each * SECOND,): 1 for each in (100, 140, 141)}), 1)
     by_ten = SlidingWindow(10 * SECOND, 10 * SECOND)
     counted, late = answer(Windowed(rows, totals(by_ten, (), TS), "ts"))

@@ -172,7 +172,7 @@ def test_windows_over_any_node_are_those_of_the_definition(seed: int) -> None:
 
     def closed(operator: WindowedOperator, event: tuple) -> None:
         low = event[1]
-        if isinstance(low, tuple):  # none that ends by the promise is left
+        if isinstance(low, tuple):  # none that ends by the watermark is left
             ranges = operator.open_windows()
             assert isinstance(ranges, list)
             wids = [wid for first, end in ranges for wid in range(first, end)]

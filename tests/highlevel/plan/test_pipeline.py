@@ -62,7 +62,7 @@ def partials(query: Plan, arrivals: list[Arrival]) -> pa.RecordBatch:
 
 
 def contract(query: Plan, spec: Spec, links: int) -> Contract:
-    def promise(bounds: list[int]) -> int:
+    def watermark(bounds: list[int]) -> int:
         low = min(bounds)
         closed = low if low in (BEGINNING, END) else max(0, (low - spec.origin) // spec.slide)
         return low if low == END else spec.origin + closed * spec.slide + 1 if closed > 0 else BEGINNING
@@ -71,7 +71,7 @@ def contract(query: Plan, spec: Spec, links: int) -> Contract:
         make=lambda: Pipeline(query, [[f"link{port}" for port in range(links)]]),
         ports=links,
         progress=lambda rows: min(rows["window_end"].to_pylist()),
-        promise=promise,
+        watermark=watermark,
         held=lambda tables: sum(t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.0.closed")),
     )
 

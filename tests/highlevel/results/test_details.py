@@ -206,7 +206,7 @@ def test_any_order_of_arrival_and_a_restart_give_the_same(rounds: Rounds) -> Non
             make=lambda inputs=inputs: Pipeline(query, [[f"link{port}" for port in range(len(inputs))]]),
             ports=len(inputs),
             progress=lambda rows: min(rows["window_end"].to_pylist()),
-            promise=lambda bounds: (
+            watermark=lambda bounds: (
                 min(bounds)
                 if min(bounds) == END
                 else max(0, min(bounds) // 10) * 10 + 1

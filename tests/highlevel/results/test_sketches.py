@@ -153,7 +153,7 @@ def test_few_values_are_told_exactly_in_any_order_and_after_a_restart(rounds: Ro
             make=lambda inputs=inputs: Pipeline(query, [[f"link{port}" for port in range(len(inputs))]]),
             ports=len(inputs),
             progress=lambda rows: min(rows["window_end"].to_pylist()),
-            promise=lambda bounds: (
+            watermark=lambda bounds: (
                 min(bounds)
                 if min(bounds) == END
                 else max(0, min(bounds) // 10) * 10 + 1

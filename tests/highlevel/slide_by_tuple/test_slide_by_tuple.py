@@ -56,7 +56,7 @@ def contract(window: SlideByTuple) -> Contract:
         make=lambda: make(window),
         ports=1,
         progress=lambda rows: min(rows[WINDOW_END].to_pylist()) - 1,
-        promise=lambda lows: lows[0],
+        watermark=lambda lows: lows[0],
         held=lambda tables: sum(table.num_rows for name, table in tables.items() if name != "progress"),
     )
 
@@ -77,7 +77,7 @@ def by_bins(window: SlideByTuple, order: list[Arrival | int]) -> set[tuple]:
 
 def bounds(random: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every bound on memory be tiny, or as it is."""
-    for module, name in ((extent, "OUT_ROWS"), (extent, "SMALLEST"), (runs, "SMALL"), (held_rows, "IDLE_GROUPS")):
+    for module, name in ((extent, "OUT_ROWS"), (extent, "MIN_ROWS"), (runs, "SMALL"), (held_rows, "IDLE_GROUPS")):
         monkeypatch.setattr(module, name, random.choice([1, 3, getattr(module, name)]))
 
 

@@ -58,7 +58,7 @@ def contract() -> Contract:
         ports=1,
         progress=lambda rows: min(rows[WID].to_pylist()),
         # no id is below 0, so this punctuation has no effect
-        promise=lambda lows: lows[0] if lows[0] > 0 else BEGINNING,
+        watermark=lambda lows: lows[0] if lows[0] > 0 else BEGINNING,
         held=lambda tables: sum(table.num_rows for name, table in tables.items() if name != "closed"),
     )
 

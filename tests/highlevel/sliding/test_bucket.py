@@ -78,7 +78,9 @@ def test_any_stream_in_any_order_keeps_the_contract(rounds: Rounds) -> None:
             make=lambda spec=spec: bucket(spec),
             ports=1,
             progress=lambda rows: min(rows[FIRST_WID].to_pylist()),
-            promise=lambda lows, window=window: lows[0] if lows[0] in (BEGINNING, END) else window.closed_before(*lows),
+            watermark=lambda lows, window=window: (
+                lows[0] if lows[0] in (BEGINNING, END) else window.closed_before(*lows)
+            ),
             held=len,
             once=False,
         )

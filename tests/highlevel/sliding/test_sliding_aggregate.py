@@ -38,7 +38,7 @@ def partials(spec: Spec, arrivals: list[Arrival]) -> pa.RecordBatch:
 
 
 def contract(spec: Spec) -> Contract:
-    def promise(lows: list[int]) -> int:
+    def watermark(lows: list[int]) -> int:
         closed = (lows[0] - spec.origin) // spec.slide
         return lows[0] if lows[0] == END else spec.extent(closed - 1)[1] if closed > 0 else BEGINNING
 
@@ -46,7 +46,7 @@ def contract(spec: Spec) -> Contract:
         make=lambda: make(spec),
         ports=1,
         progress=lambda rows: min(rows[WINDOW_END].to_pylist()) - 1,
-        promise=promise,
+        watermark=watermark,
         held=lambda tables: sum(table.num_rows for name, table in tables.items() if name != "closed"),
     )
 

@@ -92,7 +92,7 @@ def test_a_capture_that_became_shorter_is_an_input_error(tmp_path: Path) -> None
 
 
 def test_no_range_is_larger_than_the_largest(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(byte_ranges, "LARGEST", 10_000)
+    monkeypatch.setattr(byte_ranges, "MAX_RANGE_BYTES", 10_000)
     files = [open_capture(each.path) for each in write_links(tmp_path, 35)]
     for tasks in (guessed_tasks(files, 2), exact_tasks(files, 2)):
         assert len(tasks) > 10
@@ -100,7 +100,7 @@ def test_no_range_is_larger_than_the_largest(tmp_path: Path, monkeypatch) -> Non
 
 
 def test_a_task_hands_on_what_its_table_evicts(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(byte_ranges, "LEAVE_ROWS", 100)
+    monkeypatch.setattr(byte_ranges, "BUFFERED_PARTIALS", 100)
     (each, *_) = write_links(tmp_path, 36)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 16)
     files = [open_capture(each.path)]

@@ -97,7 +97,7 @@ def test_an_answer_over_ranges_that_were_guessed_wrong_is_computed_again(spark, 
     random = Random(1)
     packets = [packet(random) + IMITATION * 500 for _ in range(41)]  # the cut falls into the middle of one
     path.write_bytes(pcap_bytes([(START + number * NS, frame) for number, frame in enumerate(packets)]))
-    monkeypatch.setattr(byte_ranges, "SMALLEST", 1)
+    monkeypatch.setattr(byte_ranges, "MIN_RANGE_BYTES", 1)
     inputs = [Input("a", path)]
     run = BatchRun(spark, PLANS[3], inputs)
     answer = run.run()

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from highlevel.spark.spool_backlog import SegmentRun, Waiting, latest, segment_runs
-from highlevel.spark.spool_plans import Match, Wanted, match, without_plan
+from highlevel.spark.spool_backlog import SegmentRun, WaitingSegment, latest, segment_runs
+from highlevel.spark.spool_plans import Match, SpoolQuery, match, without_plan
 
 
-def waiting(*numbers: int, every: int = 10, size: int = 1) -> list[Waiting]:
+def waiting(*numbers: int, every: int = 10, size: int = 1) -> list[WaitingSegment]:
     """Segments of `size` bytes whose newest times are `every` ns apart, by their numbers."""
-    return [Waiting(number, size, number * every) for number in numbers]
+    return [WaitingSegment(number, size, number * every) for number in numbers]
 
 
 def test_a_spool_with_nothing_new_stays_where_it_is() -> None:
@@ -51,7 +51,9 @@ def test_a_run_of_nothing_but_lost_segments_is_one_too() -> None:
 def test_every_number_is_in_one_run_up_to_the_last_segment(seed: int) -> None:
     random = Random(seed)
     last = [random.randrange(1, 60) for _ in range(3)]
-    spools = [[Waiting(n, random.randrange(1, 9), n) for n in range(end) if random.random() < 0.7] for end in last]
+    spools = [
+        [WaitingSegment(n, random.randrange(1, 9), n) for n in range(end) if random.random() < 0.7] for end in last
+    ]
     there = [[each.number for each in spool] for spool in spools]
     places, covered = [0] * 3, [[] for _ in spools]
     for step in range(1000):
@@ -67,25 +69,27 @@ def test_every_number_is_in_one_run_up_to_the_last_segment(seed: int) -> None:
 
 
 def test_a_plan_is_found_by_its_fingerprint_whatever_its_name() -> None:
-    found = match({0: Wanted("talkers", "f1")}, [("old", "f1"), ("talkers", "f2")])
+    found = match({0: SpoolQuery("talkers", "f1")}, [("old", "f1"), ("talkers", "f2")])
     assert found == Match({("old", "f1"): (0,)}, ())
 
 
 def test_a_plan_of_the_same_name_with_another_fingerprint_is_not_taken() -> None:
-    assert match({4: Wanted("talkers", "f1")}, [("talkers", "f2")]) == Match({}, (4,))
+    assert match({4: SpoolQuery("talkers", "f1")}, [("talkers", "f2")]) == Match({}, (4,))
 
 
 def test_of_equal_plans_each_query_takes_one() -> None:
     """Otherwise every partial would count twice."""
     offered = [("a", "same"), ("b", "same")]
-    assert match({0: Wanted("b", "same"), 1: Wanted("c", "same")}, offered) == Match(
+    assert match({0: SpoolQuery("b", "same"), 1: SpoolQuery("c", "same")}, offered) == Match(
         {("b", "same"): (0,), ("a", "same"): (1,)}, ()
     )
-    assert match({0: Wanted("x", "same"), 1: Wanted("y", "same")}, offered) == Match({("a", "same"): (0, 1)}, ())
+    assert match({0: SpoolQuery("x", "same"), 1: SpoolQuery("y", "same")}, offered) == Match(
+        {("a", "same"): (0, 1)}, ()
+    )
 
 
 def test_a_query_that_the_node_does_not_know_is_told_with_what_it_was_started_with() -> None:
-    text = without_plan("/spool/eth0", Wanted("talkers", "f1"), [("ports", "f7"), ("pairs", "f9")])
+    text = without_plan("/spool/eth0", SpoolQuery("talkers", "f1"), [("ports", "f7"), ("pairs", "f9")])
     assert text.startswith("/spool/eth0: has no query talkers: got ports (f7), pairs (f9), with which the node was")
     assert "expected one with the fingerprint f1" in text
-    assert "has another query by the name of ports" in without_plan("/s", Wanted("ports", "f1"), [("ports", "f7")])
+    assert "has another query by the name of ports" in without_plan("/s", SpoolQuery("ports", "f1"), [("ports", "f7")])
