@@ -1,17 +1,18 @@
-"""The captures of one link as one recording: templates that another of its files announces.
+"""The captures of one link as one recording: templates that other files of the link announce.
 
     data.pcap       sets of template 256          the order of the files is that of their first records,
     later.pcap      template 256 is announced     not that of their names
 
-A link may be rotated into many files, and an exporter announces its templates only now and then. A file that has
-records without a template asks the recording:
+A link may be rotated into many files, and an exporter announces its templates only now and then. If records of a file
+lack a template, the reader requests it from the recording:
 
-* **Earlier files.** The definition that was announced last holds, as in one file. It is used at once.
-* **Later files.** The records wait in the decoder, within its bounds, until the end of their file. Then they are read
-  by the first definition that a later file announces. What no file announces keeps waiting, and is reported.
+* **Earlier files.** The definition that was announced last is used at once, as in one file.
+* **Later files.** The records wait in the decoder, within its bounds, until the end of their file. Then they are
+  decoded with the first definition that a later file announces. Records without any definition stay in the decoder,
+  which reports them.
 
-The other files are scanned for announcements only if records lack a template. A scan depends on the file and on nothing
-else, so that a task that is started again reads the same rows.
+The other files are scanned for announcements only if records lack a template. A scan depends only on the file, so that
+a restarted task reads the same rows.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Recording:
     @functools.cached_property
     def _ordered(self) -> tuple[list[Path], list[Path]]:
         """The files before `path`, the nearest first, and those after it."""
-        ordered = sorted(self.files, key=lambda each: (_first_time(each), str(each)))
-        place = ordered.index(self.path)
-        return ordered[:place][::-1], ordered[place + 1 :]
+        ordered = sorted(self.files, key=lambda path: (_first_time(path), str(path)))
+        index = ordered.index(self.path)
+        return ordered[:index][::-1], ordered[index + 1 :]
 
     def earlier(self, key: SessionKey, template: int) -> Definition | None:
         """Return the definition that earlier files announced last; None if there is none, or it was withdrawn."""
@@ -66,7 +67,7 @@ class Recording:
         return None
 
     def rates(self, key: SessionKey) -> tuple[Sampling | None, int | None]:
-        """Return the sampling and the start (ms) that earlier files announced last for a session; None if none did."""
+        """Return the sampling and the start (ms) that earlier files announced last for a session, or None."""
         sampling = started = None
         for path in self._ordered[0]:
             announced = announcements_of(path)
@@ -97,20 +98,20 @@ def announcements_of(path: Path) -> Announcements:
 @functools.lru_cache(maxsize=SCANS)
 def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
     """Scan a file. Inode, size and time (ns) are part of the cache key, because a file can be replaced."""
-    found = Announcements()
+    announcements = Announcements()
     capture = open_finite(path, "a recording")
     reader = FlowReader(path.stem, capture, ["ts"], BLOCK_RECORDS)
-    reader.decoder.templates.listener = found.add
+    reader.decoder.templates.listener = announcements.add
     with closing(_blocks(capture, BLOCK_RECORDS)) as blocks:
         for block in blocks:
             for _ in reader.read(block):
                 continue
     for session in reader.decoder.sessions:
         if session.sampling.default or session.sampling.keyed:
-            found.sampling[session.key] = session.sampling
+            announcements.sampling[session.key] = session.sampling
         if session.started is not None:
-            found.started[session.key] = session.started
-    return found
+            announcements.started[session.key] = session.started
+    return announcements
 
 
 def _first_time(path: Path) -> int:

@@ -1,7 +1,7 @@
 """Sets of integers as sorted, disjoint, half-open ranges `[start, end)`: a day of panes is one pair of numbers.
 
-They are sets of window IDs, or of times in ns. Partitions of one query close the same windows. To count a window once,
-each partition reports ranges of IDs, which are united. A set of IDs would need RANGE / SLIDE members for every pane.
+The integers are window IDs or times in ns. Partitions of one query close the same windows. Each partition reports
+ranges of IDs, and their union counts each window once. A set of IDs would need RANGE / SLIDE members for every pane.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def append_ids(ranges: Ranges, ids: npt.NDArray[np.int64]) -> None:
 
 
 def count(ranges: Iterable[tuple[int, int]]) -> int:
-    """Count the ids of disjoint ranges."""
+    """Return the number of integers in disjoint ranges."""
     return sum(end - first for first, end in ranges)

@@ -40,7 +40,7 @@ class Key:
 
 @dataclass(frozen=True)
 class LowLevelPlan:
-    """Everything the low level needs of one query.
+    """The part of one query that the low level runs.
 
     * `pane`: length of the panes in ns, counted from `origin`: pane p is `[origin + p*pane, origin + (p+1)*pane)`.
     * `kind`: the kind of rows: `packets`, `frames`, `flows` or `samples`.
@@ -49,7 +49,7 @@ class LowLevelPlan:
     * `sampling`: sampling rates of flow exporters that the user has set.
     * `reduced`: rows are pre-aggregated in tables. Otherwise each row that passes WHERE is a partial with a pane of
       1 ns, in the order of arrival.
-    * `in_arrival_order`: the result depends on that order, so one reader reads all rows of a capture.
+    * `in_arrival_order`: the result depends on the order of rows, so one reader reads all rows of a capture.
 
     `link` is a column of every partial, but no key: each link has tables of its own.
     """
@@ -67,7 +67,7 @@ class LowLevelPlan:
 
     @property
     def exact_low(self) -> bool:
-        """Whether the watermark of records is right for rows."""
+        """Whether the watermark of records applies to rows."""
         return self.kind in RECORD_KINDS
 
     @property

@@ -2,9 +2,8 @@
 
 A *bounded* aggregate F is computed as F(X) = S{L(Xi)} over any partition {Xi} of X (Li 2008, §6.2.2): the low level
 keeps L in its fixed-size table and may evict it at any time, the high level merges with S. Merging is associative and
-commutative, so neither eviction nor arrival order can change a result. The one exception is a sum of FLOAT: each
-addition rounds, so its last bits depend on the order of merging, and with it on the engine, the size of the table and
-where a run was restarted.
+commutative, so neither eviction nor arrival order can change a result. The only exception is a sum of FLOAT. Additions
+round, so its last bits depend on the order of merging: on the engine, the table size and restarts.
 
     SQL          low level keeps (L)              high level merges by   and finishes as
     count(*)     count                            sum                    count
@@ -22,8 +21,8 @@ where a run was restarted.
     last(x)      greatest ts, its x, count of x   greatest ts with its x x, NULL where count is 0
 
 The count of x is stored only if x can be NULL; otherwise each group has at least one value. First and last are by ts,
-and by value for equal ts (the smallest value is first). They do not depend on arrival, which would not be commutative.
-They are stored in two neighbouring words, a time and a value.
+and by value for equal ts (the smallest value is first). The order of arrival is not used, because such a merge would
+not be commutative. They are stored in two neighbouring words, a time and a value.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class SubAggregate:
 
     @property
     def type(self) -> Type:
-        """The type of the word: INT for counts and over integers and times, FLOAT over floats."""
+        """The type of the word: INT for counts, integers and times, FLOAT for floats."""
         if self.kind in (Kind.COUNT, Kind.EARLIEST, Kind.LATEST) or self.argument is None:
             return Type.INT
         return Type.INT if self.argument.type is Type.TIME else self.argument.type

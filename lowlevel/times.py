@@ -1,7 +1,7 @@
 """Times as text: ISO 8601 to int64 ns since the epoch, and back.
 
     '2016-08-02'                        midnight UTC
-    '2016-08-02T02:19:00Z'              seconds may be left out, and a blank may replace the T
+    '2016-08-02T02:19:00Z'              seconds are optional, and a blank may replace the T
     '2016-08-02T02:19:00.025824001Z'    up to nine digits of a fraction
     '2016-08-02 04:19+02:00'            an offset from UTC; without one the time is UTC
 

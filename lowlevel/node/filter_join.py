@@ -1,9 +1,10 @@
 """Filter joins (`seen_within`): the keys of earlier rows and the time of each, in fixed memory.
 
-A row has seen its key if an earlier row with that key has a time not below its own time less the duration. The result
-is exact as long as no key is evicted. If more than WAYS keys have one bucket, the oldest is evicted. `alive` counts
-evicted keys that were within the duration of the newest time: later rows may miss them, so `seen_within` may be false
-where it should be true, never the other way round. `over` counts other evicted keys: only a late row can miss them.
+`seen_within` is true for a row at time t if an earlier row with the same key has a time of at least t - duration. The
+result is exact as long as no key is evicted. If more than WAYS keys have one bucket, the oldest is evicted. `alive`
+counts evicted keys whose time was within the duration of the newest time. Later rows may look them up, so `seen_within`
+may be false instead of true, but never true instead of false. `over` counts other evicted keys, which only late rows
+can look up.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.rows.readers import Rows
 from lowlevel.subaggregates import INT_MIN
 
-# Memory consists of buckets of WAYS entries; an entry is a time and the words of a key. The hash of a key selects its
-# bucket, which has the newest time of the key. Entries of a bucket are filled in order and never cleared, so the first
-# empty entry ends a search.
+# Memory consists of buckets of WAYS entries. An entry is the newest time of a key, and the words of the key. The hash
+# of a key selects its bucket. Entries of a bucket are filled in order and never cleared, so the first empty entry ends
+# a search.
 
 
 WAYS = 8
@@ -43,14 +44,14 @@ EMPTY = INT_MIN
 """The time of an empty entry."""
 
 NEWEST, HELD, ALIVE, OVER = range(4)
-"""Counters: the newest stored time; entries; evictions of keys within the duration of it, and other evictions."""
+"""Words of the tally: the newest stored time; number of entries; evictions of keys within the duration; others."""
 
-TALLIES = 4
+TALLY_WORDS = 4
 
 
 @helper
 def bucket_of(words, rows, row, count, mask):  # type: ignore[no-untyped-def]
-    """Return the bucket of the key of a row; its words are `rows` apart."""
+    """Return the bucket of a row's key; the words of a key are `rows` apart in `words`."""
     mixed = np.uint64(0x9E3779B97F4A7C15)
     for word in range(count):
         mixed = (mixed ^ np.uint64(words[word * rows + row])) * np.uint64(0xFF51AFD7ED558CCD)
@@ -87,14 +88,14 @@ def oldest_entry(entries, home, width):  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64, i64*, u8*, i64*, u8*, i64*, i64, i64, i64*, u8*, i64*)")
 def recall(  # type: ignore[no-untyped-def]
-    entries, mask, width, asked, ask, told, tell, times, rows, duration, homes, seen, tally
+    entries, mask, width, lookup_keys, looks_up, stored_keys, stores, times, rows, duration, homes, seen, tally
 ):  # fmt: skip
-    """Write to `seen` whether the key of each row was stored before, at a time not below its own less `duration`.
+    """Write to `seen` whether the key of each row was stored before, at a time of at least its own less `duration`.
 
     * `entries`: (mask + 1) * WAYS entries of `width` words; the first word is a time.
-    * `asked`, `told`: words (width - 1 times `rows`) of the key that a row looks up, and of the key that it stores.
-    * `ask`, `tell`: rows without `ask` have seen no key; rows without `tell` store none. The look-up is first.
-    * `homes`: scratch, 2 * AHEAD words. `tally`: TALLIES words.
+    * `lookup_keys`, `stored_keys`: words (width - 1 times `rows`) of the keys to look up and to store.
+    * `looks_up`, `stores`: whether a row looks up its key, and whether it stores its key, in this order.
+    * `homes`: scratch, 2 * AHEAD words. `tally`: TALLY_WORDS words.
 
     In a full bucket the oldest key is evicted, or the new one if it is older. Returns `rows`.
     """
@@ -104,26 +105,26 @@ def recall(  # type: ignore[no-untyped-def]
         end = min(rows, begin + AHEAD)
         for row in range(begin, end):
             place = 2 * (row - begin)
-            if ask[row]:
-                homes[place] = bucket_of(asked, rows, row, words, mask) * WAYS * width
+            if looks_up[row]:
+                homes[place] = bucket_of(lookup_keys, rows, row, words, mask) * WAYS * width
                 prefetch(entries, homes[place])
                 prefetch(entries, homes[place] + LINE_WORDS)
-            if tell[row]:
-                homes[place + 1] = bucket_of(told, rows, row, words, mask) * WAYS * width
+            if stores[row]:
+                homes[place + 1] = bucket_of(stored_keys, rows, row, words, mask) * WAYS * width
                 prefetch(entries, homes[place + 1])
                 prefetch(entries, homes[place + 1] + LINE_WORDS)
         for row in range(begin, end):
             place = 2 * (row - begin)
             time = times[row]
             seen[row] = 0
-            if ask[row]:
-                at = find_key(entries, homes[place], width, asked, rows, row)
+            if looks_up[row]:
+                at = find_key(entries, homes[place], width, lookup_keys, rows, row)
                 least = time - duration if time > EMPTY + duration else EMPTY + 1
                 seen[row] = np.uint8(at >= 0 and entries[at] >= least)
-            if tell[row]:
+            if stores[row]:
                 newest = max(newest, time)
                 home = homes[place + 1]
-                at = find_key(entries, home, width, told, rows, row)
+                at = find_key(entries, home, width, stored_keys, rows, row)
                 if at >= 0 and entries[at] != EMPTY:
                     entries[at] = max(entries[at], time)
                     continue
@@ -138,31 +139,31 @@ def recall(  # type: ignore[no-untyped-def]
                         continue
                 entries[at] = time
                 for word in range(words):
-                    entries[at + 1 + word] = told[word * rows + row]
+                    entries[at + 1 + word] = stored_keys[word * rows + row]
     tally[NEWEST] = newest
     return rows
 
 
-# Keys of a filter join as words, the same for equal keys whichever columns they are made of.
+# Equal keys of a filter join have equal words, also if they are computed from different columns.
 #
-# An integer is one word. An address is two, and the versions of all addresses of a key are one more: 10.0.0.1 is not
-# ::a00:1.
+# An integer is one word and an address is two. One more word contains the versions of all addresses of a key, because
+# 10.0.0.1 is not ::a00:1.
 
 
 VERSION_BITS = 3
-"""Of an address in the word of versions."""
+"""Bits of the version of an address in the word of versions."""
 
 Words = npt.NDArray[np.int64]
 
 
 def words_of(key: Sequence[Expression]) -> int:
-    """Return how many words a key takes."""
+    """Return the number of words of a key."""
     addresses = sum(part.type is Type.ADDRESS for part in key)
     return len(key) + addresses + (addresses > 0)
 
 
 def key_words(key: Sequence[Expression], columns: Columns, rows: int) -> tuple[Words, Mask]:
-    """Return the words of each row's key, a row of the result for each word, and where no part of it is NULL."""
+    """Return the words of the rows' keys, `[word, row]`, and a mask of the rows whose keys have no NULL."""
     words = np.zeros((words_of(key), rows), np.int64)
     valid = np.ones(rows, np.bool_)
     at, addresses = 0, 0
@@ -183,71 +184,72 @@ def key_words(key: Sequence[Expression], columns: Columns, rows: int) -> tuple[W
 
 
 KEYS = 1 << 18
-"""Keys that are kept of each filter join on a link, at most."""
+"""Largest number of keys that a filter join keeps on a link."""
 
 
 class Memory:
-    """Remembers for one `seen_within`. Not thread safe."""
+    """The keys and times of one `seen_within`. Not thread safe."""
 
     def __init__(self, join: SeenWithin, keys: int = KEYS) -> None:
         """Make room for `keys` keys, a power of two and at least WAYS."""
         self.join = join
         pairs = list(_pairs(join.matches))
-        self.asked = [one for one, _ in pairs]
-        self.told = [other for _, other in pairs]
+        self.lookup_keys = [one for one, _ in pairs]
+        self.stored_keys = [other for _, other in pairs]
         self.condition = None if join.condition is None else Condition(join.condition)
-        self.width = 1 + words_of(self.asked)
+        self.width = 1 + words_of(self.lookup_keys)
         self.mask = keys // WAYS - 1
         self.entries = np.zeros(keys * self.width, np.int64)
         self.entries[:: self.width] = EMPTY
         self.homes = np.zeros(2 * AHEAD, np.int64)
-        self.tally = np.zeros(TALLIES, np.int64)
+        self.tally = np.zeros(TALLY_WORDS, np.int64)
         self.tally[NEWEST] = EMPTY
 
     @property
     def held(self) -> int:
-        """Keys that are remembered."""
+        """Number of stored keys."""
         return int(self.tally[HELD])
 
     @property
     def alive(self) -> int:
-        """Keys that were given up and might have been asked for."""
+        """Number of evicted keys that a row in order may look up."""
         return int(self.tally[ALIVE])
 
     @property
     def over(self) -> int:
-        """Keys that were given up, and that only late rows could have asked for."""
+        """Number of evicted keys that only late rows can look up."""
         return int(self.tally[OVER])
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Bytes of the entries."""
         return self.entries.nbytes
 
     def recall(self, columns: Columns, rows: int) -> Vector:
-        """Return which of the next rows have seen their key, NULL where a part of it is; and remember theirs."""
+        """Look up and store the keys of the next rows; return which keys were seen, NULL if a part of a key is NULL."""
         times = columns["ts"]
         assert isinstance(times, Vector)
-        asked, ask = key_words(self.asked, columns, rows)
-        told, tell = key_words(self.told, columns, rows)
+        lookup_keys, looks_up = key_words(self.lookup_keys, columns, rows)
+        stored_keys, stores = key_words(self.stored_keys, columns, rows)
         if self.condition is not None:
-            tell &= self.condition.true_rows(columns, rows)
+            stores &= self.condition.true_rows(columns, rows)
         seen = np.empty(rows, np.bool_)
         recall(
-            *(self.entries, self.mask, self.width, asked.reshape(-1), ask.view(np.uint8), told.reshape(-1)),
-            *(tell.view(np.uint8), np.ascontiguousarray(times.data), rows, self.join.duration, self.homes),
+            *(self.entries, self.mask, self.width, lookup_keys.reshape(-1), looks_up.view(np.uint8)),
+            *(stored_keys.reshape(-1), stores.view(np.uint8)),
+            *(np.ascontiguousarray(times.data), rows, self.join.duration, self.homes),
             *(seen.view(np.uint8), self.tally),
         )
-        return Vector(seen, None if ask.all() else ask)
+        return Vector(seen, None if looks_up.all() else looks_up)
 
 
 def bytes_of(join: SeenWithin) -> int:
-    """Return the memory that a `seen_within` takes on a link."""
+    """Return the bytes of the memory of a `seen_within` on a link."""
     return 8 * KEYS * (1 + words_of([one for one, _ in _pairs(join.matches)]))
 
 
 def _pairs(matches: Expression) -> list[tuple[Expression, Expression]]:
-    """Return what is to be equal: of the row that asks, and of the one before."""
+    """Return pairs of expressions that must be equal: of the row that looks up its key, and of the earlier row."""
     assert isinstance(matches, Binary)
     if matches.op is Op.AND:
         return _pairs(matches.left) + _pairs(matches.right)
@@ -255,13 +257,13 @@ def _pairs(matches: Expression) -> list[tuple[Expression, Expression]]:
 
 
 def filter_joins(plans: Iterable[LowLevelPlan]) -> list[SeenWithin]:
-    """Return every different `seen_within` of some plans."""
+    """Return the distinct `seen_within` expressions of some plans."""
     wheres = [plan.where for plan in plans if plan.where is not None]
     return list(dict.fromkeys(part for where in wheres for part in parts_of(where) if isinstance(part, SeenWithin)))
 
 
 def memory_of(plans: Iterable[LowLevelPlan]) -> int:
-    """Return the bytes that the filter joins of plans take on a link, each by kind of rows."""
+    """Return the bytes of all filter joins of plans on a link; plans of one kind of rows share equal joins."""
     kinds: dict[object, list[LowLevelPlan]] = {}
     for plan in plans:
         kinds.setdefault((plan.kind, plan.sampling), []).append(plan)
@@ -270,7 +272,7 @@ def memory_of(plans: Iterable[LowLevelPlan]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RecalledRows:
-    """Rows with what they have seen."""
+    """Rows with the result columns of filter joins."""
 
     count: int
     earliest: int
@@ -279,7 +281,7 @@ class RecalledRows:
 
 
 class Recalling:
-    """Takes all rows of one kind on a link, in the order in which they come. Not thread safe."""
+    """The filter joins of one kind of rows on a link, which receive all rows in order. Not thread safe."""
 
     def __init__(self, plans: Iterable[LowLevelPlan]) -> None:
         """Make the memories of plans of one kind."""
@@ -290,10 +292,10 @@ class Recalling:
         if not self.memories:
             return rows
         seen = {memory.join.column: memory.recall(rows.columns, rows.count) for memory in self.memories}
-        return RecalledRows(rows.count, rows.earliest, _Beside(rows.columns, seen), rows.arrivals)
+        return RecalledRows(rows.count, rows.earliest, _ExtendedColumns(rows.columns, seen), rows.arrivals)
 
     def add_samples(self, samples: Samples, link: str, kind: str) -> None:
-        """Add what was counted, all filter joins together."""
+        """Add the counters, summed over all filter joins."""
         if self.memories:
             samples.set(FILTER_JOIN_KEYS, sum(memory.held for memory in self.memories), link, kind)
             samples.set(FILTER_JOIN_BYTES, sum(memory.bytes for memory in self.memories), link, kind)
@@ -301,8 +303,8 @@ class Recalling:
             samples.add(FILTER_JOIN_EVICTIONS, sum(memory.over for memory in self.memories), link, kind, "over")
 
 
-class _Beside(Mapping[str, AnyVector]):
-    """Columns, and a few more."""
+class _ExtendedColumns(Mapping[str, AnyVector]):
+    """Columns and additional columns."""
 
     def __init__(self, columns: Columns, more: Mapping[str, AnyVector]) -> None:
         self._columns = columns

@@ -11,11 +11,11 @@ import functools
 
 from capture.units import MEBIBYTE
 
-KEPT = 64 * MEBIBYTE
-"""Free bytes at the end of a heap that are not returned to the system. Each thread may have a heap."""
+MAX_FREE_BYTES = 64 * MEBIBYTE
+"""Free bytes at the end of a heap that are kept by the process. Each thread may have a heap."""
 
-ON_THE_HEAP = 32 * MEBIBYTE
-"""Size in bytes from which an allocation is mapped separately: the largest value that glibc accepts."""
+MMAP_THRESHOLD_BYTES = 32 * MEBIBYTE
+"""Smallest allocation, in bytes, that has a memory map instead of a part of the heap. glibc accepts no larger value."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
@@ -23,8 +23,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Keep freed memory, up to KEPT bytes on each heap; return whether the C library (glibc) supports it."""
+    """Keep freed memory, up to MAX_FREE_BYTES bytes on each heap; return whether the C library (glibc) supports it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(M_MMAP_THRESHOLD, ON_THE_HEAP) and mallopt(M_TRIM_THRESHOLD, KEPT))
+    return bool(mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) and mallopt(M_TRIM_THRESHOLD, MAX_FREE_BYTES))

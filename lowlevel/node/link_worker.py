@@ -1,12 +1,12 @@
 """One link of a low-level node: blocks of a capture in, partials and punctuation into its spool.
 
 The link never waits for the reader of the spool. Items that do not fit into a full spool wait in a list, which holds at
-most the content of the tables. While it is not empty, no block is processed: a live link sheds load meanwhile, and also
-if its ring fills (`lowlevel.node.shedding`); a file or a followed folder is not read.
+most the content of the tables. While the list is not empty, no block is processed. A live link then sheds load, as it
+does if its ring fills (`lowlevel.node.shedding`). A file or a followed folder is not read meanwhile.
 
 A file or a followed folder can be read again from a stored position. When a segment is due, the tables are flushed into
-it and it is closed; its header holds the input position. Then all rows before that position are in segments up to this
-one, and no later row is. A node that is killed at any moment continues from the newest segment without loss. A live
+it, and its header stores the input position. Then this segment and older segments contain exactly the rows before that
+position. A node that is killed at any moment continues from the newest segment without loss. A live
 link loses the table entries and the unfinished segment with the process.
 """
 
@@ -62,7 +62,7 @@ MOST_ROWS = 1 << 16
 class Capturing:
     """Reads one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
 
-    After `run`, `ended` tells whether the input has ended and all of it is in the spool.
+    After `run`, `ended` is True if the input has ended and the spool contains all of it.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Capturing:
         self.newest = BEGINNING
         self.damage: str | None = None
         """The damage at the end of the input, if any."""
-        self._now = self._looked = clock()
-        self._turns = 1
-        self._passed = False  # True after the first block that was not processed: the next node reads it again
+        self._now = self._counted_at = clock()
+        self._files_seen = 1
+        self._has_skipped = False  # True after the first block that was not processed: the next node reads it again
         self._samples = self._count()
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -118,7 +118,7 @@ class Capturing:
             except InputError as error:
                 failure = error  # the rows before the failure are kept
             # The tables contain rows that were read. END only if no more rows can arrive.
-            self._leave(self.node.progress(END) if self.ended else self.node.flush())
+            self._write_to_spool(self.node.progress(END) if self.ended else self.node.flush())
             self._close(stopping)
         finally:
             self.spool.abandon()  # has no effect if the spool was closed normally
@@ -129,7 +129,7 @@ class Capturing:
             raise failure
 
     def _blocks(self, stopping: Callable[[], bool]) -> Generator[Block | None, None, None]:
-        """Yield blocks, and None for an empty poll; set `ended` if the input has ended by itself."""
+        """Yield blocks, and None for an empty poll; set `ended` if the input has ended without a stop request."""
         if isinstance(self.capture, Capture):
             done = self.positions.records if isinstance(self.positions, FilePosition) else 0
             blocks, damage = blocks_after(self.capture, done)
@@ -155,57 +155,57 @@ class Capturing:
         silent = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
         if silent or block is not None:
             self._now = now
-        self._leave(())
+        self._write_to_spool(())
         if self.positions is None:
             if self.waiting:
                 self.pressure.pass_over()
             else:
-                self._sample(now, look=now - self._looked >= COUNTED_EVERY)
+                self._update_sampling_rate(now, look=now - self._counted_at >= COUNTED_EVERY)
         if block is None:
             if silent and not self.waiting:
-                self._leave(self.node.tick(polled))
+                self._write_to_spool(self.node.tick(polled))
         elif self.positions is not None:
             self._wait(stopping)
-            self._passed |= bool(self.waiting)
-            if not self._passed:
-                self._take(block)
+            self._has_skipped |= bool(self.waiting)
+            if not self._has_skipped:
+                self._process_block(block)
                 self.positions.advance(block)
         elif not self.waiting and self.shedding.takes(block.records):
-            self._take(block)
+            self._process_block(block)
         else:
             if self.waiting:
                 self.shedding.refuse(block.records)
             self.spool.skip(block.min_ts, block.max_ts + 1)
         self.spool.tick(now)
-        if self.positions is not None and self.spool.due and not self._passed:
-            self._cut()
-        self._look(now)
+        if self.positions is not None and self.spool.due and not self._has_skipped:
+            self._end_segment()
+        self._refresh_counters(now)
 
-    def _look(self, now: int) -> None:
-        """Update the counters for other threads, if the last update is long enough ago."""
-        if now - self._looked >= COUNTED_EVERY:
-            self._looked = now
+    def _refresh_counters(self, now: int) -> None:
+        """Update the counters for other threads if the last update is COUNTED_EVERY or more ago."""
+        if now - self._counted_at >= COUNTED_EVERY:
+            self._counted_at = now
             self._samples = self._count()
 
-    def _sample(self, now: int, *, look: bool) -> None:
+    def _update_sampling_rate(self, now: int, *, look: bool) -> None:
         """Update the sampling rate of a live link from its ring and, if `look`, from the room in the spool."""
         spool, limits = self.shedding.spool_k, self.spool.limits
         if look and limits.when_full is WhenFull.STOP:
             spool = self.shedding.next_spool_k(self.spool.used, limits.spool_bytes)
         ring = self.pressure.follow(self.capture.occupancy, now) if isinstance(self.capture, StreamedCapture) else 0
         if max(spool, ring) != self.shedding.k:
-            self._leave(self.node.flush())
+            self._write_to_spool(self.node.flush())
         self.shedding.spool_k, self.shedding.ring_k = spool, ring
 
-    def _take(self, block: Block) -> None:
+    def _process_block(self, block: Block) -> None:
         """Pass a block to the node."""
-        if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._turns:
-            self._turns = self.capture.files_opened
-            self._leave(self.node.end_block())
+        if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._files_seen:
+            self._files_seen = self.capture.files_opened
+            self._write_to_spool(self.node.end_block())
         self.newest = block.max_ts
-        self._leave(self.node.process(block))
+        self._write_to_spool(self.node.process(block))
 
-    def _leave(self, items: Iterable[tuple[int, Item]]) -> None:
+    def _write_to_spool(self, items: Iterable[tuple[int, Item]]) -> None:
         """Write the waiting items, then `items`, to the spool; items that do not fit wait."""
         while self.waiting and self._append(*self.waiting[0]):
             self.waiting.popleft()
@@ -239,22 +239,22 @@ class Capturing:
 
     def _wait(self, stopping: Callable[[], bool]) -> None:
         """Wait until no item waits. After a stop request, give up after LAST_TRIES retries; later calls do not wait."""
-        pause, tries = Event(), 0 if self._passed else LAST_TRIES
+        pause, tries = Event(), 0 if self._has_skipped else LAST_TRIES
         while self.waiting and tries:
             tries -= stopping()
             pause.wait(RETRY)
             now = self.clock()
             self.spool.tick(now)
-            self._leave(())
-            self._look(now)
+            self._write_to_spool(())
+            self._refresh_counters(now)
 
-    def _cut(self) -> bool:
+    def _end_segment(self) -> bool:
         """End a segment, with all rows processed so far and the position in the input.
 
         Returns False if the spool has no room. No data is lost: a later cut stores a later position.
         """
         assert self.positions is not None, "only inputs that can be read again are cut"
-        self._leave(self.node.flush())
+        self._write_to_spool(self.node.flush())
         if self.waiting:
             return False
         try:
@@ -272,7 +272,7 @@ class Capturing:
         if self.positions is None:
             while self.waiting:
                 self.spool.shed(*self.waiting.popleft())
-        elif self.waiting or self._passed or not (self.ended or self._cut()):
+        elif self.waiting or self._has_skipped or not (self.ended or self._end_segment()):
             self.ended = False
             self.spool.abandon()
             return

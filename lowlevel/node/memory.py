@@ -1,7 +1,7 @@
 """The memory of tables: the number of slots with which all tables stay within a budget.
 
 A plan has a table for each tuple of IP versions of its address keys (`lowlevel.table.keys`). The budget includes all
-tuples that can occur: addresses of one header have one version, 4 or 6, or none if the header can be missing.
+possible tuples. Addresses of one header have the same version: 4, 6, or 0 if the header is missing.
 
     source and destination of a packet          4 4 | 6 6                      2 tables
     source of the outer and of the inner one    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables
@@ -82,11 +82,11 @@ def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
     headers = [_header(plan.kind, address) for address in addresses]
     distinct = list(dict.fromkeys(headers))
     choices = [(4, 6) if plan.kind == "packets" and header == "outer" else (0, 4, 6) for header in distinct]
-    return [tuple(of[distinct.index(header)] for header in headers) for of in product(*choices)]
+    return [tuple(chosen[distinct.index(header)] for header in headers) for chosen in product(*choices)]
 
 
 def _header(kind: str, address: Expression) -> str:
-    """Return a name of the source of an address: addresses of one header have one version."""
+    """Return a name of the header that contains an address; addresses with one name have the same version."""
     names = sorted(column.name for column in columns_of(address))
     if len(names) == 1 and kind in ("packets", "frames", "samples"):
         if names[0] in ("srcIP", "destIP"):
@@ -100,5 +100,5 @@ def _cost(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing) -> tuple[in
     """Return the fixed bytes of a table and its bytes per slot, measured on two small tables."""
     tables = (make_table(layout.words, plan.subaggregates, slots, BLOCK_RECORDS, flushing) for slots in (1024, 2048))
     small, large = (table.bytes for table in tables)
-    each = (large - small) // 1024
-    return small - 1024 * each, each
+    per_slot = (large - small) // 1024
+    return small - 1024 * per_slot, per_slot

@@ -2,20 +2,20 @@
 
 A spool without an active reader fills up, and so does the ring of an interface with more packets than the node can
 process. Waiting would lose packets uncounted, and memory is fixed. So the node processes one block of records out of
-2**k, and each of its rows counts 2**k times. k is the larger of the two that spool and ring require.
+2**k, and each of its rows counts 2**k times. Spool and ring both require a k, and the larger one is used.
 
     free bytes of the spool    more than 1/8    to 1/16    to 1/32    …    to 1/8192 or less    none
     k                                      0          1          2                        10    no block is processed
 
 So the fuller a spool is, the slower it fills. Its k rises at once. It falls, by one step or several, when there is 1/8
-more room than the step needs. The tables are flushed whenever k changes, so that each partial has one sampling rate. Of
-each 2**k consecutive blocks one is processed; a hash of their number selects it, so that periodic traffic is not
-sampled at the same phase each time. The node reads only the record headers of skipped blocks, and counts their records
-by cause.
+more room than the step needs. The tables are flushed whenever k changes, so that each partial has one sampling rate.
+Blocks are processed in groups of 2**k, one block per group. A hash of the group's index selects the block. So periodic
+traffic is not always sampled at the same phase. The node reads only the record headers of skipped blocks, and counts
+their records by cause.
 
-Counts and sums of partials are multiplied by 2**k, as estimates for all packets. Minima, maxima, first and last values
-and bits are those of the processed packets, and so are the rows of windows of a number of rows. The metadata of the
-partials contain the factor (SAMPLED).
+Counts and sums of partials are multiplied by 2**k, as estimates for all packets. Other sub-aggregates, and windows of
+a number of rows, use the processed packets without a correction. The metadata of the partials contain the factor
+(SAMPLED).
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from lowlevel.subaggregates import Kind
 #     up to 1/8 for `patience`                                   -1
 #     otherwise                                                  none
 #
-# A ring buffers bursts, so bursts of up to 100 ms do not change k. Neither does a ring that is being emptied, even
-# slowly: its mean is below that of the 200 ms before.
+# A ring buffers bursts, so bursts of up to 100 ms do not change k. A falling mean does not change k either, however
+# slowly the ring is emptied.
 #
-# With a sufficient k the ring is empty, and with a smaller k the node may be overloaded again. Only a trial can show
-# it. So patience is 1 s at first, and doubles, up to 64 s, if k must rise within 64 s after a fall. Under a constant
-# overload the rate then changes about twice a minute.
+# The ring is empty if k is sufficient. Only a trial shows whether a smaller k is also sufficient. So patience is 1 s at
+# first, and doubles, up to 64 s, if k must rise within 64 s after a fall. Under a constant overload the rate then
+# changes about twice a minute.
 
 
 STEEPEST = 10
 """The largest k."""
 
 HIGH, LOW = 1 / 2, 1 / 8
-"""Shares of a ring: k rises above the mean HIGH, and falls up to the share LOW."""
+"""Shares of a ring's bytes: k may rise if their mean is above HIGH, and may fall while the share is at most LOW."""
 
 WINDOW = SECOND // 5
 """Shortest time of a mean, ns."""
@@ -68,27 +68,27 @@ class RingPressure:
         """Begin with an empty ring."""
         self.k = 0
         self.patience = SHORTEST
-        self._fell: int | None = None  # time of the last fall of k, None if k has risen since
-        self._seen: int | None = None  # time of the last call; None starts a new mean
+        self._last_fall: int | None = None  # time of the last fall of k, None if k has risen since
+        self._last_call: int | None = None  # time of the last call; None starts a new mean
         self._calm_since = self._window_since = 0
-        self._filled = 0.0  # integral of the share over the window, ns
-        self._before = 0.0  # mean of the window before if above HIGH, else 0
+        self._share_integral = 0.0  # integral of the share over the window, ns
+        self._previous_mean = 0.0  # mean of the window before if above HIGH, else 0
 
     def follow(self, share: float, now: int) -> int:
-        """Record that a `share` of the bytes has waited since the last call, until `now` (ns); return k."""
-        if self._seen is None or now < self._seen:
-            self._seen = self._calm_since = self._window_since = now
-            self._filled = 0.0
+        """Record the `share` of the ring's bytes that waited from the last call to `now` (ns); return k."""
+        if self._last_call is None or now < self._last_call:
+            self._last_call = self._calm_since = self._window_since = now
+            self._share_integral = 0.0
             return self.k
-        self._filled += share * (now - self._seen)
-        self._seen = now
+        self._share_integral += share * (now - self._last_call)
+        self._last_call = now
         if share > LOW:
             self._calm_since = now
         if self.k and now - self._calm_since >= self.patience:
             self.k -= 1
-            self._fell, self._seen = now, None
-        elif (lasted := now - self._window_since) >= WINDOW:
-            self._end_window(self._filled / lasted, now)
+            self._last_fall, self._last_call = now, None
+        elif (duration := now - self._window_since) >= WINDOW:
+            self._end_window(self._share_integral / duration, now)
         return self.k
 
     def pass_over(self) -> None:
@@ -96,17 +96,17 @@ class RingPressure:
 
         The next call of `follow` starts a new mean and a new calm period.
         """
-        self._seen = None
+        self._last_call = None
 
     def _end_window(self, mean: float, now: int) -> None:
-        rising = HIGH < mean >= self._before
-        self._before = mean if mean > HIGH else 0.0
-        self._window_since, self._filled = now, 0.0
+        rising = HIGH < mean >= self._previous_mean
+        self._previous_mean = mean if mean > HIGH else 0.0
+        self._window_since, self._share_integral = now, 0.0
         if rising and self.k < STEEPEST:
-            if self._fell is not None:
-                self.patience = min(2 * self.patience, LONGEST) if now - self._fell <= LONGEST else SHORTEST
-            # The tables are flushed now; this time does not count against the new rate.
-            self.k, self._fell, self._seen = self.k + 1, None, None
+            if self._last_fall is not None:
+                self.patience = min(2 * self.patience, LONGEST) if now - self._last_fall <= LONGEST else SHORTEST
+            # The tables are flushed now. The new mean does not include the time of this flush.
+            self.k, self._last_fall, self._last_call = self.k + 1, None, None
 
 
 SAMPLED = b"wiretide.sampled"
@@ -116,7 +116,7 @@ FIRST = 8
 """Sampling begins when less than 1/FIRST of the bytes is free."""
 
 FULL, SPOOL_FILLING, RING_FILLING = "spool_full", "spool_filling", "ring_filling"
-"""Causes of shedding: no room at all, or sampling because of the spool or the ring, whichever has the larger k."""
+"""Causes of shedding: no room at all, or sampling that the spool or the ring requires."""
 
 
 def steps(used: int, bound: int) -> int:
@@ -161,22 +161,22 @@ class Shedding:
 
     def takes(self, records: int) -> bool:
         """Return whether the next block is processed; count its `records` if not."""
-        run, place = divmod(self._blocks, self.factor)
+        group, index = divmod(self._blocks, self.factor)
         self._blocks += 1
-        taken = place == _mixed(run) & (self.factor - 1)
-        if not taken:
+        processed = index == _hash(group) & (self.factor - 1)
+        if not processed:
             self.shed[RING_FILLING if self.ring_k > self.spool_k else SPOOL_FILLING] += records
-        return taken
+        return processed
 
     def refuse(self, records: int) -> None:
         """Count a block that is skipped because there is no room at all."""
         self.shed[FULL] += records
 
 
-def _mixed(number: int) -> int:
+def _hash(number: int) -> int:
     """Hash a number (the finalizer of MurmurHash3)."""
-    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
-        number = (number ^ number >> shift) * factor & 0xFFFFFFFFFFFFFFFF
+    for shift, multiplier in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
+        number = (number ^ number >> shift) * multiplier & 0xFFFFFFFFFFFFFFFF
     return number ^ number >> 33
 
 
@@ -185,8 +185,8 @@ def standing_for(batch: pa.RecordBatch, plan: LowLevelPlan, factor: int) -> pa.R
     if factor == 1:
         return batch
     columns = batch.columns
-    for place, sub in enumerate(plan.subaggregates, len(columns) - len(plan.subaggregates)):
+    for index, sub in enumerate(plan.subaggregates, len(columns) - len(plan.subaggregates)):
         if sub.kind in (Kind.COUNT, Kind.SUM):
-            columns[place] = pc.multiply(columns[place], pa.scalar(factor, columns[place].type))
-    noted: Mapping[bytes, bytes] = (batch.schema.metadata or {}) | {SAMPLED: b"%d" % factor}
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema.with_metadata(noted))
+            columns[index] = pc.multiply(columns[index], pa.scalar(factor, columns[index].type))
+    metadata: Mapping[bytes, bytes] = (batch.schema.metadata or {}) | {SAMPLED: b"%d" % factor}
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema.with_metadata(metadata))

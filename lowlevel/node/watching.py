@@ -16,7 +16,7 @@ Plans = TypeVar("Plans")
 
 
 def files_in(value: object) -> Iterator[WatchedFile]:
-    """Yield every file that a plan of any kind names, or a tuple of plans: dataclasses over dataclasses and tuples."""
+    """Yield the files that a plan or a tuple of plans names; a plan consists of dataclasses and tuples."""
     if isinstance(value, WatchedFile):
         yield value
     elif isinstance(value, tuple):
@@ -28,9 +28,9 @@ def files_in(value: object) -> Iterator[WatchedFile]:
 
 
 def bind(plans: Plans, lists: Watchlists) -> Plans:
-    """Return a plan, an expression or a tuple of them with the lists of a registry in place of `WatchedFile`.
+    """Replace each `WatchedFile` in a plan, an expression or a tuple of them by the opened list of a registry.
 
-    Everything without a watchlist stays the same object, and an object that occurs twice is still one object.
+    Parts without a watchlist are not copied. An object that occurs twice is replaced by one object.
     """
     return cast("Plans", _bound(plans, lists, {}))
 
@@ -59,7 +59,7 @@ def _with_bound_members(value: Any, lists: Watchlists, done: dict[int, Any]) -> 
 
 
 class Watching:
-    """Reads the watchlists of a node again if its input is live; counts the reloads. Other inputs use one version."""
+    """The watchlists of a node. A live input reads changed files again; other inputs use one version."""
 
     def __init__(self, live: bool, lists: Watchlists, clock: Callable[[], float] = time.monotonic) -> None:
         """Use a registry; `clock` returns seconds.
@@ -78,7 +78,7 @@ class Watching:
         return bind(plans, self.lists)
 
     def begin_block(self) -> None:
-        """Check for new versions if the input is live; they stay in use until the next block."""
+        """Load new versions if the input is live; no version changes before the next block."""
         if self.live and self.files:
             now = self.clock()
             for file in self.files:

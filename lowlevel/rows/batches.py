@@ -22,8 +22,8 @@ from lowlevel.rows.readers import Rows, make_reader
 def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "packets") -> Iterator[pa.RecordBatch]:
     """Decode a capture's rows of one kind, a batch or more per block, in file order.
 
-    Addresses have 4 or 16 bytes, MACs 6; a missing field is NULL. Names of columns are case-insensitive; the default
-    columns are those of docs/guide/columns.md. Raises ValueError for an unknown column, InputError for a file that is
+    Addresses have 4 or 16 bytes, MACs 6; a missing field is NULL. Names of columns are case-insensitive. The default
+    columns are listed in docs/guide/columns.md. Raises ValueError for an unknown column, InputError for a file that is
     no capture. A damaged capture is read up to the damage, with a RuntimeWarning.
     """
     wanted = named_columns(kind, columns)
@@ -51,13 +51,13 @@ def _blocks(file: AnyCapture) -> Iterator[Block]:
 
 
 def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
-    """Return columns of a kind of rows by name; None means all columns but inner layers and other elements."""
-    found = columns_of_kind(kind)
+    """Return columns of a kind of rows by name; None means all except inner layers and other information elements."""
+    row_kind = columns_of_kind(kind)
     columns = []
-    for name in found.shown if names is None else names:
-        column = found.column(name)
+    for name in row_kind.shown if names is None else names:
+        column = row_kind.column(name)
         if column is None:
-            raise ValueError(f"no column of {kind} is named {name}; the columns are {', '.join(found.shown)}")
+            raise ValueError(f"no column of {kind} is named {name}; the columns are {', '.join(row_kind.shown)}")
         columns.append(column)
     return columns
 

@@ -59,7 +59,7 @@ class FlowColumns(Mapping[str, AnyVector]):
             num, den = flows.row(RATE_NUM), flows.row(RATE_DEN)
             return Vector((num + den // 2) // den, num > 0)
         if name == "ip_version":
-            source, destination = (flows.row(flows.column_rows.rows[each]) for each in ("srcIP", "destIP"))
+            source, destination = (flows.row(flows.column_rows.rows[address]) for address in ("srcIP", "destIP"))
             version = np.where(source != 0, source, destination)
             return Vector(version, version != 0)
         row = flows.column_rows.rows[name]
@@ -81,8 +81,8 @@ class FlowColumns(Mapping[str, AnyVector]):
         return Vector(flows.row(row), valid)
 
     def _valid(self, row: int) -> Mask | None:
-        there = self._flows.validity(row)
-        return None if there.all() else there
+        valid = self._flows.validity(row)
+        return None if valid.all() else valid
 
     def _address(self, row: int, valid: Mask | None) -> AddressVector:
         version, high, low = (self._flows.row(row + part) for part in range(3))
@@ -113,7 +113,7 @@ def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
 
 
 CARRIER_COLUMNS = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
-"""Columns that are decoded of packets that may contain exports."""
+"""Columns to decode for packets that may contain flow exports."""
 
 ARRIVAL = "arrival_ts"
 
@@ -129,7 +129,7 @@ class FlowRows:
 
 
 class FlowReader:
-    """Rows of the kind `flows`. Their ts is the end of the flow, so the watermark of a block is not theirs.
+    """Rows of the kind `flows`. Their ts is the end of the flow, so the watermark of a block does not apply.
 
     The capture time of the datagram is the arrival of its rows. A file of bare export messages has no capture time;
     the exporter's time is used. Datagrams are decoded with the templates of earlier ones: **one reader reads all blocks
@@ -180,8 +180,8 @@ class FlowReader:
         for announced in self.recording.later():
             for session in self._waiting_sessions():
                 self._learn_rates(session, announced.sampling.get(session.key), announced.started.get(session.key))
-            found = ((key, template, definition) for (key, template), definition in announced.first.items())
-            for flows in self.decoder.read_waiting(found):
+            templates = ((key, template, definition) for (key, template), definition in announced.first.items())
+            for flows in self.decoder.read_waiting(templates):
                 yield self._rows(flows)
             if not len(self.decoder.waiting):
                 return

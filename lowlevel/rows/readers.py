@@ -42,7 +42,7 @@ class PacketRows:
 
 
 class FrameReader:
-    """Rows of the kind `frames`: one per record, with its ts, so the watermark of a block is right for its rows."""
+    """Rows of the kind `frames`: one per record, with its ts, so the watermark of a block applies to its rows."""
 
     exact_low = True
     kind = "frames"
@@ -96,7 +96,7 @@ class PacketReader(FrameReader):
     specs = PACKET_COLUMNS
 
     def samples(self) -> Samples:
-        """Return the counters of decoded and of skipped records, by cause, with those of FrameReader."""
+        """Return the counters of FrameReader, of decoded records, and of skipped records by cause."""
         samples = super().samples()
         samples.add(PACKETS_DECODED, self.rows, self.link)
         for cause, count in zip(SKIPPED, self.decoder.skipped.tolist(), strict=True):
@@ -137,7 +137,7 @@ class RowReader(Protocol):
 
     @property
     def exact_low(self) -> bool:
-        """Whether the watermark of a block is right for rows: no later row has a smaller ts."""
+        """Whether the watermark of a block applies to its rows: no later row has a smaller ts."""
         ...
 
     def read(self, block: Block) -> Iterator[Rows]:
@@ -169,7 +169,7 @@ def make_reader(
 ) -> RowReader:
     """Return the reader of a kind. Raises ValueError for an unknown kind.
 
-    `sampling` and `files`, all files of the link if it has several, are for flows only.
+    `sampling` and `files` (all files of the link) are for flows only.
     """
     match kind:
         case "packets":

@@ -22,7 +22,7 @@ from lowlevel.rows.packet_columns import Interfaces, PacketColumns
 Numbers = npt.NDArray[np.int64]
 
 CARRIER_COLUMNS = ("ts", "srcIP", "destPort", "protocol", "payload", "interface")
-"""Columns that are decoded of packets that may contain sFlow datagrams."""
+"""Columns to decode for packets that may contain sFlow datagrams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class SampleRows:
 
 
 class SampleReader:
-    """Rows of the kind `samples`, with the ts of their record, so the watermark of a block is right for them.
+    """Rows of the kind `samples`, with the ts of their record, so the watermark of a block applies to them.
 
     Sequence numbers are checked from block to block: **one reader reads consecutive blocks of a capture, in order**.
     """

@@ -1,4 +1,4 @@
-"""Fingerprints of low-level plans, so that partials of one plan are never used as those of another."""
+"""Fingerprints of low-level plans, so that partials are never merged under another plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
 
 MEANING = 1
-"""Increased when equal plans begin to give other partials: other panes, sub-aggregates or columns."""
+"""Version of the meaning of plans: increased if an equal plan begins to produce other partials."""
 
 
 def fingerprint(plan: LowLevelPlan) -> str:
@@ -33,7 +33,9 @@ def _text(value: object) -> str:
     """
     name = type(value).__name__
     if is_dataclass(value):
-        named = [f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value) if _said(field, value)]
+        named = [
+            f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value) if _is_set(field, value)
+        ]
         return f"{name}({','.join(named)})"
     if isinstance(value, tuple):
         return f"tuple({','.join(_text(each) for each in value)})"
@@ -50,6 +52,6 @@ def _text(value: object) -> str:
     raise TypeError(f"got {name} in a low-level plan, expected plain values, tuples and dataclasses: {value!r}")
 
 
-def _said(field: Field[object], value: object) -> bool:
+def _is_set(field: Field[object], value: object) -> bool:
     """Return whether a field has another value than its default."""
     return field.default is MISSING or getattr(value, field.name) != field.default

@@ -79,7 +79,7 @@ class SegmentFormatError(SpoolError):
 
 
 class SegmentLostError(SpoolError):
-    """A segment is missing or damaged: continue with the next one, whose header tells how much was lost."""
+    """A segment is missing or damaged: continue with the next segment, whose header counts the rows before it."""
 
 
 NAME = re.compile(r"(\d{12}|[1-9]\d{12,17})\.segment", re.ASCII)
@@ -107,8 +107,8 @@ def numbers(folder: Path) -> list[int]:
         return sorted(int(match[1]) for entry in entries if (match := NAME.fullmatch(entry.name)) and entry.is_file())
 
 
-# Commits: the reader's progress is in a small file, which is replaced as a whole. The new file takes a disk block. A
-# full disk has none, and only a commit can free one. So the writer keeps a file of one block, which the reader may
+# Commits: the reader's progress is in a small file, which is replaced as a whole. The new file needs a free disk block.
+# On a full disk only a commit frees blocks. So the writer keeps a file of one block in reserve, which the reader may
 # delete.
 
 
@@ -123,8 +123,8 @@ ATTEMPTS, PAUSE = 20, 0.05
 class Committed:
     """The progress of the reader. Segments up to `number`, inclusive, may be deleted; -1 means none.
 
-    `rows`: all rows ever in segments up to `number`, if known. Segments up to `planned`, inclusive, may be in results
-    already; their numbers must not be used again.
+    `rows`: number of rows in all segments up to `number`, if known. Segments up to `planned`, inclusive, may be in
+    results already; their numbers must not be used again.
     """
 
     number: int = -1
@@ -139,12 +139,12 @@ def read_committed(folder: Path) -> Committed:
         text = path.read_bytes()
     except FileNotFoundError:
         return Committed()
-    said, _, checksum = text.rpartition(b"\n")
-    if checksum != b"%08x" % zlib.crc32(said):
+    fields, _, checksum = text.rpartition(b"\n")
+    if checksum != b"%08x" % zlib.crc32(fields):
         raise SpoolError(
             f"{path}: damaged: the progress of the reader is unknown; delete the file to read all segments again"
         )
-    return Committed(**json.loads(said))
+    return Committed(**json.loads(fields))
 
 
 def write_committed(folder: Path, committed: Committed) -> None:
@@ -152,12 +152,12 @@ def write_committed(folder: Path, committed: Committed) -> None:
 
     Raises SpoolFullError if the disk is full and the reserve is not enough, or no file descriptor becomes free.
     """
-    said = json.dumps(asdict(committed)).encode()
+    fields = json.dumps(asdict(committed)).encode()
     path = folder / COMMITTED_NAME
     failure: OSError | None = None
     for attempt in range(ATTEMPTS):
         try:
-            write_durably(part_of(path), path, [said, b"\n%08x" % zlib.crc32(said)])
+            write_durably(part_of(path), path, [fields, b"\n%08x" % zlib.crc32(fields)])
             return
         except OSError as error:
             failure = error

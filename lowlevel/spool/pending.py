@@ -24,7 +24,7 @@ LINK = b"wiretide.link"
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """Serialize batches of one schema, without dictionary columns, as one batch."""
+    """Serialize batches of one schema, without dictionary columns, as a stream with one batch."""
     table = pa.Table.from_batches(batches)
     metadata = {TYPES: table.schema.serialize().to_pybytes()}
     link = _only_text(table)
@@ -107,8 +107,9 @@ def with_skipped(skipped: Ranges, start: int, end: int) -> Ranges:
 
 @dataclass(slots=True)
 class Pending:
-    """The items of the next segment. `bytes` is at least their size in the file; `lows` are the watermarks before.
+    """The items of the next segment.
 
+    `bytes`: upper bound of their size in the file. `lows`: watermarks before the first item.
     `skipped`: times of the packets that the node did not process, because it was overloaded.
     """
 
@@ -132,7 +133,7 @@ class Pending:
 
 
 class ItemSizes:
-    """Upper bounds of the sizes of items in a file. The part that rows do not change is measured once per plan."""
+    """Upper bounds of the sizes of items in a file. The size without rows is measured once per plan."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """Begin for plans with these names."""
@@ -160,7 +161,7 @@ class ItemSizes:
 def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
     """Merge the partials of a plan between two of its punctuations into one batch per width and metadata.
 
-    A punctuation stays after the partials that were before it, and before later ones. Between punctuations the order of
+    A punctuation keeps its position between earlier and later partials. Between punctuations the order of
     partials may change, because they merge in any order. ORDERED partials keep their order.
     """
     done: list[tuple[int, Item]] = []

@@ -30,7 +30,7 @@ LOCK = ".reader.lock"
 class Gap:
     """Segments `first` to `last`, inclusive, that were not committed and are missing or damaged.
 
-    `rows`: their rows of partials; None unless whole segments on both sides tell the number.
+    `rows`: their number of partials; None if it cannot be computed from whole segments on both sides.
     """
 
     first: int
@@ -68,9 +68,9 @@ class SpoolReader:
         """
         return self._whole(numbers(self.folder))
 
-    def _whole(self, there: list[int]) -> list[int]:
-        self._known = {number: self._known[number] for number in there if number in self._known}
-        return [number for number in there if self._trailer(number) is not None]
+    def _whole(self, listed: list[int]) -> list[int]:
+        self._known = {number: self._known[number] for number in listed if number in self._known}
+        return [number for number in listed if self._trailer(number) is not None]
 
     def read(self, number: int) -> Segment:
         """Read one segment. Raises SegmentLostError if it is missing or damaged."""
@@ -94,20 +94,20 @@ class SpoolReader:
                     continue
 
     def gaps(self, after: int | None = None) -> list[Gap]:
-        """Return the gaps between number `after`, by default the last committed one, and the newest number written."""
+        """Return the gaps between segment `after` (default: the last committed one) and the newest written segment."""
         written = self._written()  # before the folder is listed: all segments up to this one had their names by then
         start = read_committed(self.folder)
         if after is not None and after != start.number:
             start = Committed(after, self._rows_through(after))
         gaps = []
         last = start.number
-        there = numbers(self.folder)
-        for number in self._whole(there):
+        listed = numbers(self.folder)
+        for number in self._whole(listed):
             if number > last + 1:
                 before = start.rows if last == start.number else self._rows_through(last)
                 gaps.append(self._gap(last + 1, number - 1, before, self._rows_before(number)))
             last = max(last, number)
-        newest = max([written.number, *there[-1:]])
+        newest = max([written.number, *listed[-1:]])
         if newest > last:
             before = start.rows if last == start.number else self._rows_through(last)
             gaps.append(self._gap(last + 1, newest, before, written.rows if newest == written.number else None))
@@ -152,7 +152,7 @@ class SpoolReader:
         return max([self._written().number, *numbers(self.folder)[-1:]])
 
     def _written(self) -> Written:
-        """Return the writer's record of its newest segment; an empty one if damaged, which the next writer reports."""
+        """Return the writer's record of its newest segment; an empty record if it is damaged."""
         try:
             return read_written(self.folder)
         except SpoolError:
@@ -169,7 +169,7 @@ class SpoolReader:
             os.close(lock)
 
     def _rows_through(self, number: int) -> int | None:
-        """Return all rows ever up to a segment, inclusive; None if both it and the next one are missing."""
+        """Return the number of all rows up to a segment, inclusive; None if it and the next one are missing."""
         if number < 0:
             return 0
         trailer = self._trailer(number)
@@ -180,7 +180,7 @@ class SpoolReader:
         return written.rows if written.number == number else self._rows_before(number + 1)
 
     def _rows_before(self, number: int) -> int | None:
-        """Return all rows ever before a segment; None if it is missing or damaged."""
+        """Return the number of all rows before a segment; None if the segment is missing or damaged."""
         if self._trailer(number) is None:
             return None
         try:
@@ -192,8 +192,8 @@ class SpoolReader:
         """Return the trailer of a segment; None if it is missing or damaged."""
         path = segment_path(self.folder, number)
         try:
-            held = path.stat()
-            identity = held.st_ino, held.st_size, held.st_mtime_ns
+            status = path.stat()
+            identity = status.st_ino, status.st_size, status.st_mtime_ns
             known = self._known.get(number)
             if known is None or known[0] != identity:
                 trailer = segment.check(path)

@@ -1,7 +1,7 @@
-"""The thread that writes segments, one after the other, so that the writer's caller does not wait for the disk.
+"""The thread that writes segments in sequence, so that the writer's caller does not wait for the disk.
 
-Segments are written in the order of their numbers. If one cannot be written, later ones are not tried: a reader that
-found a later number first would count the earlier segment as lost.
+Segments are written in the order of their numbers. If a segment cannot be written, later segments wait. Otherwise a
+reader would read a later segment first and count the earlier segment as lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowlevel.spool.written import Written, update_written
 
 @dataclass(slots=True)
 class _Job:
-    """A segment to be written; `size` is the most that it takes on the disk."""
+    """A segment to be written; `size` is an upper bound of its bytes on the disk."""
 
     header: Header
     pending: Pending
@@ -37,18 +37,18 @@ class SegmentThread:
         """Start the thread."""
         self.folder = folder
         self.bytes = self.disk = self.rows = 0
-        """Memory of the waiting segments, the most that they take on the disk, and their rows."""
+        """Bytes in memory of the waiting segments, an upper bound of their bytes on the disk, and their rows."""
         self._thread = ThreadPoolExecutor(1, "spool")
         self._jobs: deque[_Job] = deque()
-        self._stuck: Exception | None = None
+        self._failure: Exception | None = None
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     @property
     def blocked(self) -> OSError | None:
-        """The error of a full disk, or of no free file descriptor, if `retry` has not been called since."""
-        return self._stuck if isinstance(self._stuck, OSError) and is_transient(self._stuck) else None
+        """The error of a full disk or of a lack of file descriptors, until `retry` is called."""
+        return self._failure if isinstance(self._failure, OSError) and is_transient(self._failure) else None
 
     def submit(self, header: Header, pending: Pending, size: int) -> None:
         """Queue a segment that takes up to `size` bytes of the disk."""
@@ -77,8 +77,8 @@ class SegmentThread:
     def retry(self) -> None:
         """Write the blocked segments again."""
         for job in self._jobs:
-            job.done.exception()  # later ones were not tried
-        self._stuck = None
+            job.done.exception()  # later segments were not written
+        self._failure = None
         for job in self._jobs:
             job.done = self._thread.submit(self._write, job.header, job.pending)
 
@@ -92,8 +92,8 @@ class SegmentThread:
         self._thread.shutdown()
 
     def _write(self, header: Header, pending: Pending) -> tuple[Trailer, int]:
-        if self._stuck is not None:
-            raise self._stuck
+        if self._failure is not None:
+            raise self._failure
         try:
             stream, trailer = segment.encode(header, merged(pending.items), pending.first or 0, pending.last or 0)
             path = segment_path(self.folder, header.number)
@@ -102,7 +102,7 @@ class SegmentThread:
             update_written(self.folder, Written(header.number, header.epoch, rows, header.shed_before))
             return trailer, size
         except Exception as error:
-            self._stuck = error
+            self._failure = error
             raise
 
 

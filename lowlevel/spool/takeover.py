@@ -1,10 +1,10 @@
-"""Takeover of a spool's folder by a new writer: one writer at a time, and the state that the last one left.
+"""Takeover of a spool's folder by a new writer: one writer at a time continues from the state of the previous writer.
 
 The newest segments may be damaged, or deleted by hand. Their numbers are known from three places: the names of the
 files, the record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The
 next number is above all of them, so the lost segments are a gap that the reader counts. An input that can be read again
-is read from the position of the newest whole segment, which repeats the lost rows. If the reader may have read them,
-that would count them twice, so the folder is refused.
+is read again from the position of the newest whole segment, which repeats the lost rows. If the reader may have read
+these rows already, they would count twice, so the writer refuses the folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HeldSegments:
         return next(iter(self._bytes), None)
 
     def oldest_after(self, committed: int) -> int | None:
-        """The lowest number above one."""
+        """The lowest number above `committed`."""
         return next((number for number in self._bytes if number > committed), None)
 
     def newest_first(self) -> list[int]:
@@ -168,7 +168,7 @@ def _account(newest: Segment | None, number: int, record: Written, committed: Co
 
 
 def _keep_record(folder: Path, written: Written) -> None:
-    """Write the record again, whole; a full disk keeps the one before, until the next segment is written."""
+    """Replace the record; on a full disk the old record stays until the next segment is written."""
     try:
         replace_written(folder, written)
     except OSError as error:

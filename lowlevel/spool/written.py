@@ -1,13 +1,13 @@
 """The newest segment that a writer has written, in a file next to the segments: a number is never used twice.
 
-The names of the segments do not tell this if the newest segment was deleted. The file `written` has two slots of 48
-bytes, each with a checksum. The record of segment N goes into slot N % 2, after the segment has its name:
+If the newest segment was deleted, the names of the other segments do not contain its number. The file `written` has
+two slots of 48 bytes, each with a checksum. The record of segment N goes into slot N % 2, after the segment is renamed:
 
     segment N renamed  ->  folder on the disk  ->  slot N % 2 overwritten and on the disk
 
 A crash between these steps leaves the record of N - 1 and segment N itself, so the larger of the two numbers is right.
-If a slot is damaged, the other one contains the number before or after. Then a writer takes the number after it for
-used: this leaves a number out, but never uses one twice. Overwriting takes no new block of a full disk.
+If a slot is damaged, the whole slot contains the previous or the next number. Then a writer also skips the number after
+the whole slot's number, so that no number is used twice. Overwriting a slot needs no free block on the disk.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def read_written(folder: Path, cautious: bool = False) -> Written:
         content = path.read_bytes()
     except FileNotFoundError:
         return Written()
-    found = [_decode(content[start : start + SLOT]) for start in range(0, SLOTS * SLOT, SLOT)]
-    whole = [record for record in found if record is not None]
+    slots = [_decode(content[start : start + SLOT]) for start in range(0, SLOTS * SLOT, SLOT)]
+    whole = [record for record in slots if record is not None]
     if not whole or len(content) != SLOTS * SLOT:
         raise SpoolError(
             f"{path}: damaged: got {len(content)} bytes without a valid checksum, expected the number of the newest "
@@ -68,7 +68,7 @@ def replace_written(folder: Path, written: Written) -> None:
 
 
 def update_written(folder: Path, written: Written) -> None:
-    """Overwrite the slot of the segment's number, through to the disk; make the file if it is not there."""
+    """Overwrite the slot of the segment's number and sync it to the disk; create the file if it is missing."""
     path = folder / NAME
     try:
         descriptor = open_private(path, os.O_WRONLY) if path.stat().st_size == SLOTS * SLOT else -1

@@ -1,4 +1,4 @@
-"""Watermarks of links: rows and empty polls in, a low watermark out that never decreases (Li 2008, §8.1).
+"""Watermarks of links, computed from rows and empty polls; a watermark never decreases (Li 2008, §8.1).
 
 A watermark `low` means that no later row has a ts below `low`; a row at `low` itself is allowed. Each class computes it
 by one rule. Rows below the watermark are late, and counted in `below`. For all rules:
@@ -16,14 +16,14 @@ from lowlevel.expressions.columns import Vector
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
 from lowlevel.watermarks.jumps import AFTER, AGREEING, FUTURE, JUMP, PAST, JumpGuard, Times
-from lowlevel.watermarks.jumps import BELOW as BELOW_PROMISE
+from lowlevel.watermarks.jumps import BELOW as BELOW_WATERMARK
 
 
 class WatermarkGenerator:
     """The low watermark of one kind of rows on one link. Memory is fixed. Not thread safe.
 
-    A rule implements `_take`, which stores what it needs of the times of some rows, and `_bound`, the watermark after
-    them.
+    A rule implements `_take`, which processes the times of some rows, and `_bound`, which returns the watermark after
+    these rows.
     """
 
     def __init__(self, guard: JumpGuard | None = None) -> None:
@@ -84,7 +84,7 @@ class WatermarkGenerator:
     @property
     def below(self) -> int:
         """Number of rows that were below the watermark when their batch arrived."""
-        return int(self.guard.state[BELOW_PROMISE])
+        return int(self.guard.state[BELOW_WATERMARK])
 
     def _take(self, times: Times, arrivals: Times | None) -> None:
         self.guard.follow(times, self._low, arrivals)
@@ -100,10 +100,10 @@ class Blocks(WatermarkGenerator):
         ts   |  3 1 4 2 2  |  5 4 7 6  |  9 8 8 …        equal times where blocks touch are allowed
                       low = 4 ▲  low = 7 ▲
 
-    A router's flow cache that is emptied at intervals writes such blocks, and so does a rotated file. No allowed
-    disorder fits: a small one loses rows, and one of a block's length is right at the block's end only. Rows do not
-    show where a block ends: inside a block times jump backwards all the time, and at the next block they may not jump.
-    So a block ends
+    A router that empties its flow cache at intervals writes such blocks, and so does the rotation of files. No allowed
+    disorder fits: a small one loses rows, and a block's length is right only at the end of the block. The times of rows
+    do not show the end of a block: they jump backwards inside a block, and may not jump between two blocks. So a block
+    ends
 
     * when the source reports it (`end_block`): each file of a followed folder is a block;
     * with a `length`, regardless of the source, at the first accepted row of a later segment
@@ -135,16 +135,16 @@ class Exact(WatermarkGenerator):
     """The watermark that the source declares; rows do not change it.
 
     The scan of a file finds the smallest time after each block (`capture.files.scan`), which is the definition of the
-    low watermark. A source that declares no watermark has one at its end only.
+    low watermark. A source that declares no watermark has a watermark only at its end.
     """
 
 
 MOST_ROWS = 1 << 20
-"""Largest number of rows that a row may be late. One time is kept for each of them: 8 MiB."""
+"""Largest n of LateByRows. Its n + 1 times are at most 8 MiB."""
 
 
-FEW = 8
-"""If a batch has more than FEW times the rows that are kept, its last rows are searched first."""
+LARGE_BATCH_FACTOR = 8
+"""If a batch has more than LARGE_BATCH_FACTOR times the rows that are kept, its last rows are searched first."""
 
 
 class LateByRows(WatermarkGenerator):
@@ -158,7 +158,7 @@ class LateByRows(WatermarkGenerator):
     * the row and its position in that order are at most n positions apart, in either direction.
 
     Each implies the first. A row below the (n+1)-th largest time would have n+1 newer rows before it, so it cannot
-    arrive. The largest time of all but the last n rows would be right for the second reading only.
+    arrive. The largest time before the last n rows would be right only for the second reading.
 
     Memory: n+1 times and a batch.
     """
@@ -178,8 +178,8 @@ class LateByRows(WatermarkGenerator):
             believed = believed[believed > self._largest[0]]
             if len(believed) == 0:
                 return
-        if len(believed) > FEW * wanted:  # most rows are older than the last few: skip them without a sort
-            last = believed[-FEW // 2 * wanted :]
+        if len(believed) > LARGE_BATCH_FACTOR * wanted:  # skip rows that are older than the last few without a sort
+            last = believed[-LARGE_BATCH_FACTOR // 2 * wanted :]
             believed = believed[believed >= np.partition(last, len(last) - wanted)[len(last) - wanted]]
         together = np.concatenate([self._largest, believed])
         surplus = len(together) - wanted

@@ -1,15 +1,15 @@
-"""Idle links: while a link is silent, the clock advances its watermark (the lull rule).
+"""Idle links: while a link has no data, the clock advances its watermark (the lull rule).
 
 If a poll at `now` finds no data and the newest time of the link is older than `now - s`, for a threshold s, the newest
 time and the watermark become `now - s`. The next empty poll does this again, so windows of an idle link close s after
-their end. This is right if and only if each row is delivered at most s after its ts by that clock; s covers the delay
-and the offset between the two clocks.
+their end. This is right if and only if every row arrives at most s after its ts. s covers the delay and the offset
+between the clock of the rows and this clock.
 
 The rule also covers a link that has had no row yet. Its first rows are then accepted if they are near the clock.
 
-**Silence is an empty poll.** While rows wait to be read, no poll is empty and `tick` is not called, however long that
-takes: back-pressure closes no window. The caller passes the clock: system time for live links, the time of the trace
-(`ReplayClock`) for replays.
+**Only an empty poll shows that a link is idle.** While rows wait to be read, no poll is empty and `tick` is not
+called. So back-pressure closes no window. The caller passes the clock: system time for live links, the time of the
+trace (`ReplayClock`) for replays.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from lowlevel.watermarks.jumps import AGREEING
 class ReplayClock:
     """The clock of a replay: the newest time on any of its links; BEGINNING before the first row. Thread safe.
 
-    System time has no relation to packets that were recorded last year. So the trace's own time drives the idle rule: a
-    silent link is late when other links have advanced. If all links are silent, the time does not change.
+    System time has no relation to packets that were recorded last year. So the idle rule uses the time of the trace:
+    the watermark of an idle link follows the other links. If all links are idle, the time does not change.
     """
 
     def __init__(self) -> None:

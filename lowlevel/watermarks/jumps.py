@@ -4,8 +4,8 @@
     ──────────────┼──────┼──────────────────── newest ──────┼────────────────────────────────────────────────► ts
 
 A row more than `jump` ahead of the newest row is accepted only if `agreeing` consecutive rows are that far ahead. Then
-the link has jumped: the smallest of these times is the newest. Rows that are still more than `jump` ahead of it keep
-waiting. A link begins in the same way: it has no newest time before `agreeing` rows.
+the link has jumped, and the smallest of these times becomes the newest. Rows that are still more than `jump` ahead of
+the new newest time keep waiting. A new link has no newest time before `agreeing` rows.
 
 Rows ahead that the next rows contradict are **from the future**. Rows more than `back` older than the newest are **from
 the past**. Both are counted, and both enter their windows if these are open. Neither moves the newest time, which never
@@ -13,8 +13,8 @@ decreases.
 
 Rows of exporters have two times: the exporter's own, and the **arrival** of the datagram. No flow ends after its record
 arrives, so the guard uses the earlier time. An exporter whose clock is ahead then moves a link no further than its
-datagrams do. If both times are at most `jump` apart they confirm each other, and one such row is enough for a jump:
-rows of an exporter with a late clock, in between, do not hold the link back.
+datagrams do. If both times are at most `jump` apart, they confirm each other, and one such row is enough for a jump.
+So rows of an exporter with a late clock, between such rows, do not delay the link.
 """
 
 from __future__ import annotations
@@ -174,12 +174,12 @@ class JumpGuard:
         return True
 
     def believe(self, time: int) -> None:
-        """Accept `time` from another source, such as the clock. Rows that were ahead of the link may no longer be."""
+        """Accept `time` from another source, such as the clock; forget waiting rows that are no longer ahead."""
         if time <= self.newest:
             return
         self.state[NEWEST] = time
         ahead = self.state[AHEAD : AHEAD + int(self.state[RUN])]
-        waiting = [each for each in ahead.tolist() if each > time + self.jump]
+        waiting = [ts for ts in ahead.tolist() if ts > time + self.jump]
         self.state[AHEAD : AHEAD + len(waiting)] = waiting
         self.state[RUN] = len(waiting)
 

@@ -1,9 +1,9 @@
 """Watermark rules as users write them: what is known about the order of a link's rows.
 
 exact                the watermarks that the source declares: those of a file's scan, and its end
-ordered              no row is older than one before it
-late 2s              no row is more than 2 s older than the newest before it
-late 100 rows        no more than 100 newer rows come before a row
+ordered              no row is older than an earlier row
+late 2s              no row is more than 2 s older than the newest earlier row
+late 100 rows        at most 100 newer rows arrive before a row
 blocks               each file of a followed folder is wholly after the one before it
 blocks 1m            each minute of the epoch is wholly after the one before it
 """
@@ -57,15 +57,15 @@ class WatermarkRule:
 
     @property
     def by_rows(self) -> bool:
-        """Whether the watermark depends on rows, or on silence after them; otherwise rows need not be followed."""
+        """Whether the watermark depends on rows or on idle times; otherwise the generator does not need the rows."""
         return self.kind is not Kind.EXACT or self.lull is not None
 
     def make(self) -> WatermarkGenerator:
         """Return a new watermark of one kind of rows on one link."""
-        promise = self._without_lull()
-        return promise if self.lull is None else IdleWatermark(promise, self.lull)
+        generator = self._generator()
+        return generator if self.lull is None else IdleWatermark(generator, self.lull)
 
-    def _without_lull(self) -> WatermarkGenerator:
+    def _generator(self) -> WatermarkGenerator:
         match self.kind:
             case Kind.ORDERED:
                 return Ordered(jump=self.jump)
@@ -88,19 +88,19 @@ def parse_rule(text: str, lull: str | int | None = None, jump: str | None = None
     >>> parse_rule("late 2s", lull="5s")
     WatermarkRule(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000, jump=3600000000000)
     """
-    beside = (parse_lull(lull) if isinstance(lull, str) else lull, JUMP if jump is None else parse_jump(jump))
+    lull_and_jump = (parse_lull(lull) if isinstance(lull, str) else lull, JUMP if jump is None else parse_jump(jump))
     word, _, rest = text.strip().lower().partition(" ")
     rest = rest.strip()
     try:
         match word:
             case "exact" | "ordered" if not rest:
-                return WatermarkRule(Kind(word), None, *beside)
+                return WatermarkRule(Kind(word), None, *lull_and_jump)
             case "late" if rows := _ROWS.fullmatch(rest):
-                return WatermarkRule(Kind.LATE_BY_ROWS, int(rows[1]), *beside)
+                return WatermarkRule(Kind.LATE_BY_ROWS, int(rows[1]), *lull_and_jump)
             case "late" if rest:
-                return WatermarkRule(Kind.LATE_BY_TIME, parse_duration(rest), *beside)
+                return WatermarkRule(Kind.LATE_BY_TIME, parse_duration(rest), *lull_and_jump)
             case "blocks":
-                return WatermarkRule(Kind.BLOCKS, parse_duration(rest) if rest else None, *beside)
+                return WatermarkRule(Kind.BLOCKS, parse_duration(rest) if rest else None, *lull_and_jump)
     except ValueError as error:
         raise ValueError(f"the promise {text!r}: {error}; the choices are {CHOICES}") from error
     raise ValueError(f"got the promise {text!r}, expected one of {CHOICES}")

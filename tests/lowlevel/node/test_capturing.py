@@ -344,7 +344,7 @@ def test_counters_go_on_while_a_file_waits_for_room_and_it_waits_once_where_it_i
     link._wait(lambda: True)
     assert len(asked) == LAST_TRIES
     assert link.samples.total(ITEMS_WAITING) == 1
-    link._passed = True
+    link._has_skipped = True
     link._wait(lambda: True)
     assert len(asked) == LAST_TRIES
     link.spool.abandon()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lowlevel.node.freed_memory import KEPT
+from lowlevel.node.freed_memory import MAX_FREE_BYTES
 
 MALLOPT = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
 
@@ -41,7 +41,7 @@ def test_freed_memory_is_used_again() -> None:
 RESIDENT = """
 import os
 import numpy as np
-from lowlevel.node.freed_memory import KEPT, keep_freed_memory
+from lowlevel.node.freed_memory import MAX_FREE_BYTES, keep_freed_memory
 assert keep_freed_memory()
 def resident():
     with open("/proc/self/statm") as file:
@@ -59,4 +59,4 @@ def test_no_more_is_kept_than_was_said() -> None:
     done = subprocess.run([sys.executable, "-c", RESIDENT], check=True, capture_output=True, text=True)
     held, left = map(int, done.stdout.split())
     assert held > 390 << 20
-    assert left <= KEPT + (16 << 20)
+    assert left <= MAX_FREE_BYTES + (16 << 20)
