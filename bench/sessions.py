@@ -1,8 +1,8 @@
 """Sessions per 5-tuple on one core: partials merged to sessions while watermarks close them, against Arrow's group_by.
 
 Flows begin and end continuously. Each is one session of one 5-tuple, and consists of partials of many panes. A
-watermark follows each batch, so that sessions close all the time. The yardstick is Arrow's `group_by` of the same partials, in
-batches of the same size, by 5-tuple only: a merge that ignores time.
+watermark follows each batch, so that sessions close all the time. The yardstick is Arrow's `group_by` of the same
+partials, in batches of the same size, by 5-tuple only: a merge that ignores time.
 """
 
 from __future__ import annotations

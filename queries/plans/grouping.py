@@ -123,12 +123,12 @@ class Grouping:
             keys,
             self._aggregates.subaggregates,
             window.pane,
-            window.origin,
-            PACKETS if links is None else links.source.kind,
-            self._clause.spread is not None,
-            links.sampling if links is not None and links.source.kind == SPREADABLE else None,
-            window.reduced,
-            window.in_arrival_order,
+            origin=window.origin,
+            kind=PACKETS if links is None else links.source.kind,
+            spread=self._clause.spread is not None,
+            sampling=links.sampling if links is not None and links.source.kind == SPREADABLE else None,
+            reduced=window.reduced,
+            in_arrival_order=window.in_arrival_order,
         )
         group_by = tuple(column.name for column in scope.groups.values())
         return Aggregation(
@@ -137,12 +137,12 @@ class Grouping:
             group_by,
             having,
             select,
-            partition,
-            self._clause.emit_late,
-            details,
-            selections,
-            user_columns,
-            foldings,
+            partition=partition,
+            emit_late=self._clause.emit_late,
+            details=details,
+            selections=selections,
+            user_columns=user_columns,
+            foldings=foldings,
         )
 
     @property
