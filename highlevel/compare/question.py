@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from capture.errors import WiretideError
 from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
-from highlevel.plan.nodes import PANE, Apply, Join, Leaf, Node, Select, Union, Windowed
+from highlevel.plan.nodes import PANE, Apply, Join, Leaf, Node, Select, Sort, Union, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -76,6 +76,8 @@ class Question:
 def question_of(plan: Plan) -> Question:
     """Convert a plan to a question. Raise NotComparedError if the plan has no in-order counterpart."""
     root = plan.root
+    if any(isinstance(node, Sort) for node in plan.nodes):
+        raise NotComparedError("a query with ORDER BY or LIMIT")
     if isinstance(root, Windowed):
         _check_windows(root.aggregation)
         counting = root.aggregation.counting_rows()

@@ -206,6 +206,7 @@ REFUSED = {
     "SELECT srcIP FROM a": "without a window or a join",
     "SELECT a.srcIP FROM a [RANGE 1 seconds, WA ts] LEFT JOIN b [RANGE 1 seconds, WA ts] ON a.srcIP = b.srcIP": "LEFT",
     "SELECT DISTINCT srcIP, ts FROM a": "distinct",
+    "SELECT count(*) FROM a [RANGE 1 second] LIMIT 3": "ORDER BY or LIMIT",
 }
 
 
