@@ -1,8 +1,8 @@
 """Watermark rules as users write them: what is known about the order of a link's rows.
 
 exact                the watermarks that the source declares: those of a file's scan, and its end
-ordered              no row is older than an earlier row
-late 2s              no row is more than 2 s older than the newest earlier row
+ordered              no row is older than a row that arrived before it
+late 2s              no row is more than 2 s older than the newest row before it
 late 100 rows        at most 100 newer rows arrive before a row
 blocks               each file of a followed folder is wholly after the one before it
 blocks 1m            each minute of the epoch is wholly after the one before it
