@@ -1,8 +1,8 @@
 """Column matrices for kernels, padded so that the columns do not compete for cache lines.
 
-The columns of a batch of 16 384 rows would begin 128 KiB apart. Then one row of all columns maps to the same few lines
-of each processor cache, usually eight, and the ninth column would evict the first one. So each column is padded by a
-few cache lines, to an odd number of lines. One row of any columns then maps to different lines.
+Without padding, the columns of a batch of 16 384 rows begin 128 KiB apart. The values of one row then share a cache
+set, which usually has eight lines, so the ninth column evicts the first one. With padding, a column has an odd number
+of cache lines, and the values of one row are in different cache sets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shortage of file descriptors in this process (EMFILE) or on the machine (ENFILE).
 
-The cause is another part of the process, or another process. The shortage ends when connections or files are closed.
-So a capture that needs a descriptor waits, tries again and counts the attempt. It does not fail.
+A capture does not cause the shortage. It ends when another process, or another part of this process, closes files or
+connections. So a capture that needs a descriptor does not fail: it waits, counts the retry and tries again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def is_shortage(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in SHORTAGE
 
 
-def retry_shortage(attempt: Callable[[], T], retried: Callable[[], None], give_up: Callable[[], bool]) -> T:
+def retry_shortage(attempt: Callable[[], T], count_retry: Callable[[], None], give_up: Callable[[], bool]) -> T:
     """Return the result of `attempt`. If no descriptor is free, call it again after a pause.
 
-    `retried` is called before each pause, to count it. If `give_up` returns True the error is raised.
+    `count_retry` is called before each pause. If `give_up` returns True, the error is raised.
     """
     pause = FIRST_PAUSE
     while True:
@@ -36,6 +36,6 @@ def retry_shortage(attempt: Callable[[], T], retried: Callable[[], None], give_u
         except OSError as error:
             if not is_shortage(error) or give_up():
                 raise
-            retried()
+            count_retry()
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)

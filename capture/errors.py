@@ -1,4 +1,4 @@
-"""Base classes of errors, separated by the next step of the caller."""
+"""Base classes of errors. Errors that require different reactions of the caller have different classes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class WiretideError(Exception):
 
 
 class InputError(WiretideError):
-    """A file that cannot be used as a capture. The user must fix the file or name another one.
+    """An input that cannot be read as a capture. The user must fix the input or name another one.
 
     A damaged capture does not raise this error: all records before the damage are read, and the damage is counted.
     """
 
 
 class MissingPackageError(WiretideError):
-    """A package that only an optional extra contains is not installed: install the extra."""
+    """An optional package is not installed. The user must install the extra that contains it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         """Name the package, the extra that contains it, and the feature that requires it."""

@@ -12,16 +12,17 @@ PREFIX = "interface:"
 """Prefix of the path of a live interface. A file whose name begins with it must be given with its folder."""
 
 BLOCK_BYTES = MEBIBYTE
-"""Bytes of a ring block. No frame is larger, even with merged segments, so the ring truncates none."""
+"""Bytes of a ring block. A frame is never larger, even if TCP segments are merged, so the ring truncates no frame."""
 
 RING_BYTES = 64 * MEBIBYTE
-LEAST_RING, MOST_RING = 4 * MEBIBYTE, 2048 * MEBIBYTE
-"""Limits of the ring size: a few blocks, so that the kernel can fill others while one is read; one memory mapping."""
+MIN_RING_BYTES, MAX_RING_BYTES = 4 * MEBIBYTE, 2048 * MEBIBYTE
+"""Limits of the ring size in bytes. Minimum: the kernel can fill some blocks while another one is read. Maximum: the
+ring is one memory mapping."""
 
 SNAPSHOT = 262_144
 """Maximum captured bytes of a frame, as in libpcap. Frames are never longer in practice."""
 
-LEAST_SNAPSHOT = 64
+MIN_SNAPSHOT = 64
 """Minimum snapshot length. Less would not contain the headers of a TCP segment over IPv6."""
 
 LONGEST_NAME = 15
@@ -51,14 +52,14 @@ class InterfaceSettings:
                 f"{PREFIX}{self.name}: not the name of an interface (1 to {LONGEST_NAME} bytes, no / or space); "
                 f"{EXPECTED}"
             )
-        if not LEAST_RING <= self.ring <= MOST_RING:
+        if not MIN_RING_BYTES <= self.ring <= MAX_RING_BYTES:
             raise SettingError(
-                f"{PREFIX}{self.name}: a ring of {self.ring:,} bytes: expected {LEAST_RING // MEBIBYTE} MiB to "
-                f"{MOST_RING // MEBIBYTE // 1024} GiB"
+                f"{PREFIX}{self.name}: a ring of {self.ring:,} bytes: expected {MIN_RING_BYTES // MEBIBYTE} MiB to "
+                f"{MAX_RING_BYTES // MEBIBYTE // 1024} GiB"
             )
-        if not LEAST_SNAPSHOT <= self.snaplen <= SNAPSHOT:
+        if not MIN_SNAPSHOT <= self.snaplen <= SNAPSHOT:
             raise SettingError(
-                f"{PREFIX}{self.name}: a snapshot length of {self.snaplen:,} bytes: expected {LEAST_SNAPSHOT} to "
+                f"{PREFIX}{self.name}: a snapshot length of {self.snaplen:,} bytes: expected {MIN_SNAPSHOT} to "
                 f"{SNAPSHOT:,}"
             )
 

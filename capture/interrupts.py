@@ -1,7 +1,7 @@
 """Code blocks of the main thread that Ctrl-C and SIGTERM do not interrupt.
 
-A step that creates something (a folder, a process) and registers it for removal must be complete. The removal must be
-complete too, because a second Ctrl-C would leave the rest.
+Creating a folder or a process, and registering it for removal, must not be interrupted between these two steps. Its
+removal must not be interrupted either, because then a second Ctrl-C would leave a part of it.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from types import FrameType
 
 Handler = Callable[[int, FrameType | None], object]
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+DEFERRED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the block ends, then call their previous handlers.
 
-    Signals that are ignored or have their default action are not deferred. So a second SIGTERM, which has the default
-    action after the first one, still ends the process at once. In other threads this has no effect, because they
+    Signals that are ignored or have their default action are not deferred. The first SIGTERM restores the default
+    action, so a second SIGTERM still ends the process at once. In other threads this has no effect, because they
     receive no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handlers: dict[int, Handler] = {}
-    held: dict[int, FrameType | None] = {}
-    holding = True
+    deferred: dict[int, FrameType | None] = {}
+    deferring = True
 
-    def hold(number: int, frame: FrameType | None) -> None:
-        if holding:
-            held[number] = frame
+    def defer(signal_number: int, frame: FrameType | None) -> None:
+        if deferring:
+            deferred[signal_number] = frame
         else:
-            handlers[number](number, frame)
+            handlers[signal_number](signal_number, frame)
 
     try:
-        for number in NUMBERS:
-            handler = signal.getsignal(number)
+        for deferrable in DEFERRED_SIGNALS:
+            handler = signal.getsignal(deferrable)
             if callable(handler):
-                handlers[number] = handler
-                signal.signal(number, hold)
+                handlers[deferrable] = handler
+                signal.signal(deferrable, defer)
         yield
     finally:
-        holding = False  # if a handler raises before all are restored, `hold` passes the later signals on
-        for restored, handler in handlers.items():
-            signal.signal(restored, handler)
-        for received, frame in held.items():
-            handlers[received](received, frame)
+        deferring = False  # if a handler raises before all are restored, `defer` forwards later signals
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
+        for signal_number, frame in deferred.items():
+            handlers[signal_number](signal_number, frame)

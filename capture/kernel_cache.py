@@ -20,9 +20,9 @@ CACHE = "kernels"
 def cache_folder() -> Path:
     """Return the folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`.
 
-    Machine code runs with the rights of this user. A hash in the file gives no protection: whoever can replace the code
-    can replace the hash. So a folder that another user could write to is not used: this process prints one warning and
-    compiles into a temporary folder.
+    Machine code runs with the rights of this user. A hash in the file gives no protection, because an attacker
+    who can replace the code can replace the hash. So a folder that another user could write to is not used. Instead,
+    this process prints one warning and compiles into a temporary folder.
     """
     base = os.environ.get("XDG_CACHE_HOME")
     try:

@@ -156,7 +156,7 @@ INTERFACE_WAITING = Metric(
     "wiretide_interface_ring_waiting_blocks",
     "gauge",
     ("link",),
-    "Blocks of the ring that hold packets and are not released yet. If all do, packets are dropped.",
+    "Blocks of the ring whose packets are not all read. If this applies to all blocks, packets are dropped.",
 )
 INTERFACE_BLOCKS = Metric("wiretide_interface_ring_blocks", "gauge", ("link",), "Blocks of the ring.")
 INTERFACE_RING_BYTES = Metric(
@@ -179,7 +179,7 @@ SFLOW_SAMPLES = Metric(
     "wiretide_sflow_samples_total",
     "counter",
     ("link", "kind"),
-    "Samples in sFlow datagrams: of packets (flow), which became rows of the stream samples, of counters, and others.",
+    "Samples in sFlow datagrams by kind. Flow samples contain a packet and became rows of the stream samples.",
 )
 SFLOW_SAMPLES_SKIPPED = Metric(
     "wiretide_sflow_samples_skipped_total",
@@ -191,8 +191,8 @@ SFLOW_SEQUENCES = Metric(
     "wiretide_sflow_sequences_total",
     "counter",
     ("link", "event"),
-    "Sequence numbers of agents' datagrams and sources' samples: missing, late after all (reordered), repeated,"
-    " restarted, or untracked because there are too many agents. Lost is missing minus reordered.",
+    "Sequence numbers of datagrams and samples that are missing, late (reordered), repeated, restarted, or not checked"
+    " because there are too many agents (untracked). Lost is missing minus reordered.",
 )
 
 FLOW_DATAGRAMS = Metric(

@@ -53,14 +53,14 @@ Bytes = Annotated[Any, "u8*"]
 """Types of the fields of records. A field with a pointer has an address, or the array in plain Python."""
 
 IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
-"""Attributes that mark helpers. The last one is the function that builds a helper without a Python body."""
+"""Attributes of helpers. The first two are marks; the value of BUILDER is a function that builds an intrinsic."""
 
 kernels: list[Kernel] = []
 """All kernels declared in this process."""
 
 _loading = threading.Lock()  # without it, two threads could compile the same kernel, which takes seconds
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
-"""Entries of /proc/cpuinfo that tell for which processor machine code is compiled."""
+"""Entries of /proc/cpuinfo that identify the processor for which machine code is compiled."""
 
 _engines: list[Any] = []  # machine code is freed with the engine that loaded it
 
@@ -99,13 +99,13 @@ def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
     if array.dtype != expected or not flags.c_contiguous:
         raise TypeError(f"a kernel needs a contiguous array of {expected.__name__}, got {array.dtype} {array.strides}")
     if flags.writeable and array.size:
-        # This takes a third of the time of numpy's attribute. Arrays are buffers, but their type stubs omit this.
+        # This is three times as fast as numpy's attribute. Arrays are buffers, but their type stubs omit this.
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     return int(array.__array_interface__["data"][0])
 
 
 def missing(needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
-    """Return the needed kernels, by default all, that are not in the cache; the first call compiles them."""
+    """Return the kernels that are not in the cache; their first call would compile them. `needed` selects kernels."""
     return [kernel for kernel in kernels if (needed is None or needed(kernel)) and kernel.stored() is None]
 
 
@@ -115,7 +115,7 @@ def _fingerprint(symbol: str, code: bytes) -> str:
 
 
 class Kernel:
-    """A kernel. A call takes records, a number per scalar, and an array or an address from `pointer` per pointer."""
+    """A kernel. Arguments of a call: records, numbers for scalars, arrays or addresses (see `pointer`) for pointers."""
 
     def __init__(self, function: FunctionType, signature: str) -> None:
         """Declare a kernel. It is compiled or loaded at its first call."""
@@ -147,7 +147,7 @@ class Kernel:
         )
 
     def at(self, *arguments: Any) -> int:
-        """Run the machine code with addresses for all pointers. Checking the arguments costs as much as many rows."""
+        """Run the machine code; all pointers are addresses. The checks of `__call__` take as long as many rows."""
         if self._native is None:
             with _loading:
                 self._native = self._native or self._load(self.stored() or self.compile())
@@ -175,7 +175,7 @@ class Kernel:
             outlined = hasattr(function, IS_OUTLINED)
             content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
             if hasattr(function, BUILDER):
-                digest.update(repr(_spelled(getattr(function, BUILDER).__code__)).encode())
+                digest.update(repr(_comparable_code(getattr(function, BUILDER).__code__)).encode())
             digest.update(repr(content).encode())
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
@@ -185,10 +185,10 @@ class Kernel:
             header, _, code = read_own(self.path()).partition(b"\n")
             header_fields = json.loads(header)
             symbol = header_fields["symbol"]
-            whole = header_fields["sha256"] == _fingerprint(symbol, code)
+            complete = header_fields["sha256"] == _fingerprint(symbol, code)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return (symbol, code) if whole else None
+        return (symbol, code) if complete else None
 
     def compile(self) -> tuple[str, bytes]:
         """Compile with numba (takes seconds) and store the code. If storing fails, the next process compiles too."""
@@ -232,7 +232,7 @@ class Kernel:
     def _entry(self) -> FunctionType:
         """Return the function to compile. With records, it takes their fields as parameters and builds them."""
         if not any(self.records):
-            return _calling_compiled(self.function)
+            return _with_compiled_helpers(self.function)
         parameters = [f"value{number}" for number in range(len(self.arguments))]
         values = iter(parameters)
         built = [
@@ -241,7 +241,7 @@ class Kernel:
         ]
         names = {record.__name__: record for record in self.records if record is not None}
         source = f"lambda {', '.join(parameters)}: kernel({', '.join(built)})"
-        entry = eval(source, names | {"kernel": _compiled(self.function)})
+        entry = eval(source, names | {"kernel": _compile_helper(self.function)})
         assert isinstance(entry, FunctionType)
         entry.__name__ = entry.__qualname__ = self.name
         return entry
@@ -263,7 +263,7 @@ class Kernel:
         return prototype(address)  # ctypes releases the GIL during the call
 
     def _functions(self) -> dict[str, FunctionType]:
-        """Return the kernel's function and all helpers that it reaches, by name."""
+        """Return by name the kernel's function and all helpers that it calls, directly or through other helpers."""
         functions: dict[str, FunctionType] = {}
         todo = [self.function]
         while todo:
@@ -318,33 +318,35 @@ def _target() -> list[str]:
         with contextlib.suppress(OSError):
             version = Path(package.origin).with_name("_version.py").read_text("utf-8")
             with Path("/proc/cpuinfo").open() as lines:
-                first = {
+                first_processor = {
                     name.strip(): value
                     for name, _, value in (line.partition(":") for line in takewhile(str.strip, lines))
                 }
-            if "flags" in first:
-                return [version, *(first.get(name, "") for name in PROCESSOR)]
+            if "flags" in first_processor:
+                return [version, *(first_processor.get(name, "") for name in PROCESSOR)]
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()
     return [llvm.__name__, llvm.get_host_cpu_name(), features, str(llvm.llvm_version_info)]
 
 
-def _spelled(code: CodeType) -> tuple[Any, ...]:
+def _comparable_code(code: CodeType) -> tuple[Any, ...]:
     """Return the code of a function and its inner functions, without the parts that differ between processes."""
-    constants = tuple(_spelled(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
+    constants = tuple(
+        _comparable_code(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts
+    )
     return code.co_code, constants, code.co_names
 
 
-def _calling_compiled(function: FunctionType) -> FunctionType:
+def _with_compiled_helpers(function: FunctionType) -> FunctionType:
     """Copy a function so that it calls the compiled helpers. numba cannot compile calls of the plain ones."""
     names = [name for name in function.__code__.co_names if hasattr(function.__globals__.get(name), IS_HELPER)]
-    compiled = {name: _compiled(function.__globals__[name]) for name in names}
+    compiled = {name: _compile_helper(function.__globals__[name]) for name in names}
     return FunctionType(function.__code__, function.__globals__ | compiled, function.__name__)
 
 
 @functools.cache
-def _compiled(function: FunctionType) -> Any:
+def _compile_helper(function: FunctionType) -> Any:
     """Compile a helper once for all kernels of this process."""
     import numba
 
@@ -353,4 +355,4 @@ def _compiled(function: FunctionType) -> Any:
     inline = not hasattr(function, IS_OUTLINED)
     options: dict[str, Any] = {"error_model": "numpy", "forceinline": inline}
     options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # only compiled code calls it
-    return numba.njit(**options)(_calling_compiled(function))
+    return numba.njit(**options)(_with_compiled_helpers(function))

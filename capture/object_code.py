@@ -14,9 +14,9 @@ import struct
 import sys
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 2**32
-"""True if this system uses the objects that the loader supports."""
+"""True on systems whose objects the loader supports: Linux on x86-64."""
 
-CALLED = ("memset", "memcpy", "memmove")
+C_FUNCTIONS = ("memset", "memcpy", "memmove")
 """Functions of the C library that objects may call."""
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
@@ -29,7 +29,7 @@ SYMTAB, RELA, NOBITS = 2, 4, 8  # sh_type
 ALLOC = 2  # sh_flags: the section is in memory
 UNDEFINED = 0  # section number of a symbol that another object defines
 ABSOLUTE_64 = 1  # R_X86_64_64
-UNWINDING = b".eh_frame"  # kernels raise nothing
+UNWINDING = b".eh_frame"  # not loaded, because kernels raise nothing
 
 _mappings: list[mmap.mmap] = []  # machine code stays mapped as long as the process runs
 
@@ -71,7 +71,7 @@ def _map(code: bytes, symbol: str) -> int | None:
 
 
 def _layout(code: bytes, sections: list[tuple[int, ...]], strings: int) -> tuple[dict[int, int], int]:
-    """Return the offset of each section that must be in memory, by its number, and the bytes of all of them."""
+    """Return the memory offset of each section to load, by section number, and the total length in bytes."""
     section_offsets, length = {}, 0
     for number, (name, _, flags, _, _, size, _, _, alignment, _) in enumerate(sections):
         if flags & ALLOC and not code.startswith(UNWINDING, strings + name):
@@ -94,22 +94,22 @@ def _addresses(
     _, _, _, _, offset, size, link, _, _, _ = tables[0]
     strings = sections[link][4]
     library = ctypes.CDLL(None)
-    named: dict[str, int] = {}
-    numbered: list[int | None] = []
-    for at in range(offset, offset + size, SYMBOL.size):
-        name, _, _, section, value, _ = SYMBOL.unpack_from(code, at)
+    by_name: dict[str, int] = {}
+    by_number: list[int | None] = []
+    for entry in range(offset, offset + size, SYMBOL.size):
+        name, _, _, section, value, _ = SYMBOL.unpack_from(code, entry)
         text = code[strings + name : code.index(b"\0", strings + name)].decode()
         address: int | None = None
         if section == UNDEFINED and text:
-            if text not in CALLED:
+            if text not in C_FUNCTIONS:
                 return None
             address = ctypes.cast(getattr(library, text), ctypes.c_void_p).value
         elif section in section_offsets:
             address = base + section_offsets[section] + value
-        numbered.append(address)
+        by_number.append(address)
         if address is not None and text:
-            named[text] = address
-    return named, numbered
+            by_name[text] = address
+    return by_name, by_number
 
 
 def _relocate(
@@ -119,14 +119,14 @@ def _relocate(
     symbols: list[int | None],
     memory: mmap.mmap,
 ) -> bool:
-    """Write the addresses into the sections; False if a relocation has another type or no address."""
+    """Write the addresses into the sections. Return False if a relocation has another type or no address."""
     for _, kind, _, _, offset, size, _, target, _, _ in sections:
         if kind != RELA or target not in section_offsets:
             continue
-        for at in range(offset, offset + size, RELOCATION.size):
-            where, info, addend = RELOCATION.unpack_from(code, at)
+        for entry in range(offset, offset + size, RELOCATION.size):
+            section_offset, info, addend = RELOCATION.unpack_from(code, entry)
             address = symbols[info >> 32]
             if info & 0xFFFFFFFF != ABSOLUTE_64 or address is None:
                 return False
-            struct.pack_into("<Q", memory, section_offsets[target] + where, address + addend)
+            struct.pack_into("<Q", memory, section_offsets[target] + section_offset, address + addend)
     return True

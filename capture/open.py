@@ -28,7 +28,8 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
     """Open a capture and check its first bytes.
 
     A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. A live interface is
-    named `interface:NAME`. Opening a pipe does not wait: errors in its bytes are raised by `blocks`.
+    named `interface:NAME`. Opening a pipe does not wait for its data, so `blocks` raises the errors
+    of its content.
 
     With `follow`, a file is read as it grows and is replaced. The same applies to the files of a folder, and to the
     files that match a glob. `follow` does not change how pipes and interfaces are read.

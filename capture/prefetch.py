@@ -25,7 +25,9 @@ def _build() -> Any:
             address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), byte)
             signature = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
             function = builder.module.declare_intrinsic("llvm.prefetch", [byte], signature)
-            builder.call(function, [address, word(1), word(3), word(1)])  # to write, to keep in all caches, data
+            builder.call(
+                function, [address, word(1), word(3), word(1)]
+            )  # for writing, into all cache levels, data cache
             return context.get_dummy_value()
 
         return types.void(array, index), generate

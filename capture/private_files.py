@@ -1,14 +1,15 @@
 """Files and folders that only this user can read: captures, spools, state, results, machine code.
 
-Their content is private (addresses and traffic of other people) and trusted (a run continues from it). So:
+Their content is private (addresses and traffic of other people) and trusted (a later run continues from it). So:
 
 * New folders have mode 0700, new files mode 0600; the umask is ignored.
 * A folder that another user can write to is rejected, because that user could replace every file in it.
-* A temporary name is random and is created with O_EXCL. A process ID would not be unique: two containers that share a
-  folder can have the same one.
+* Temporary files have random names and are created with O_EXCL. Names with the process ID would not be unique:
+  processes of two containers that share a folder can have the same ID.
 * The last part of a path is never followed if it is a symbolic link (O_NOFOLLOW).
 
-A parent folder may be writable by everybody if it has the sticky bit, like /tmp. The owner must be this user or root.
+The owner of a folder must be this user or root. Its parent may be writable by everybody if it has the sticky bit, like
+/tmp.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class RecordFiles:
         try:
             self._file = retry_shortage(
                 lambda: open_private(temporary, os.O_WRONLY | os.O_TRUNC),
-                retried=self._count_retry,
+                count_retry=self._count_retry,
                 give_up=lambda: time.monotonic() >= self.wait_until,
             )
             os.write(self._file, HEADER)

@@ -80,7 +80,11 @@ CORE: dict[str, FlowColumn] = {
         _core("raw_packets", "integer", 64, True, "packets as the exporter counted them", *PACKETS),
         _core("raw_bytes", "integer", 64, True, "bytes as the exporter counted them", *BYTES),
         _core(
-            "sampling_rate", "integer", 64, True, "one packet of this number was sampled, rounded; NULL: not announced"
+            "sampling_rate",
+            "integer",
+            64,
+            True,
+            "number of packets that a counted packet represents, rounded; NULL: not announced",
         ),
         _core("input", "integer", 32, True, "SNMP index of the ingress interface", *_sources(10, 252)),
         _core("output", "integer", 32, True, "SNMP index of the egress interface", *_sources(14, 253)),
@@ -98,7 +102,7 @@ CORE: dict[str, FlowColumn] = {
 """Core columns by name."""
 
 FLOW_COLUMNS: dict[str, ColumnSpec] = {name: column.spec for name, column in CORE.items()}
-"""Columns of every exporter, for queries and lists."""
+"""Core columns without their sources, for queries and lists."""
 
 _TYPES: dict[DataType, tuple[str, int]] = {
     DataType.FLOAT32: ("float", 0),
@@ -121,7 +125,7 @@ _TYPES: dict[DataType, tuple[str, int]] = {
 """Type and bits of an element's column; types not listed are integers. Integer columns of elements have 64 bits for any
 declared type, because exporters may send more bits than declared."""
 
-_FORMS: dict[DataType, str] = {
+_HELP_SUFFIXES: dict[DataType, str] = {
     DataType.OCTET_ARRAY: "; its bytes in hexadecimal",
     DataType.UNSIGNED256: "; its bytes in hexadecimal",
     DataType.BASIC_LIST: "; not decoded, its bytes in hexadecimal",
@@ -139,7 +143,7 @@ def element_column(element: Element) -> ColumnSpec:
     """Return the column of one element."""
     kind, bits = _TYPES.get(element.type, ("integer", 64))
     owner = f"of enterprise {element.enterprise}" if element.enterprise else ""
-    text = f"information element {element.id} {owner}".rstrip() + _FORMS.get(element.type, "")
+    text = f"information element {element.id} {owner}".rstrip() + _HELP_SUFFIXES.get(element.type, "")
     return ColumnSpec(element.name, kind, bits, True, text, layered=False)
 
 

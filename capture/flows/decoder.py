@@ -47,7 +47,7 @@ class Datagrams:
 
 @dataclass(frozen=True)
 class Flows:
-    """Decoded flow records: the first `rows` columns of the matrix. Valid until the decoder continues.
+    """Decoded flow records: the first `rows` columns of the matrix. Valid until the iterator continues.
 
     `valid`: whether each value exists. `column_rows`: matrix rows of the columns. `texts`: strings of text numbers.
     """
@@ -94,7 +94,7 @@ class FlowDecoder:
         self.waiting = WaitingSets(self.bounds)
         self.missing: Callable[[Session, int], Definition | None] | None = None
         """Called once for each template that has data but was not announced; returns its definition, if known."""
-        self._asked: set[tuple[SessionKey, int]] = set()
+        self._requested: set[tuple[SessionKey, int]] = set()
         self.texts = Texts(self.column_rows.texts)
         self.matrix: Numbers = np.zeros((self.column_rows.height, capacity), np.int64)
         self.valid: Bytes = np.zeros((self.column_rows.height, capacity), np.uint8)
@@ -102,13 +102,13 @@ class FlowDecoder:
         self.forgotten = 0
         self.sampling_refused = 0  # by removed sessions
         self.session_counters = SessionCounters()
-        self._room = np.zeros(2 * MAX_FIELDS, np.int64)
-        self._awaited: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._field_positions = np.zeros(2 * MAX_FIELDS, np.int64)
+        self._arrived_templates: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._rows = 0
 
     def decode(self, data: Bytes, datagrams: Datagrams) -> Iterator[Flows]:
         """Decode datagrams in order. A `Flows` has up to `capacity` rows."""
-        yield from self._run(data, datagrams, again=False)
+        yield from self._run(data, datagrams, is_retry=False)
         if self._rows:
             yield self._take_rows()
 
@@ -118,7 +118,7 @@ class FlowDecoder:
             session = self.sessions.by_key.get(key)
             if session is not None and self.waiting.has(session.number, template):
                 self.templates.announce(session, Announcement(template, definition))
-                self._awaited[session.number, template] = None
+                self._arrived_templates[session.number, template] = None
         yield from self._read_waiting()
         if self._rows:
             yield self._take_rows()
@@ -127,11 +127,11 @@ class FlowDecoder:
         rows, self._rows = self._rows, 0
         return Flows(self.matrix, self.valid, rows, self.column_rows, self.texts)
 
-    def _run(self, data: Bytes, datagrams: Datagrams, again: bool) -> Iterator[Flows]:
+    def _run(self, data: Bytes, datagrams: Datagrams, is_retry: bool) -> Iterator[Flows]:
         state = np.zeros(kernel.STATE_WORDS, np.int64)
         state[kernel.STATE_OFFSET] = state[kernel.STATE_SET] = -1
         while True:
-            status = self._decode(data, datagrams, again, state)
+            status = self._decode(data, datagrams, is_retry, state)
             if status == kernel.DONE:
                 return
             if status == kernel.ROWS_FULL:
@@ -151,14 +151,14 @@ class FlowDecoder:
                 self._handle_unknown_set(data, datagrams, state)
                 state[kernel.STATE_SET] = -1
 
-    def _decode(self, data: Bytes, datagrams: Datagrams, again: bool, state: Numbers) -> int:
+    def _decode(self, data: Bytes, datagrams: Datagrams, is_retry: bool, state: Numbers) -> int:
         state[kernel.STATE_ROW] = self._rows
         state[kernel.STATE_CLOCK] = self.sessions.clock
         jobs, layouts = datagrams.jobs, self.templates.layouts
         status = kernel.decode_datagrams(
-            data, jobs.reshape(-1), jobs.shape[1], datagrams.count, again, state, self.sessions.rows.reshape(-1),
+            data, jobs.reshape(-1), jobs.shape[1], datagrams.count, is_retry, state, self.sessions.rows.reshape(-1),
             self.sessions.slots, len(self.sessions.slots) - 1, self.templates.slots, self.templates.mask,
-            layouts.words.flat, layouts.steps.flat, layouts.fields.flat, self.sessions.keys, self._room,
+            layouts.words.flat, layouts.steps.flat, layouts.fields.flat, self.sessions.keys, self._field_positions,
             self.column_rows.common, self.column_rows.texts, pointer(self.matrix.reshape(-1), "i64"),
             pointer(self.valid.reshape(-1), "u8"), self.capacity, self.texts.slots, self.texts.ends, self.texts.arena,
             self.texts.used, self.counts,
@@ -217,7 +217,7 @@ class FlowDecoder:
         samples.add(metrics.FLOW_SAMPLING_REFUSED, refused, link)
         return samples
 
-    def _set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
+    def _returned_set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
         """Return ID and body of the set that the kernel has returned, and its session."""
         offset, end = int(state[kernel.STATE_SET]), int(state[kernel.STATE_OFFSET])
         head = data[offset:end].tobytes()
@@ -225,16 +225,16 @@ class FlowDecoder:
 
     def _read_template_set(self, data: Bytes, state: Numbers) -> None:
         """Read a template set. Waiting sets are decoded after this datagram, because options may follow in it."""
-        number, body, session = self._set(data, state)
+        number, body, session = self._returned_set(data, state)
         for template in self.templates.announce_set(session, number, body):
             if self.waiting.has(session.number, template):
-                self._awaited[session.number, template] = None
+                self._arrived_templates[session.number, template] = None
                 state[kernel.STATE_PAUSE] = 1
 
     def _handle_unknown_set(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
         """Handle a set with a template unknown to the kernel: compile the template, read options, or store the set."""
-        number, body, session = self._set(data, state)
-        definition = session.templates.get(number) or self._missing(session, number)
+        number, body, session = self._returned_set(data, state)
+        definition = session.templates.get(number) or self._request_definition(session, number)
         if definition is None:
             job = int(state[kernel.STATE_DATAGRAM])
             start, arrival = int(datagrams.jobs[kernel.JOB_START, job]), int(datagrams.jobs[kernel.JOB_ARRIVAL, job])
@@ -247,13 +247,13 @@ class FlowDecoder:
             self.templates.compile(session, number)
             state[kernel.STATE_OFFSET] = state[kernel.STATE_SET]
 
-    def _missing(self, session: Session, template: int) -> Definition | None:
-        """Return a definition from outside for an unannounced template, and add it to the session."""
-        if self.missing is None or (session.key, template) in self._asked:
+    def _request_definition(self, session: Session, template: int) -> Definition | None:
+        """Request the definition of an unannounced template once. If it is known, add it to the session."""
+        if self.missing is None or (session.key, template) in self._requested:
             return None
-        if len(self._asked) >= self.bounds.templates:
-            self._asked.clear()
-        self._asked.add((session.key, template))
+        if len(self._requested) >= self.bounds.templates:
+            self._requested.clear()
+        self._requested.add((session.key, template))
         definition = self.missing(session, template)
         if definition is not None:
             self.templates.announce(session, Announcement(template, definition))
@@ -276,14 +276,14 @@ class FlowDecoder:
 
     def _read_waiting(self) -> Iterator[Flows]:
         """Decode the sets that waited for templates of the last datagram, if these templates still exist."""
-        while self._awaited:
-            (number, template), _ = self._awaited.popitem(last=False)
+        while self._arrived_templates:
+            (number, template), _ = self._arrived_templates.popitem(last=False)
             session = self.sessions.by_number[number]
             if template in session.templates:
                 for waited in self.waiting.take(number, template):
-                    yield from self._read_again(session, waited)
+                    yield from self._decode_waiting_set(session, waited)
 
-    def _read_again(self, session: Session, waited: WaitingSet) -> Iterator[Flows]:
+    def _decode_waiting_set(self, session: Session, waited: WaitingSet) -> Iterator[Flows]:
         """Decode a waiting set as a separate datagram with its original header."""
         head = waited.template.to_bytes(2, "big") + (len(waited.body) + 4).to_bytes(2, "big")
         message = bytearray(waited.header + head + waited.body)
@@ -292,4 +292,4 @@ class FlowDecoder:
         key = session.key.words
         row = (0, len(message), waited.arrival, key[1], key[2], key[3], key[4])
         datagrams = Datagrams.of(*((word,) for word in row))
-        yield from self._run(np.frombuffer(message, np.uint8), datagrams, again=True)
+        yield from self._run(np.frombuffer(message, np.uint8), datagrams, is_retry=True)

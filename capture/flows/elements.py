@@ -16,17 +16,18 @@ from enum import StrEnum
 from pathlib import Path
 
 REVERSE_ENTERPRISE = 29305
-"""Enterprise number of reverse elements (RFC 5103 §6.1): element n of it is element n of the opposite direction."""
+"""Enterprise number of reverse elements (RFC 5103 §6.1): its element n is
+the registered element n for the opposite direction of a biflow."""
 
 ALIASES: dict[int, int] = {40000: 371, 40001: 225, 40002: 226, 40003: 227, 40004: 228, 40005: 233}
 """NetFlow v9 field types of Cisco firewalls that equal a registered element."""
 
 TABLE = Path(__file__).with_name("elements.csv")
 
-MADE_UP = re.compile(
-    r"(?:ie_(?P<id>[0-9]{1,5})|e(?P<enterprise>[0-9]{1,10})_(?P<own>[0-9]{1,5}))(?:_(?P<form>text|hex))?"
+NUMBERED_NAME = re.compile(
+    r"(?:ie_(?P<id>[0-9]{1,5})|e(?P<enterprise>[0-9]{1,10})_(?P<element>[0-9]{1,5}))(?:_(?P<form>text|hex))?"
 )
-"""Names of unregistered elements. The suffixes `_text` and `_hex` read the bytes as text or octets, not as a number."""
+"""Names of unregistered elements. With the suffix `_text` or `_hex` the bytes are text or octets, not a number."""
 
 
 class DataType(StrEnum):
@@ -104,10 +105,10 @@ def element_named(name: str) -> Element | None:
     """
     if known := by_name().get(name.lower()):
         return known
-    match = MADE_UP.fullmatch(name.lower())
+    match = NUMBERED_NAME.fullmatch(name.lower())
     if match is None:
         return None
-    number = int(match["id"] or match["own"])
+    number = int(match["id"] or match["element"])
     named = element(number, int(match["enterprise"] or 0))
     if number >= 1 << 16 or named.enterprise >= 1 << 32 or named.type is not DataType.UNKNOWN:
         return None

@@ -1,9 +1,9 @@
-"""Selection of the packets that carry NetFlow or IPFIX: those sent to its ports, and those that can be nothing else.
+"""Selection of the packets that carry NetFlow or IPFIX, by port or by content.
 
-A packet to one of PORTS is always taken as an export; errors in it are counted by cause. At any other port a UDP
-payload is taken only if it is valid in all parts: a supported version, and lengths that end exactly at its end. A DNS
-message can begin with an export version, but its next two bytes, as a record count or length, contradict its size. A
-truncated or fragmented datagram is not taken at such a port.
+A UDP packet to one of PORTS is always read as an export; errors in it are counted by cause. At any other port a UDP
+payload is read as an export only if all its parts are valid: a supported version, and lengths that end exactly at its
+end. A DNS message can begin with an export version, but its next two bytes do not match its size as a record count or
+length. Truncated and fragmented datagrams fail this test, so they are recognised only at PORTS.
 """
 
 from __future__ import annotations

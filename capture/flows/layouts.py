@@ -60,7 +60,7 @@ CORRECTED: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A column that fields of a record are written to. `row`: its first row of the matrix."""
+    """A column into which fields of a record are decoded. `row`: its first row of the matrix."""
 
     row: int
     sources: tuple[tuple[Element, Source], ...]
@@ -153,38 +153,38 @@ class Compiler:
         length = field.length if byte is None else 1
         self.steps.append((code, offset, length, row, number, byte or 0, limit))
 
-    def lack(self, code: int, row: int) -> None:
+    def add_missing(self, code: int, row: int) -> None:
         """Add a step that writes missing values to a row."""
         self.steps.append((code, 0, 0, row, -1, 0, 0))
 
-    def first(self, row: int, codes: dict[int, int]) -> bool:
-        """Fill a row of times from the first existing element. Return whether one exists."""
+    def add_first(self, row: int, codes: dict[int, int]) -> bool:
+        """Add the step of a row of times from the first existing element. Return whether one exists."""
         for number, code in codes.items():
             if self.has(number):
                 self.add(code, row, number)
                 return True
         return False
 
-    def times(self) -> None:
+    def add_times(self) -> None:
         """Add the steps of start, end and duration. IPFIX headers have no uptime; element 160 defines its origin."""
-        late = self.definition.version == IPFIX
-        uptime = values.UPTIME_SINCE if late else values.UPTIME
-        if late and self.has(160):
+        is_ipfix = self.definition.version == IPFIX
+        uptime = values.UPTIME_SINCE if is_ipfix else values.UPTIME
+        if is_ipfix and self.has(160):
             self.add(values.INIT_MS, values.SINCE, 160)
         seconds = {150: values.SECONDS, 151: values.SECONDS}
         since = {22: uptime, 21: uptime}
-        after = seconds | since if late else since | seconds
-        start = self.first(
+        after = seconds | since if is_ipfix else since | seconds
+        start = self.add_first(
             values.START, STARTS | {number_: after[number_] for number_ in after if number_ in (22, 150)}
         )
-        end = self.first(values.END, ENDS | {number_: after[number_] for number_ in after if number_ in (21, 151)})
+        end = self.add_first(values.END, ENDS | {number_: after[number_] for number_ in after if number_ in (21, 151)})
         if not end:
-            end = self.first(values.END, OBSERVED)
+            end = self.add_first(values.END, OBSERVED)
             if end and not start:
-                start = self.first(values.START, OBSERVED)
+                start = self.add_first(values.START, OBSERVED)
         for exists, row in ((start, values.START), (end, values.END)):
             if not exists:
-                self.lack(values.ABSENT, row)
+                self.add_missing(values.ABSENT, row)
         if (
             start
             and end
@@ -193,10 +193,10 @@ class Compiler:
         ):
             return  # start and end always exist
         self.flags |= NEEDS_TIMES
-        if not self.first(values.DURATION, {162: values.DURATION_US, 161: values.DURATION_MS}):
-            self.lack(values.ABSENT, values.DURATION)
+        if not self.add_first(values.DURATION, {162: values.DURATION_US, 161: values.DURATION_MS}):
+            self.add_missing(values.ABSENT, values.DURATION)
 
-    def sampling(self) -> None:
+    def add_sampling(self) -> None:
         """Add the steps of a record's sampling rate. Later steps override earlier ones."""
         self.flags |= SAMPLED
         for number, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
@@ -213,8 +213,8 @@ class Compiler:
                 for element, code in pair:
                     self.add(code, values.RATE_NUM, element)
 
-    def target(self, target: Target) -> None:
-        """Fill one column from its first existing source; an address column from the first one of each version."""
+    def add_target(self, target: Target) -> None:
+        """Add the steps of a column from its first existing source, of an address from one source of each version."""
         codes = [CODES.get(element_.type, values.UNSIGNED) for element_, _ in target.sources]
         existing = [
             (code, element_, source)
@@ -222,7 +222,7 @@ class Compiler:
             if self.has(element_.id, element_.enterprise) and (source.byte is None or self._two_bytes(element_))
         ]
         if not existing:
-            self._lack(target, codes[0])
+            self._add_missing_column(target, codes[0])
             return
         code, element_, source = existing[0]
         self.add(code, target.row, element_.id, element_.enterprise, source.byte, target.limit)
@@ -232,13 +232,13 @@ class Compiler:
                     self.add(values.ADDRESS6_ELSE, target.row, element_.id, element_.enterprise)
                     break
 
-    def _lack(self, target: Target, code: int) -> None:
-        """Fill a column that the definition lacks. A text field of fixed length 0 is an empty text."""
+    def _add_missing_column(self, target: Target, code: int) -> None:
+        """Add the step of a column that the definition lacks. A text field of fixed length 0 is an empty text."""
         element_, _ = target.sources[0]
         if code in TEXT_CODES and (element_.id, element_.enterprise) in self.fields:
             self.add(code, target.row, element_.id, element_.enterprise)
         else:
-            self.lack(values.ABSENT_ADDRESS if code in ADDRESS_CODES else values.ABSENT, target.row)
+            self.add_missing(values.ABSENT_ADDRESS if code in ADDRESS_CODES else values.ABSENT, target.row)
 
     def _two_bytes(self, element_: Element) -> bool:
         return self.fields[element_.id, element_.enterprise][2].length == 2
@@ -247,23 +247,23 @@ class Compiler:
 def compile_steps(definition: Definition, column_rows: ColumnRows) -> tuple[list[Step], int]:
     """Compile the steps for flow records of a definition. Return the steps and the flags of the layout."""
     compiler = Compiler(definition)
-    compiler.times()
+    compiler.add_times()
     if column_rows.sampled:
-        compiler.sampling()
+        compiler.add_sampling()
     for target in column_rows.targets:
-        compiler.target(target)
+        compiler.add_target(target)
     return compiler.steps, compiler.flags
 
 
-_BOTH = (
+_V5_FIELDS = (
     (8, 4), (12, 4), (15, 4), (10, 2), (14, 2), (2, 4), (1, 4), (22, 4), (21, 4), (7, 2), (11, 2), (0, 1), (6, 1),
     (4, 1), (5, 1), (16, 2), (17, 2), (9, 1), (13, 1), (0, 2),
 )  # fmt: skip
 
-NETFLOW_V5 = Definition.of(5, [Field(*specifier) for specifier in _BOTH])
+NETFLOW_V5 = Definition.of(5, [Field(*specifier) for specifier in _V5_FIELDS])
 """A NetFlow v5 record as a template; element 0 is padding."""
 
-NETFLOW_V7 = Definition.of(7, [Field(*specifier) for specifier in (*_BOTH, (43, 4))])
+NETFLOW_V7 = Definition.of(7, [Field(*specifier) for specifier in (*_V5_FIELDS, (43, 4))])
 """A NetFlow v7 record as a template: v5 and the address of the bypassed router."""
 
 

@@ -1,8 +1,8 @@
 """Sampling rates of exporters: announcements in options, and the keys by which records refer to them.
 
-An exporter that samples one packet in N counts only these packets. It announces the rate in options (for all flows, or
-for one sampler (element 48), selector (302) or interface (10)), in the record, or in the header (v5). The most specific
-rate is used: record, selector, sampler, interface, session.
+An exporter that samples one packet in N counts only the sampled packets. It announces the rate in options, in records
+or in the header (v5). Options apply to all flows, or to one sampler (element 48), selector (302) or interface (10). The
+most specific rate is used: record, selector, sampler, interface, session.
 
 A rate is a fraction: packets of the traffic per sampled packet.
 """
@@ -73,8 +73,8 @@ class Sampling:
 def announced_rate(values: Values) -> Fraction | None:
     """Return the rate that an option record announces; None if it announces none.
 
-    A sampling interval (305) without a spacing (306) tells how many packets are sampled in a row, but not how many are
-    skipped. So it is no rate.
+    A sampling interval (305) without a spacing (306) contains how many packets are sampled in a row, but not how
+    many are skipped. So it is no rate.
 
     >>> announced_rate({34: bytes([3, 232])}), announced_rate({305: bytes([10]), 306: bytes([90])})
     (Fraction(1000, 1), Fraction(10, 1))

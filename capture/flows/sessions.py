@@ -35,7 +35,7 @@ class SessionKey(NamedTuple):
 
     @property
     def words(self) -> tuple[int, ...]:
-        """First words of the session's row."""
+        """Words at the beginning of the session's row, which identify it."""
         number = int(self.address) if self.address is not None else 0
         version = self.address.version if self.address is not None else 0
         return (
@@ -53,7 +53,7 @@ def _signed(number: int) -> int:
 
 
 def address_of(version: int, high: int, low: int) -> Address | None:
-    """Make an address from its three words; None for version 0."""
+    """Make an address from its version, upper and lower half. Return None for version 0."""
     if version == 4:
         return IPv4Address(low)
     return IPv6Address((high % TWO_64) * TWO_64 + low % TWO_64) if version == 6 else None
@@ -93,7 +93,7 @@ class Sessions:
         self.clock = 0
         """Number of the last datagram, the clock of USED."""
         self.steps = 0
-        """Cost counter: slots, queue entries and keys visited while sessions were opened, chosen and closed."""
+        """Cost of opening, choosing and closing sessions: number of visited slots, queue entries and keys."""
         self._free: list[int] = []  # indices of closed sessions
         self._queue: list[tuple[int, int]] = []  # heap of (USED, index), one entry per session; USED may be outdated
         self._keys_used = 0  # rows of `keys` in use, with those of closed or changed sessions
@@ -117,14 +117,14 @@ class Sessions:
         """
         while True:
             self.steps += 1
-            entered, number = self._queue[0]
+            queued_use, number = self._queue[0]
             used = int(self.rows[number, words.USED])
-            if used == entered:
+            if used == queued_use:
                 return self.by_number[number]
             heapq.heapreplace(self._queue, (used, number))
 
     def open(self, key: SessionKey) -> Session:
-        """Return the session of a key; open it if it is new. There must be room."""
+        """Return the session of a key; open it if it is new. If `full`, the caller closes another one before."""
         known = self.by_key.get(key)
         if known is not None:
             return known
@@ -137,11 +137,11 @@ class Sessions:
         row[words.INIT] = MISSING
         row[words.FORCED_NUM] = self.forced_rate(key.address)
         heapq.heappush(self._queue, (int(row[words.USED]), number))
-        self.steps += words.insert_session(self._flat, number, self.slots, len(self.slots) - 1)
+        self.steps += words.insert_session(self._flat_rows, number, self.slots, len(self.slots) - 1)
         return session
 
     @property
-    def _flat(self) -> npt.NDArray[np.int64]:
+    def _flat_rows(self) -> npt.NDArray[np.int64]:
         return self.rows.reshape(-1)
 
     def forced_rate(self, address: Address | None) -> int:
@@ -159,13 +159,13 @@ class Sessions:
         """Close a session. Its index can be used again."""
         number = session.number
         del self.by_number[number], self.by_key[session.key]
-        self._leave_queue(number)
-        self.steps += words.delete_session(self._flat, number, self.slots, len(self.slots) - 1)
+        self._remove_from_queue(number)
+        self.steps += words.delete_session(self._flat_rows, number, self.slots, len(self.slots) - 1)
         self._keys_live -= int(self.rows[number, words.KEYS_END] - self.rows[number, words.KEYS])
         self.rows[number] = 0
         self._free.append(number)
 
-    def _leave_queue(self, number: int) -> None:
+    def _remove_from_queue(self, number: int) -> None:
         if self._queue[0][1] == number:  # usually the longest idle session is closed
             heapq.heappop(self._queue)
             return
@@ -188,9 +188,9 @@ class Sessions:
         ):
             row[num], row[den] = (rate.numerator, rate.denominator) if rate else (0, 1)
         if sampling.keyed:
-            self._place_keys(session)
+            self._append_keys(session)
 
-    def _place_keys(self, session: Session) -> None:
+    def _append_keys(self, session: Session) -> None:
         """Append the keys of one session. If the array is full, it is rebuilt with twice the room of the live keys."""
         row = self.rows[session.number]
         self._keys_live += len(session.sampling.keyed) - int(row[words.KEYS_END] - row[words.KEYS])

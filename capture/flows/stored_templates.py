@@ -1,8 +1,8 @@
 """Stored announcements of exporters: templates, sampling rates and start times, in a JSON file.
 
-Exporters announce their templates only from time to time, some only at start. A collector stores its knowledge in this
-file, so it survives a restart, and captures without their beginning can be decoded. The file contains `FORMAT` and is
-always replaced as a whole.
+Exporters announce their templates only from time to time, some only at start. A collector stores all announcements
+in this file. So it can decode exports directly after a restart, and a capture without announcements can be decoded. The
+file contains `FORMAT` and is always replaced as a whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = "wiretide flow templates, version 1"
 
 def save(path: Path, decoder: FlowDecoder) -> None:
     """Write the announcements of all sessions of a decoder. Raises OSError if the file cannot be written."""
-    sessions = [_session_out(session) for session in decoder.sessions if session.key.version in (V9, IPFIX)]
+    sessions = [_session_to_json(session) for session in decoder.sessions if session.key.version in (V9, IPFIX)]
     text = json.dumps({"format": FORMAT, "sessions": sessions}, indent=1) + "\n"
     replace_file(path, text.encode(), sync=True)
 
@@ -41,7 +41,7 @@ def load(path: Path, decoder: FlowDecoder) -> int:
     if document is None:
         raise InputError(f'{path}: not a file of stored templates: expected "format": "{FORMAT}"')
     try:
-        loaded = [_session_in(stored) for stored in document["sessions"]]
+        loaded = [_session_from_json(stored) for stored in document["sessions"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: damaged: {type(error).__name__} {error}") from error
     for key, templates, sampling, started in loaded[: decoder.bounds.sessions - len(decoder.sessions)]:
@@ -79,7 +79,7 @@ def _document(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and document.get("format") == FORMAT else None
 
 
-def _session_out(session: Session) -> dict[str, Any]:
+def _session_to_json(session: Session) -> dict[str, Any]:
     key = session.key
     sampling = session.sampling
     return {
@@ -104,13 +104,14 @@ def _session_out(session: Session) -> dict[str, Any]:
     }
 
 
-def _session_in(stored: dict[str, Any]) -> tuple[SessionKey, dict[int, Definition], Sampling, int | None]:
+def _session_from_json(stored: dict[str, Any]) -> tuple[SessionKey, dict[int, Definition], Sampling, int | None]:
     """Validate and read one session. Raises KeyError, TypeError or ValueError for impossible values."""
     version = _within(stored["version"], V9, IPFIX)
     address = None if stored["exporter"] is None else ip_address(stored["exporter"])
     key = SessionKey(version, address, _within(stored["port"], 0, 0xFFFF), _within(stored["domain"], 0, 0xFFFFFFFF))
     templates = {
-        _within(template["id"], 256, 0xFFFF): _definition_in(version, template) for template in stored["templates"]
+        _within(template["id"], 256, 0xFFFF): _definition_from_json(version, template)
+        for template in stored["templates"]
     }
     sampling = Sampling(_rate(*stored["sampling"]) if stored["sampling"] is not None else None)
     if len(stored["sampled"]) > MAX_KEYS:
@@ -121,7 +122,7 @@ def _session_in(stored: dict[str, Any]) -> tuple[SessionKey, dict[int, Definitio
     return key, templates, sampling, None if started is None else _within(started, 0, (1 << 63) - 1)
 
 
-def _definition_in(version: int, template: dict[str, Any]) -> Definition:
+def _definition_from_json(version: int, template: dict[str, Any]) -> Definition:
     fields = [
         Field(_within(number, 0, 0xFFFF), _within(length, 0, 0xFFFF), _within(enterprise, 0, 0xFFFFFFFF))
         for number, length, enterprise in template["fields"]

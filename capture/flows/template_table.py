@@ -24,7 +24,7 @@ ALL_OF_FLOWS, ALL_OF_OPTIONS = 2, 3
 
 
 class TemplateTable:
-    """Process announcements. A template is compiled only when its first data arrive, which saves work for bogus ones.
+    """Process announcements. A template is compiled only when its first data arrive, so bogus templates cost little.
 
     `changes` and `refused` count template records. The templates themselves are stored in the sessions.
     """
@@ -52,18 +52,18 @@ class TemplateTable:
         """Bit mask of slot numbers."""
         return len(self.slots) // TEMPLATE_WORDS - 1
 
-    def announce_set(self, session: Session, number: int, body: bytes) -> list[int]:
-        """Process a set of template records. Return the IDs whose data can be decoded now or are decoded differently.
+    def announce_set(self, session: Session, set_id: int, body: bytes) -> list[int]:
+        """Process a set of template records. Return the IDs of new and changed templates.
 
         Many exporters repeat all templates in every datagram. Repeated sets are recognised by a digest and not parsed.
         """
-        digest = hashlib.blake2b(body, digest_size=16, salt=bytes([number])).digest()
+        digest = hashlib.blake2b(body, digest_size=16, salt=bytes([set_id])).digest()
         known = session.repeated_sets.get(digest)
         if known is not None:
             self.changes["same"] += known
             return []
         before = self.changes["same"]
-        records = list(announcements(session.key.version, number in (1, 3), body))
+        records = list(announcements(session.key.version, set_id in (1, 3), body))
         changed_ids = [record.id for record in records if self.announce(session, record)]
         if self.changes["same"] - before == len(records) and len(session.repeated_sets) < MAX_REPEATED_SETS:
             session.repeated_sets[digest] = len(records)
@@ -113,13 +113,13 @@ class TemplateTable:
         self._clear_layout(session, template)
 
     def _withdraw(self, session: Session, template: int) -> None:
-        ended = [template]
+        withdrawn_ids = [template]
         if template in (ALL_OF_FLOWS, ALL_OF_OPTIONS):
             options = template == ALL_OF_OPTIONS
-            ended = [
+            withdrawn_ids = [
                 template_id for template_id, definition in session.templates.items() if definition.options == options
             ]
-        for template_id in ended:
+        for template_id in withdrawn_ids:
             if template_id in session.templates:
                 self._remove(session, template_id)
                 self.changes["withdrawn"] += 1
@@ -130,9 +130,12 @@ class TemplateTable:
             self._remove(session, template)
 
     def compile(self, session: Session, template: int) -> None:
-        """Compile a template of flow records for the kernels. Full tables are cleared; kernels then ask again."""
-        full = 2 * self.bounds.templates
-        if len(self.layouts) > full or len(self._compiled) >= full:
+        """Compile a template of flow records for the kernels.
+
+        Full tables are cleared first. The kernels then request their other templates again.
+        """
+        limit = 2 * self.bounds.templates
+        if len(self.layouts) > limit or len(self._compiled) >= limit:
             self.layouts.clear()
             self.slots[:] = 0
             self._compiled.clear()

@@ -14,9 +14,10 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Names:
-    """Strings of a dictionary in one representation: distinct `names`, and the index of each string's name.
+    """Strings of a dictionary as text or in hexadecimal. `name_indices`: index in `names` by string number.
 
-    Two strings can have the same name, for example if bytes that are not UTF-8 are written as text.
+    The `names` are distinct. Two strings can have the same name, for example if bytes that are not UTF-8 are written as
+    text.
     """
 
     def __init__(self, render: Callable[[bytes], str]) -> None:
@@ -58,13 +59,13 @@ class Texts:
 
     def texts(self) -> Names:
         """Return all strings as text: UTF-8, with escaped numbers for invalid bytes."""
-        return self._extended(self._texts)
+        return self._update(self._texts)
 
     def octets(self) -> Names:
         """Return all strings in hexadecimal."""
-        return self._extended(self._octets)
+        return self._update(self._octets)
 
-    def _extended(self, names: Names) -> Names:
+    def _update(self, names: Names) -> Names:
         known = len(names.name_indices)
         if known < len(self):
             ends = self.ends[known : len(self) + 1].tolist()

@@ -45,19 +45,19 @@ def option_values(definition: Definition, record: list[bytes]) -> dict[int, byte
     """Return the registered elements of an option record by number, with its scope. See SCOPE_INTERFACE."""
     values: dict[int, bytes] = {}
     for index, (field, data) in enumerate(zip(definition.fields, record, strict=True)):
-        scope = index < definition.scope
-        if scope and definition.version == V9 and field.id < SCOPE_TYPES:
+        in_scope = index < definition.scope
+        if in_scope and definition.version == V9 and field.id < SCOPE_TYPES:
             if field.id == V9_INTERFACE:
                 values[SCOPE_INTERFACE] = data
         elif not field.enterprise:
             values.setdefault(field.id, data)
-            if scope and field.id in (INGRESS, EGRESS):
+            if in_scope and field.id in (INGRESS, EGRESS):
                 values[SCOPE_INTERFACE] = data
     return values
 
 
 SET_OVERHEAD = 256
-"""Bytes charged for a set in addition to its content: the memory for its management."""
+"""Bytes charged for a set in addition to its content: the memory of its Python objects."""
 
 CAUSES = ("session_full", "all_full", "session_forgotten")
 """Causes for which a set is dropped: the limit of its session, the limit of all sessions, or its session is removed."""

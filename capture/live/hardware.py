@@ -1,6 +1,6 @@
 """Link types of interfaces by Linux hardware type (if_arp.h).
 
-For some hardware types, frames do not begin with a usable type field, or drivers differ. Such interfaces are captured
+The link headers of some hardware types have no usable type field, or depend on the driver. Such interfaces are captured
 without link header (`cooked`), and a Linux cooked header is inserted in its place.
 """
 

@@ -40,14 +40,14 @@ MAX_DRAIN_SECONDS = 1.0
 class InterfaceCapture(StreamedCapture):
     """The packets of an interface from now on. The capture is live; it ends if it is stopped or the interface is gone.
 
-    * `data` is the kernel's ring. A ring block returns to the kernel **when the next one is requested**. It may yield
-      several blocks. Their `watermark` is NO_WATERMARK.
+    * `data` is the kernel's ring. A ring block returns to the kernel **when the next one is requested**. One ring
+      block may yield several blocks. Their `watermark` is NO_WATERMARK.
     * `blocks` yields None if the kernel had no block for WAIT_SECONDS. It may still have packets in a partly filled
       block for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
     * An interface that goes down is counted, and the capture waits for it. If the interface is gone, the capture ends
       with `damage` GONE after the rest of the ring.
-    * After `stop` no packet enters the ring, and its content is read. All packets that the kernel has ever had are then
-      records, or counted as dropped or unreadable.
+    * After `stop` no packet enters the ring, and its content is read. Every packet that the kernel received is then a
+      record, or is counted as dropped or unreadable.
     """
 
     has_writer = False
@@ -66,9 +66,9 @@ class InterfaceCapture(StreamedCapture):
         self._bytes = 0
         self._packets = 0
         self._unreadable = 0
-        self._occupied = 0
-        self._fill = 0.0
-        self._downs = 0 if self.ring.up else 1
+        self._waiting_blocks = 0
+        self._waiting_share = 0.0
+        self._down_count = 0 if self.ring.up else 1
 
     @property
     def consumed(self) -> int:
@@ -86,10 +86,10 @@ class InterfaceCapture(StreamedCapture):
 
         It counts bytes, not blocks, because the kernel also retires nearly empty blocks.
         """
-        return self._fill
+        return self._waiting_share
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks until the capture is stopped or the interface is gone, and None after WAIT_SECONDS without any.
+        """Yield blocks until the capture is stopped or the interface is gone; None after WAIT_SECONDS without a block.
 
         Only one iterator may exist. Raises InputError if the socket fails.
         """
@@ -100,8 +100,8 @@ class InterfaceCapture(StreamedCapture):
                     ending = time.monotonic()
                     self.damage = None if self._stopped.is_set() else GONE
                     self.ring.stop()
-                ring_block = self._next(WAIT_SECONDS if ending is None else BLOCK_TIMEOUT / 1000)
-                self._count()
+                ring_block = self._next_block(WAIT_SECONDS if ending is None else BLOCK_TIMEOUT / 1000)
+                self._update_statistics()
                 if ring_block is not None:
                     yield from self._walk_ring(*ring_block, block_records)
                     self.ring.return_block()
@@ -112,16 +112,16 @@ class InterfaceCapture(StreamedCapture):
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         finally:
-            self._occupied = 0
-            self._fill = 0.0
+            self._waiting_blocks = 0
+            self._waiting_share = 0.0
 
-    def _next(self, wait: float) -> tuple[int, int, int] | None:
+    def _next_block(self, wait: float) -> tuple[int, int, int] | None:
         try:
             return self.ring.next(wait)
         except OSError as error:
             if error.errno != errno.ENETDOWN:
                 raise
-            self._downs += 1
+            self._down_count += 1
             return None
 
     @property
@@ -143,9 +143,9 @@ class InterfaceCapture(StreamedCapture):
         self._unreadable += max(0, packets - walked)
         self._bytes += end - first
 
-    def _count(self) -> None:
+    def _update_statistics(self) -> None:
         self.ring.count()
-        self._occupied, self._fill = self.ring.waiting, self.ring.fill
+        self._waiting_blocks, self._waiting_share = self.ring.waiting, self.ring.fill
 
     def samples(self, link: str) -> Samples:
         """Return the ring's statistics and the counters of its packets. Any thread may call this."""
@@ -155,8 +155,8 @@ class InterfaceCapture(StreamedCapture):
         samples.add(INTERFACE_FREEZES, self.ring.freezes, link)
         samples.add(INTERFACE_TRUNCATED, self._ring_format.truncated, link)
         samples.add(INTERFACE_UNREADABLE, self._unreadable, link)
-        samples.add(INTERFACE_DOWN, self._downs, link)
-        samples.set(INTERFACE_WAITING, self._occupied, link)
+        samples.add(INTERFACE_DOWN, self._down_count, link)
+        samples.set(INTERFACE_WAITING, self._waiting_blocks, link)
         samples.set(INTERFACE_BLOCKS, self.ring.blocks, link)
         samples.set(INTERFACE_RING_BYTES, self.ring.blocks * BLOCK_BYTES, link)
         return samples

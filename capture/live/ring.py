@@ -29,8 +29,8 @@ from capture.live.hardware import LOOPBACK, Hardware, hardware_of
 from capture.live.packet_socket import open_socket, ring_error
 
 BLOCK_TIMEOUT = 100
-"""Milliseconds after which the kernel retires a partly filled block. It retires blocks that it has already seen at its
-previous check, so a packet can be delayed by twice this time."""
+"""Milliseconds after which the kernel retires a partly filled block. It checks the current
+block at this interval and retires it at the second check, so a packet can be delayed by twice this time."""
 
 SOL_PACKET, SO_ATTACH_FILTER = 263, 26
 ADD_MEMBERSHIP, RX_RING, STATISTICS, VERSION, PACKET_RESERVE, IGNORE_OUTGOING = 1, 5, 6, 10, 12, 23
@@ -46,7 +46,7 @@ STATISTICS_STRUCT = struct.Struct("@3I")
 """struct tpacket_stats_v3: packets, with the dropped ones; drops; how often the ring became full."""
 
 FRAME_BYTES = 2048
-"""Frame size in the ring request. Blocks are filled without regard to it, but the kernel checks the product."""
+"""Frame size in the ring request. The kernel only checks that size times number of frames is the size of the ring."""
 
 RETURN = 0x06
 """BPF instruction that returns the number of bytes to capture."""
@@ -71,7 +71,7 @@ def waiting_share(status: npt.NDArray[np.uint32], used: npt.NDArray[np.uint32], 
 class Ring:
     """The ring of one interface. `data`: all its blocks; the content of returned blocks may change at any time.
 
-    `received`: packets that the kernel had for the ring. `dropped`: packets that found the ring full. `freezes`: how
+    `received`: packets for the ring, with the dropped ones. `dropped`: packets that did not fit. `freezes`: how
     often the ring became full. All are as of the last call of `count`. Only one thread may use the ring.
     """
 
@@ -118,7 +118,7 @@ class Ring:
         option = self._socket.setsockopt
         option(SOL_PACKET, VERSION, TPACKET_V3)
         option(SOL_PACKET, PACKET_RESERVE, RESERVE)
-        if loopback:  # it sends every packet to itself, so that each would be captured twice
+        if loopback:  # the interface receives its own packets, so every packet would be captured twice
             option(SOL_PACKET, IGNORE_OUTGOING, 1)
         self._filter(self.settings.snaplen)
         size = self.blocks * BLOCK_BYTES
@@ -133,9 +133,9 @@ class Ring:
             index = socket.if_nametoindex(self.settings.name)
             option(SOL_PACKET, ADD_MEMBERSHIP, MEMBERSHIP.pack(index, PROMISCUOUS, 0))
 
-    def _filter(self, most: int) -> None:
-        """Capture up to `most` bytes of each packet; 0 captures no packets, and does not count them."""
-        program = ctypes.create_string_buffer(struct.pack("=HBBI", RETURN, 0, 0, most))
+    def _filter(self, max_bytes: int) -> None:
+        """Capture up to `max_bytes` bytes of each packet. With 0, packets are neither captured nor counted."""
+        program = ctypes.create_string_buffer(struct.pack("=HBBI", RETURN, 0, 0, max_bytes))
         program_struct = struct.pack("@HP", 1, ctypes.addressof(program))
         self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program_struct)
 

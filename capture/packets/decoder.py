@@ -86,7 +86,7 @@ class Decoder:
         self.retimed = np.zeros(len(REPLACED_TIME_CAUSES), np.int64)
         self.only_ipv4 = True  # all addresses of the last block
         self.out = pointer(self.matrix.reshape(-1), "i64")
-        self.counts_at = pointer(self.counts, "i64")
+        self.counts_address = pointer(self.counts, "i64")
 
     def decode(self, block: Block) -> Packets:
         """Decode one block. Records without readable IP packet are counted in `skipped` or are rows (`every_frame`).
@@ -102,9 +102,9 @@ class Decoder:
         packets = self._packets(lambda: self._decode(block, self.matrix.shape[1]))
         if self.fallback is None or not self.counts[CANDIDATES]:
             return packets
-        return self._completed(packets, self.fallback)
+        return self._insert_candidates(packets, self.fallback)
 
-    def _completed(self, packets: Packets, fallback: Fallback) -> Packets:
+    def _insert_candidates(self, packets: Packets, fallback: Fallback) -> Packets:
         """Insert the rows of candidates in which the fall-back decoder finds an IP packet, in record order."""
         candidates = take_candidates(self.counts)
         decoded = fallback.decode(self.file.data, candidates, self.want, self.want_inner, len(self.matrix))
@@ -156,5 +156,5 @@ class Decoder:
         return decode_pcap.at(
             pointer(self.file.data, "u8"), block.start, block.records, form.big_endian, form.unit, form.record_header,
             form.length_order, form.link_type, self.want, self.want_inner, self.every_frame, self.out, stride,
-            self.counts_at,
+            self.counts_address,
         )  # fmt: skip

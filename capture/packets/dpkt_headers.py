@@ -85,7 +85,7 @@ class Ethernet(dpkt.ethernet.Ethernet):
             super().unpack(buf)
             return
         dpkt.Packet.unpack(self, buf)
-        self.data = _behind_llc(self.data)
+        self.data = _after_llc(self.data)
 
 
 Ethernet._typesw[dpkt.ethernet.ETH_TYPE_TEB] = Ethernet
@@ -100,7 +100,7 @@ class _Layer(dpkt.Packet):
     frame_control: Any
 
 
-def _behind_llc(data: bytes) -> Any:
+def _after_llc(data: bytes) -> Any:
     """Read LLC and SNAP. The EtherType may be one at which this module's Ethernet stops."""
     llc = dpkt.llc.LLC(data[:SNAP_BYTES])
     if llc.is_snap and llc.ctl == UNNUMBERED and llc.oui in OUI_ETHERTYPE and llc.type in Ethernet._typesw:
@@ -124,7 +124,7 @@ class TokenRing(_Layer):
                 raise dpkt.UnpackError("routing information without a length")
             self.data = self.data[length:]
             self.src = bytes([self.src[0] & 0x7F]) + self.src[1:]
-        self.data = _behind_llc(self.data)
+        self.data = _after_llc(self.data)
 
 
 class Fddi(_Layer):
@@ -137,7 +137,7 @@ class Fddi(_Layer):
         super().unpack(buf)
         if self.frame_control & 0xF0 != 0x50:
             raise dpkt.UnpackError("not an LLC frame")
-        self.data = _behind_llc(self.data)
+        self.data = _after_llc(self.data)
 
 
 class FibreChannel(_Layer):
@@ -148,7 +148,7 @@ class FibreChannel(_Layer):
     def unpack(self, buf: bytes) -> None:
         """Read a frame."""
         super().unpack(buf)
-        self.data = _behind_llc(self.data)
+        self.data = _after_llc(self.data)
 
 
 class Ieee1394(_Layer):

@@ -83,26 +83,26 @@ class Fallback:
 
         `rows`: number of physical columns of the matrix.
         """
-        headers_of, skipped = [], np.zeros(len(SKIPPED), np.int64)
+        located, skipped = [], np.zeros(len(SKIPPED), np.int64)
         for index, (start, end, *_, kind, cause) in enumerate(candidates.tolist()):
             header = self._find(data[start:end].tobytes(), kind)
             if header is not None:
-                headers_of.append((index, header))
-            else:  # without dpkt the cause is the candidate's own; with dpkt its link type is supported, so non_ip
+                located.append((index, header))
+            else:  # with dpkt, any cause becomes non_ip, because the link type is supported
                 skipped[cause if self._missing else 0] += 1
-        if not headers_of:
+        if not located:
             return FallbackRows(column_matrix(rows, 0), np.empty(0, np.int64), skipped, True)
-        indices = np.array([index for index, _ in headers_of], np.int64)
-        headers = [header for _, header in headers_of]
+        indices = np.array([index for index, _ in located], np.int64)
+        headers = [header for _, header in located]
         chosen = candidates[indices]
         matrix, only_ipv4 = _decode(data, chosen, headers, want, want_inner, rows)
-        matrix = matrix[:, : len(headers_of)]
-        right = matrix[VERSION] == [header.version for header in headers]
-        self.decoded.update(HEADERS[header] for header in chosen[right, 6].tolist())
-        wrong = len(headers_of) - int(right.sum())
+        matrix = matrix[:, : len(located)]
+        version_matches = matrix[VERSION] == [header.version for header in headers]
+        self.decoded.update(HEADERS[header] for header in chosen[version_matches, 6].tolist())
+        wrong = len(located) - int(version_matches.sum())
         self.refused[BAD_IP_HEADER] += wrong
         skipped[MALFORMED] += wrong
-        return FallbackRows(matrix[:, right], indices[right], skipped, only_ipv4)
+        return FallbackRows(matrix[:, version_matches], indices[version_matches], skipped, only_ipv4)
 
     def _find(self, frame: bytes, header: int) -> FoundHeader | None:
         """Return the IP header of a frame. If there is none, count the cause and return None."""
@@ -136,10 +136,10 @@ def _decode(
 
     A packet without readable IP header has version 0.
     """
-    records, moves = bytearray(), []
+    records, shifts = bytearray(), []
     for (start, end, wire, *_), header in zip(candidates.tolist(), headers, strict=True):
         packet = data[start + header.offset : end].tobytes()
-        moves.append(start + header.offset - len(records) - RECORD.size)
+        shifts.append(start + header.offset - len(records) - RECORD.size)
         records += RECORD.pack(0, 0, len(packet), min(max(wire - header.offset, 0), 0xFFFFFFFF)) + packet
     count = len(headers)
     matrix = column_matrix(rows, count)
@@ -166,13 +166,13 @@ def _decode(
         matrix[ROWS[name], :count] = candidates[:, field]
     matrix[ROWS["caplen"], :count] = candidates[:, 1] - candidates[:, 0]
     _write_link(matrix, headers, 0)
-    moved = np.array(moves, np.int64)
+    shift = np.array(shifts, np.int64)
     for first in (0, INNER_ROWS) if want_inner else (0,):
         offsets = matrix[first + ROWS["payload_offset"], :count]
-        offsets[offsets != NULL] += moved[offsets != NULL]
+        offsets[offsets != NULL] += shift[offsets != NULL]
     if want_inner:
-        direct = matrix[ROWS["tunnels"], :count] == 0
-        _write_link(matrix, headers, INNER_ROWS, direct)
+        not_in_tunnel = matrix[ROWS["tunnels"], :count] == 0
+        _write_link(matrix, headers, INNER_ROWS, not_in_tunnel)
     return matrix, not counts[OTHER_ROWS]
 
 

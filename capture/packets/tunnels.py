@@ -104,7 +104,7 @@ def after_routing(buf, offset, end):  # type: ignore[no-untyped-def]
 
 @helper
 def erspan_inside(buf, offset, end, version, header):  # type: ignore[no-untyped-def]
-    """Read an ERSPAN II or III header. A type in version III tells Ethernet (0) from an IP packet (2)."""
+    """Read an ERSPAN II or III header. In version III a type field distinguishes Ethernet (0) and IP (2)."""
     if offset + header > end or buf[offset] >> 4 != version:
         return NON_IP, offset, NULL
     session = u16be(buf, offset + 2) & 0x03FF
@@ -123,8 +123,8 @@ def erspan_inside(buf, offset, end, version, header):  # type: ignore[no-untyped
 # A data message of version 3 does not contain the length of its cookie (0, 4 or 8 bytes), the presence of the default
 # sublayer (4 bytes), or the type of the payload. The endpoints agree on them before. So a payload is accepted only if
 # exactly one reading is possible: an IP packet that starts 0, 4, 8 or 12 bytes after the session ID, with or without an
-# Ethernet header, and ends exactly with the message. If several Ethernet headers lead to the same packet, each a VLAN
-# tag shorter, the longest one is used.
+# Ethernet header, and ends exactly with the message. If several Ethernet headers, with more or
+# fewer VLAN tags, lead to the same packet, the longest header is used.
 
 
 TYPE, LENGTH, L2TP_SEQUENCE, OFFSET = 0x8000, 0x4000, 0x0800, 0x0200
@@ -146,7 +146,7 @@ def l2tp_2_inside(buf, offset, end):  # type: ignore[no-untyped-def]
 
 @helper
 def l2tp_3_inside(buf, offset, end):  # type: ignore[no-untyped-def]
-    """Return the same for the session ID at `offset`, if only one reading is possible. ID 0 is a control message."""
+    """Return (state, offset of the payload, session ID) for the session ID at `offset`. ID 0 is a control message."""
     state = NON_IP
     inside = offset
     payload_ip = NULL
@@ -222,7 +222,7 @@ def tunnel_inside(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
 
 @helper
 def udp_inside(buf, source, destination, offset, end):  # type: ignore[no-untyped-def]
-    """Return the same for the bytes at `offset` after a UDP header with these ports. At least 8 bytes are available."""
+    """Return the result of `tunnel_inside` for the bytes at `offset`, after a UDP header. At least 8 are available."""
     if destination in PORTS_VXLAN:
         known = buf[offset] & 0x08  # the flag of a valid VNI, which every VXLAN packet has
         return (AT_ETHERNET if known else NON_IP), offset + 8, u32be(buf, offset + 4) >> 8

@@ -42,11 +42,11 @@ SAMPLES = ("flow", "counter", "other")
 """Kinds of samples: of packets, of interface counters, and others (vendor-specific, dropped packets)."""
 
 DATAGRAMS_SKIPPED = ("header_cut", "other_version", "address_type")
-"""Causes for which a datagram is skipped: truncated header; not version 5; unknown type of agent address."""
+"""Causes for which a datagram is skipped: a truncated header, not version 5, an unknown type of agent address."""
 
 SAMPLES_SKIPPED = ("cut", "malformed", "no_header")
-"""Causes for which a sample is no row: truncated, and the rest of the datagram with it (`cut` is also counted once if
-announced samples are missing); invalid; no packet header and no IP record."""
+"""Causes for which a sample is no row. cut: the sample and the rest of the datagram are missing (counted
+once per datagram). malformed: it is invalid. no_header: it has no packet header and no IP record."""
 
 SEQUENCES = (
     "datagrams_missing",
@@ -58,9 +58,9 @@ SEQUENCES = (
     "restarts",
     "untracked",
 )
-"""Events of sequence numbers: numbers missing; missing numbers that arrived late (reordered); other old numbers, which
-are duplicates or from before the first one (repeated); restarts of agents or sources; numbers not checked because the
-table of agents is full (untracked)."""
+"""Events of sequence numbers. missing: numbers skipped. reordered: missing numbers that arrived late. repeated: other
+old numbers, which are duplicates or from before the first one. restarts: restarts of agents or sources. untracked:
+numbers that were not checked, because the table of sequences is full."""
 
 COUNTS = ("datagrams", *SAMPLES, *DATAGRAMS_SKIPPED, *SAMPLES_SKIPPED, *SEQUENCES)
 """Words of the kernel's counts."""
@@ -76,7 +76,7 @@ OF_THE_SAMPLE: dict[str, ColumnSpec] = {
     spec.name: spec
     for spec in (
         ColumnSpec(
-            "sampling_rate", "integer", 32, False, "one packet of this number was sampled; packets per row", False
+            "sampling_rate", "integer", 32, False, "number of packets that the sampled packet represents", False
         ),
         ColumnSpec(
             "sample_pool", "integer", 32, False, "packets of the source that could have been sampled so far", False
@@ -119,7 +119,7 @@ CHANGED: dict[str, str] = {
     "len": "length of the sampled frame on its wire as reported by the agent, usually with its checksum, in bytes",
     "caplen": "bytes of the sampled frame in the datagram",
 }
-"""Columns of `frames` with another meaning in `samples`."""
+"""Help texts of the columns of `frames` that have another meaning in `samples`."""
 
 SAMPLE_COLUMNS: dict[str, ColumnSpec] = {
     name: replace(spec, help=CHANGED[name]) if name in CHANGED else spec for name, spec in FRAME_COLUMNS.items()

@@ -89,7 +89,7 @@ def decode_listed(buf, listed, stride, first, rows, want, want_inner, out, capac
     """Decode the samples `[first, first + rows)` of `listed` into one row each. Return `rows`.
 
     `listed`: len(SAMPLE_FIELDS) x stride, written by `list_samples` for `buf`. Other parameters are as in
-    `decode_frame`. The column `interface` is not written, because it is that of the datagram.
+    `decode_frame`. The column `interface` is not written: the caller takes it from the datagram.
     """
     for row in range(rows):
         sample = first + row

@@ -22,11 +22,11 @@ from capture.packets.fields import UDP
 from capture.sflow.columns import COUNTS, DATAGRAMS_SKIPPED, SAMPLE_FIELDS, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
 from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples, padded_length
 
-# Selection of the packets that carry sFlow: those sent to its port, and those that can be nothing else.
+# Selection of the packets that carry sFlow, by port or by content.
 #
-# A packet to port 6343 is always taken as sFlow; errors in it are counted by cause. At any other port a UDP payload is
-# taken only if it is valid in all parts: version 5, an agent's address, and samples whose lengths end exactly at its
-# end. A truncated or fragmented datagram cannot satisfy this, so it is only found at port 6343.
+# A UDP packet to port 6343 is always read as sFlow; errors in it are counted by cause. At any other port a UDP payload
+# is read as sFlow only if all its parts are valid: version 5, the address of an agent, and samples that end exactly at
+# its end. Truncated and fragmented datagrams fail this test, so they are recognised only at port 6343.
 
 
 @helper
@@ -94,7 +94,7 @@ class Datagrams:
 
 @dataclass(frozen=True)
 class Listed:
-    """Listed samples: `rows` columns of the matrix from column `first` on. Valid until the lister continues."""
+    """Listed samples: `rows` columns of the matrix, from column `first` on. Valid until the iterator continues."""
 
     matrix: Numbers
     first: int

@@ -9,10 +9,10 @@
 
 All numbers are XDR: 32 bits in network order, variable lengths padded to 4 bytes. Every sample and record contains its
 length, so unknown formats are skipped. A compact sample packs the class of the data source into 8 bits above 24 bits of
-index, and the format of an interface into 2 bits above 30 bits of value. An expanded sample has a word for each.
+index, and the format of an interface into 2 bits above 30 bits of value. An expanded sample uses separate words.
 
 Flow samples with a packet header are listed for the packet decoder, and also samples with only a sampled_ipv4 (3) or
-sampled_ipv6 (4) record. From an extended_switch record (1001) the VLANs are stored. Counter samples are counted and
+sampled_ipv6 (4) record. The VLANs of an extended_switch record (1001) are read too. Counter samples are counted and
 skipped. **Versions 2 and 4 are not supported.**
 """
 
@@ -73,8 +73,8 @@ from capture.sflow.columns import (
 # fixed size stores the last number of each sequence, and which of the last REORDER numbers are missing. A number ahead
 # of the expected one leaves a gap. A number less than REORDER behind was either missing and has arrived late
 # (reordered), or it is a duplicate or from before the first number (repeated). A number further behind, or any number
-# after the agent's uptime has fallen by more than RESTART, means a restart. The units lost are those missing minus
-# those reordered.
+# after the agent's uptime has fallen by more than RESTART, means a restart. The number of lost units
+# is missing minus reordered.
 
 
 SLOTS = 1 << 13
@@ -119,7 +119,7 @@ def clear_missing(table, offset):  # type: ignore[no-untyped-def]
 
 @helper
 def follow_sequence(table, high, low, agent, source, number, uptime, counts):  # type: ignore[no-untyped-def]
-    """Process one sequence number; `counts` is updated with its event.
+    """Compare one sequence number with the last one of its sequence, and count the event in `counts`.
 
     `agent`: sub-agent << 4 | address version << 1, with bit 0 set for the numbers of a source.
     """

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import wiretide
-from capture.interrupts import NUMBERS, uninterrupted
+from capture.interrupts import DEFERRED_SIGNALS, uninterrupted
 
 
 @pytest.fixture
 def received() -> Iterator[list[int]]:
     """Let SIGINT raise KeyboardInterrupt and SIGTERM be noted."""
     numbers: list[int] = []
-    before = {number: signal.getsignal(number) for number in NUMBERS}
+    before = {number: signal.getsignal(number) for number in DEFERRED_SIGNALS}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, _: numbers.append(number))
     yield numbers
@@ -58,7 +58,7 @@ def test_signals_without_a_handler_keep_their_action(received: list[int]) -> Non
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with uninterrupted():
-        assert [signal.getsignal(number) for number in NUMBERS] == [signal.SIG_IGN, signal.SIG_DFL]
+        assert [signal.getsignal(number) for number in DEFERRED_SIGNALS] == [signal.SIG_IGN, signal.SIG_DFL]
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -67,9 +67,9 @@ def test_in_other_threads_a_block_holds_nothing(received: list[int]) -> None:
 
     def enter() -> None:
         with uninterrupted():
-            handlers.extend(signal.getsignal(number) for number in NUMBERS)
+            handlers.extend(signal.getsignal(number) for number in DEFERRED_SIGNALS)
 
-    before = [signal.getsignal(number) for number in NUMBERS]
+    before = [signal.getsignal(number) for number in DEFERRED_SIGNALS]
     thread = threading.Thread(target=enter)
     thread.start()
     thread.join()

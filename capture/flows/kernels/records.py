@@ -2,8 +2,7 @@
 
 A layout (`capture.flows.layouts`) is a list of steps, one per output field, STEP_WORDS words each: the code, the
 field's offset in a record of fixed length, its length, the first matrix row to write, the field's index in the
-template (for
-records of variable length), the offset inside the field, and the limit or the kind of sampling key.
+template (for records of variable length), the offset inside the field, and the limit or the kind of sampling key.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ def prepare_rows(sessions, session_row, flags, row, rows, out, capacity):  # typ
 
 @outlined
 def fill_missing_times(sessions, session_row, export_time, row, rows, out, capacity):  # type: ignore[no-untyped-def]
-    """Fill in missing start and end times of rows from the duration, or else from the other one or the export time."""
+    """Fill in missing start and end times, from the other time and the duration, the other time, or the export time."""
     guessed = 0
     for index in range(row, row + rows):
         start = out[START * capacity + index]
@@ -238,8 +237,8 @@ def write_fixed(  # type: ignore[no-untyped-def]
 def record_end(buf, offset, end, fields, first, count, field_positions):  # type: ignore[no-untyped-def]
     """Return the end of the record at `offset`, or -1 if it is beyond `end`.
 
-    `fields[first:first + count]`: field lengths of the template. `field_positions` (2 x count): receives the offset in
-    `buf` and the length of each field.
+    `fields[first:first + count]`: field lengths of the template. The offset in `buf` and the length of each field are
+    written to `field_positions` (2 x count).
     """
     for index in range(count):
         length = fields[first + index]

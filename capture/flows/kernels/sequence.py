@@ -31,7 +31,7 @@ from capture.flows.kernels.sessions import (
 from capture.native import helper, outlined
 
 LATE_DATAGRAMS = 1024
-"""Maximum distance in datagrams from the newest one for a late datagram; for numbers of records 32 times as far."""
+"""Maximum distance of a late datagram from the newest one. Sequences of records allow 32 records per datagram."""
 
 NEW_START = 5_000
 """Minimum shift in milliseconds of an exporter's start time that means a restart. Clock corrections are smaller."""
@@ -52,7 +52,7 @@ def open_gap(sessions, row, number, units):  # type: ignore[no-untyped-def]
 
 @outlined
 def fill_gaps(sessions, row, number, units):  # type: ignore[no-untyped-def]
-    """Remove `units` units from `number` on from the open gaps. Return how many of them were in a gap."""
+    """Remove the numbers `[number, number + units)` from the open gaps. Return how many were in a gap."""
     filled = np.int64(0)
     for index in range(OPEN_GAPS):
         gap = row + OPEN + 2 * index

@@ -37,7 +37,7 @@ NTP_EPOCH = 2_208_988_800
 
 LATEST = 2**63 - 1
 LATEST_MS = 9_223_372_036_854
-"""Largest nanosecond and millisecond whose time fits into 64 bits of nanoseconds."""
+"""Latest time in ns, and in ms, that fits into 64 bits of nanoseconds."""
 
 LARGEST_RATE = 1 << 31
 
@@ -106,7 +106,7 @@ def write_value(  # type: ignore[no-untyped-def]
     buf, offset, length, code, limit, target, row, out, valid, capacity, uptime, export_time, text_slots, text_ends,
     text_bytes, text_used, counts
 ):  # fmt: skip
-    """Decode the field `buf[offset:offset + length]` by `code` and write it to `out[place]`, in column `row`.
+    """Decode the field `buf[offset:offset + length]` by `code` and write it to `out[target]`, in column `row`.
 
     `limit`: maximum number of bits of the value, 0 for no limit; larger values are unreadable. `uptime` (ms) and
     `export_time` (ns): times of the datagram's header. A field of length 0 has no value, except for texts.

@@ -266,7 +266,7 @@ def test_the_list_of_candidates_is_that_of_the_plain_kernel(tmp_path: Path, monk
     file = open_capture(tmp_path / "a.pcap")
     (block,) = scan(file).blocks
     fast, slow = (Decoder(file, BOTH_LAYERS, 256, fallback=Fallback()) for _ in range(2))
-    monkeypatch.setattr(Decoder, "_completed", lambda self, packets, fallback: packets)
+    monkeypatch.setattr(Decoder, "_insert_candidates", lambda self, packets, fallback: packets)
     rows = fast.decode(block).rows
     monkeypatch.setattr(capture.packets.decoder, "decode_pcap", plain(decode_pcap, file.data, slow.matrix, slow.counts))
     assert slow.decode(block).rows == rows
