@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from highlevel.operators.meld import UNION
 from highlevel.plan.nodes import Sort, SortKey, width_of
 from highlevel.plan.operators.operator import GraphItem, Mark, Times, lows_of, times_of
 from highlevel.plan.partitioning import PartitionKey
@@ -114,7 +115,7 @@ class SortOperator:
             yield shown.select(self._visible)
         if self._most is not None and self._passed >= self._most:
             self.low = END
-            yield Punctuation("", END)
+            yield Punctuation(UNION, END)
 
     def _sorted(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return final rows in their order, without those outside offset and limit."""

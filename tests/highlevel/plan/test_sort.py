@@ -9,6 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from highlevel.operators.meld import UNION
 from highlevel.plan.nodes import Sort, SortKey
 from highlevel.plan.operators.sort import CUT_ROWS, SortOperator, sorted_positions
 from lowlevel.punctuation import END, Punctuation
@@ -84,7 +85,7 @@ def test_without_keys_the_end_follows_the_last_row_of_the_limit() -> None:
     rows = [(time, 0, "a", 1) for time in (5, 3, 9, 1)]
     found = [*operator.rows(0, batch_of(rows[:2])), *operator.rows(0, batch_of(rows[2:]))]
     assert rows_in(found) == [(3, 0, "a", 1), (9, 0, "a", 1)]
-    assert found[-1] == Punctuation("", END)
+    assert found[-1] == Punctuation(UNION, END)
     assert [*operator.rows(0, batch_of(rows)), *operator.punctuate(0, Punctuation("", END))] == []
 
 
