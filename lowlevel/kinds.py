@@ -79,9 +79,9 @@ def columns_of_kind(kind: str) -> RowKind:
 
             return RowKind(kind, "a flow record", tuple(FLOW_COLUMNS), flow_columns, flow_column, layered=False)
         case "samples":
-            from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
+            from capture.sflow.columns import SAMPLE_COLUMNS, SAMPLING_COLUMNS
 
             find = _by_key(SAMPLE_COLUMNS)
-            shown = (*COLUMNS, *OF_THE_SAMPLE)
+            shown = (*COLUMNS, *SAMPLING_COLUMNS)
             return RowKind(kind, "a flow sample of sFlow", shown, _inner, find, layered=True)
     raise ValueError(f"no rows are of the kind {kind}; the kinds are {', '.join(KINDS)}")

@@ -72,7 +72,7 @@ COUNTS = ("datagrams", *SAMPLES, *DATAGRAMS_SKIPPED, *SAMPLES_SKIPPED, *SEQUENCE
 ) = range(len(COUNTS))  # fmt: skip
 
 
-OF_THE_SAMPLE: dict[str, ColumnSpec] = {
+SAMPLING_COLUMNS: dict[str, ColumnSpec] = {
     spec.name: spec
     for spec in (
         ColumnSpec(
@@ -113,7 +113,7 @@ OF_THE_SAMPLE: dict[str, ColumnSpec] = {
 }
 """Columns of a sample in addition to those of its packet."""
 
-CHANGED: dict[str, str] = {
+CHANGED_HELP: dict[str, str] = {
     "ts": "capture time of the sample's datagram, nanoseconds since the epoch, UTC",
     "interface": "name or number of the capture's interface that received the datagram",
     "len": "length of the sampled frame on its wire as reported by the agent, usually with its checksum, in bytes",
@@ -122,6 +122,7 @@ CHANGED: dict[str, str] = {
 """Help texts of the columns of `frames` that have another meaning in `samples`."""
 
 SAMPLE_COLUMNS: dict[str, ColumnSpec] = {
-    name: replace(spec, help=CHANGED[name]) if name in CHANGED else spec for name, spec in FRAME_COLUMNS.items()
-} | OF_THE_SAMPLE
+    name: replace(spec, help=CHANGED_HELP[name]) if name in CHANGED_HELP else spec
+    for name, spec in FRAME_COLUMNS.items()
+} | SAMPLING_COLUMNS
 """All columns of the stream `samples`."""

@@ -12,7 +12,7 @@ from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.metrics import Samples
 from capture.packets.decoder import Decoder, Packets
-from capture.sflow.columns import NULL, OF_THE_SAMPLE, SAMPLE_COLUMNS
+from capture.sflow.columns import NULL, SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from capture.sflow.decoder import SampleDecoder
 from capture.sflow.lister import Datagrams, Listed, SampleLister, choose_datagrams
 from capture.sflow.samples import PORT
@@ -54,7 +54,7 @@ class SampleColumns(Mapping[str, AnyVector]):
     def _make(self, name: str) -> AnyVector:
         if name == "interface":
             return self._interfaces.texts(self._carried.interfaces[self._listed.field("datagram")])
-        if name not in OF_THE_SAMPLE:
+        if name not in SAMPLING_COLUMNS:
             return self._packets[name]
         if name == "exporter":
             sender, datagram = self._carried.exporter, self._listed.field("datagram")
@@ -63,7 +63,7 @@ class SampleColumns(Mapping[str, AnyVector]):
             version, high, low = (self._listed.field(f"agent_{part}") for part in ("version", "high", "low"))
             return AddressVector(version, high.view(np.uint64), low.view(np.uint64), version != 0)
         data = self._listed.field(name)
-        return Vector(data, data != NULL if OF_THE_SAMPLE[name].nullable else None)
+        return Vector(data, data != NULL if SAMPLING_COLUMNS[name].nullable else None)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the catalogue."""

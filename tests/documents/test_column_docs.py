@@ -7,7 +7,7 @@ import pytest
 
 from capture.flows.columns import FLOW_COLUMNS
 from capture.packets.columns import ALWAYS, COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, ColumnSpec
-from capture.sflow.columns import CHANGED, OF_THE_SAMPLE, SAMPLE_COLUMNS
+from capture.sflow.columns import CHANGED_HELP, SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import KINDS, columns_of_kind
 
@@ -31,7 +31,7 @@ def section(title: str) -> str:
     ("title", "specs"),
     [
         ("Packets and frames", COLUMNS.values()),
-        ("Samples", [*(SAMPLE_COLUMNS[name] for name in CHANGED), *OF_THE_SAMPLE.values()]),
+        ("Samples", [*(SAMPLE_COLUMNS[name] for name in CHANGED_HELP), *SAMPLING_COLUMNS.values()]),
         ("Flows", FLOW_COLUMNS.values()),
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 from capture.files.capture import Capture
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decoder import Packets
-from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_FIELDS
+from capture.sflow.columns import SAMPLE_FIELDS, SAMPLING_COLUMNS
 from capture.sflow.decoder import SampleDecoder
 from capture.sflow.lister import Datagrams, Listed, SampleLister, choose_datagrams
 from tests.fuzz.agreement import Sound, same
@@ -29,7 +29,7 @@ SOUND = Sound(FRAME_COLUMNS)
 LISTERS = (SampleLister(CAPACITY), SampleLister(CAPACITY))
 DECODERS = both(lambda plain: SampleDecoder(EMPTY, FRAME_COLUMNS.keys() - {"link"}, CAPACITY))
 PATH = Path("fuzz")
-SPECS = [(SAMPLE_FIELDS.index(name), spec) for name, spec in OF_THE_SAMPLE.items() if name in SAMPLE_FIELDS]
+SPECS = [(SAMPLE_FIELDS.index(name), spec) for name, spec in SAMPLING_COLUMNS.items() if name in SAMPLE_FIELDS]
 ROWS = [row for row, _ in SPECS]
 LOWEST = np.array([[-1 if spec.nullable else 0] for _, spec in SPECS], np.int64)
 HIGHEST = np.array([[(1 << spec.bits) - 1] for _, spec in SPECS], np.int64)

@@ -36,7 +36,7 @@ from capture.metrics import (
 from capture.open import open_capture
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.fields import COUNTS, ROWS
-from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
+from capture.sflow.columns import SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from capture.sflow.decoder import decode_listed
 from capture.sflow.lister import Datagrams, SampleLister, choose_datagrams
 from capture.sflow.samples import MAX_SAMPLES
@@ -120,7 +120,7 @@ def test_what_a_sample_says_is_what_the_twin_reads(tmp_path: Path) -> None:
     random = Random(8)
     payloads = [random_datagram(random) for _ in range(400)]
     expected, seen = sflow_oracle.read_all(payloads)
-    rows, counters = read(capture_of(tmp_path / "samples.pcap", payloads), [*OF_THE_SAMPLE, "ts", "len", "caplen"])
+    rows, counters = read(capture_of(tmp_path / "samples.pcap", payloads), [*SAMPLING_COLUMNS, "ts", "len", "caplen"])
     for (number, twin), row in zip(expected, rows, strict=True):
         assert row.pop("exporter") == ip_address("198.51.100.1")
         assert (row.pop("ts"), row.pop("len"), row.pop("caplen")) == (1000 + number, twin["wire"], twin["captured"])
