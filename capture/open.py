@@ -61,7 +61,7 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
 
 
 def _rotation(path: Path) -> Rotation | None:
-    """Return the files to follow: those of a folder, of a glob in the last part of the path, or one file."""
+    """Return the files to follow: one file, all files of a folder, or files that match a glob in the last part."""
     if path.is_dir():
         return Rotation(path, "*")
     if path.is_file():

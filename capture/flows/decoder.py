@@ -70,8 +70,8 @@ class Flows:
 class FlowDecoder:
     """Decode the datagrams of one input: NetFlow v5, v7, v9 and IPFIX. Not thread safe.
 
-    Memory is limited by `bounds`, plus 9 bytes per matrix row and record of `capacity`, plus 10 MB for texts if a text
-    column is requested.
+    Memory: the limits of `bounds`, 9 bytes per matrix row and record of `capacity`, and 10 MB if a text column is
+    requested.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Selection of the packets that carry NetFlow or IPFIX, by port or by content.
 
 A UDP packet to one of PORTS is always read as an export; errors in it are counted by cause. At any other port a UDP
-payload is read as an export only if all its parts are valid: a supported version, and lengths that end exactly at its
-end. A DNS message can begin with an export version, but its next two bytes do not match its size as a record count or
-length. Truncated and fragmented datagrams fail this test, so they are recognised only at PORTS.
+payload is read as an export only if its version is supported and its lengths end exactly at the end of the payload. A
+DNS message can begin with an export version, but its next two bytes do not match its size as a record count or length.
+Truncated and fragmented datagrams fail this test, so they are recognised only at PORTS.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses. All other records
 of a capture are counted by cause (`capture.metrics`). A row of `frames` is any record; without such a packet its IP
-columns are NULL. Column names are those of GSQL, so the queries of the papers run as printed; case is ignored. A field
+columns are NULL. Columns have the names of GSQL, so the queries of the papers run as printed. Case is ignored. A field
 that a packet lacks is NULL (for example, the ports of ICMP, of a later fragment, or of a truncated packet).
 
 A column of an IP layer exists twice: `ttl` belongs to the outermost IP header, `inner.ttl` to the innermost one that

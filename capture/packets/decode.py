@@ -78,7 +78,7 @@ def decode_frame(  # type: ignore[no-untyped-def]
     out[TS * capacity + row] = time
     if want & (1 << LEN):
         out[LEN * capacity + row] = wire
-    if not want & OTHER_FIELDS | want_inner:  # true for most queries; the tests below cost as much as the addresses
+    if not want & OTHER_FIELDS | want_inner:  # true for most queries, and the tests below take as long as the addresses
         return row + 1
     if want & RECORD_AND_LINK_FIELDS:
         if want & (1 << CAPLEN):
@@ -99,8 +99,8 @@ def decode_frame(  # type: ignore[no-untyped-def]
     return row + 1
 
 
-# The following helpers walk to the outermost header again. Passing the result of the first walk would cost every
-# packet the registers of the arguments; this way only the few queries that call them pay.
+# The following helpers walk to the outermost header again. Passing the result of the first walk would occupy
+# registers for every packet. The second walk costs only the few queries that need it.
 
 
 @outlined

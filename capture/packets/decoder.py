@@ -52,8 +52,8 @@ class Packets:
 class Decoder:
     """Decode blocks of one file into fixed buffers. Not thread safe.
 
-    Memory: len(FIELDS) x capacity x 8 bytes, len(INNER_FIELDS) x capacity x 8 bytes more if a column of the inner
-    layer is requested, and the padding of columns (`capture.column_matrix`).
+    Memory: len(FIELDS) x capacity x 8 bytes, and the padding of columns (`capture.column_matrix`). If a column of the
+    inner layer is requested, len(INNER_FIELDS) x capacity x 8 bytes more.
     """
 
     def __init__(

@@ -42,8 +42,8 @@ Numbers = npt.NDArray[np.int64]
 
 NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED = "no_ip", "unreadable", "ip_header", "not_installed"
 REFUSED = (NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED)
-"""Causes for which a candidate becomes no row: dpkt finds no IP packet; dpkt raises an error; the IP header is
-truncated or invalid; dpkt is not installed."""
+"""Causes for which a candidate becomes no row. NO_IP: dpkt finds no IP packet. UNREADABLE: dpkt raises an error.
+BAD_IP_HEADER: the IP header is truncated or invalid. NOT_INSTALLED: dpkt is not installed."""
 
 EXTRA = "fallback"
 RAW_IP = 101

@@ -5,8 +5,8 @@ tables handle one type. NULL is -1, because no header field is negative. An addr
 lower 64 bits as unsigned integers; the upper bits are 0 for IPv4. A MAC address is a 48-bit integer. A payload has two
 columns: its offset and length in the data of the capture.
 
-The matrix contains the fields of an IP layer, the fields of the record, and then, if a query requests the inner layer,
-the fields of an IP layer again. So both layers share one bit mask and one piece of code.
+The matrix contains the fields of the outermost IP layer, then the fields of the record. If a query requests the inner
+layer, its fields follow in the same order as the first ones. So one bit mask and one piece of code serve both layers.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ PHYSICAL: dict[str, tuple[str, ...]] = _COMPOSED | {
 """Physical columns of the stream columns that differ in name or number from their physical columns."""
 
 SKIPPED = ("non_ip", "ip_header_cut", "ip_header_malformed", "unsupported_link_type")
-"""Causes for which a record is no row: no IP packet is announced; the IP addresses were not captured; the IP header is
-invalid; the link type is unknown."""
+"""Causes for which a record is no row. non_ip: no header announces an IP packet. ip_header_cut: the IP addresses were
+not captured. ip_header_malformed: the IP header is invalid. unsupported_link_type: the link type is unknown."""
 
 OTHER_ROWS = len(SKIPPED)
 """Word of the counts, after the causes: IP headers that are not IPv4, and rows without IP header."""
@@ -75,8 +75,8 @@ COUNTS = CANDIDATE_ROOM + 1
 """Number of words of the counts. The listed candidates follow, CANDIDATE_FIELDS words each."""
 
 CANDIDATE_FIELDS = ("start", "end", "wire", "ts", "interface", "row", "header", "cause")
-"""Start and end offset of a frame in the data, its wire length, time (ns) and interface, the number of rows before it,
-its index in `candidates.HEADERS`, and its cause in SKIPPED."""
+"""Words of a candidate. start, end: offsets of the frame in the data. wire: length on the wire. ts: time in ns. row:
+number of rows before it. header: index in `candidates.HEADERS`. cause: index in SKIPPED."""
 
 RARE_FIELDS = (
     1 << IP_ID | 1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW | 1 << ICMP_TYPE | 1 << ICMP_CODE | 1 << PAYLOAD_OFFSET

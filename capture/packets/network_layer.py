@@ -1,9 +1,13 @@
 """The walk from a link type or a tunnel to the next IP header.
 
-It follows Ethernet with any number of VLAN tags (802.1Q, 802.1ad, and the older 0x9100 and 0x9200), MPLS, PPPoE
-sessions, PPP, LLC/SNAP, Cisco FabricPath, Cisco HDLC, Linux cooked v1 and v2, tags of Broadcom and Marvell switches,
-IEEE 802.11, Frame Relay, ATM LAN emulation, ARCnet, nflog and IP over InfiniBand. It does **not** follow Ethernet in
-MPLS, IP in MACsec, and encrypted or compressed payloads.
+Supported headers:
+
+* Ethernet with any number of VLAN tags (802.1Q, 802.1ad, and the older 0x9100 and 0x9200), MPLS, LLC/SNAP
+* PPPoE sessions, PPP, Frame Relay, Cisco HDLC, Cisco FabricPath, tags of Broadcom and Marvell switches
+* IEEE 802.11, ATM LAN emulation, ARCnet, IP over InfiniBand
+* Linux cooked v1 and v2, nflog
+
+**Not** supported: Ethernet in MPLS, IP in MACsec, and encrypted or compressed payloads.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ def erspan_inside(buf, offset, end, version, header):  # type: ignore[no-untyped
 #
 # A data message of version 3 does not contain the length of its cookie (0, 4 or 8 bytes), the presence of the default
 # sublayer (4 bytes), or the type of the payload. The endpoints agree on them before. So a payload is accepted only if
-# exactly one reading is possible: an IP packet that starts 0, 4, 8 or 12 bytes after the session ID, with or without an
-# Ethernet header, and ends exactly with the message. If several Ethernet headers, with more or
+# exactly one reading is possible. A reading is an IP packet, with or without an Ethernet header, that starts 0, 4, 8 or
+# 12 bytes after the session ID and ends exactly with the message. If several Ethernet headers, with more or
 # fewer VLAN tags, lead to the same packet, the longest header is used.
 
 

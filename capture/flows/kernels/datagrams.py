@@ -1,9 +1,8 @@
 """Decoding of export datagrams of all versions into rows, in arrival order.
 
 The kernel handles the frequent parts: headers, sequence numbers, and sets of flow records with a known template. It
-returns when it reads a set that changes how later sets are decoded (templates, options, a new sender), or a set with
-an unknown template. The next call continues after that set. So each set is decoded with the templates that were known
-when it arrived.
+returns when it reads a datagram of a new sender, or a set of templates, options or records with an unknown template.
+The next call continues after that set. So each set is decoded with the templates that were known when it arrived.
 
     NetFlow v5, v7   a header of 24 bytes with the number of records, records of 48 and 52 bytes
     NetFlow v9       a header of 20 bytes, sets up to the end of the datagram (RFC 3954)
@@ -135,10 +134,12 @@ COUNTS = (
 )  # fmt: skip
 """Counters of the kernel outside of sessions: unreadable fields, and errors of datagrams.
 
-header_cut: the header is truncated. version_unknown: unsupported version. count_beyond_datagram,
-length_beyond_datagram: the header announces more records or bytes than the datagram has. set_malformed: the length of a
-set is less than its header or more than the rest; the rest of the datagram is not read. set_reserved: reserved set ID.
-record_beyond_set: a record of variable length exceeds its set.
+* header_cut: the header is truncated.
+* version_unknown: unsupported version.
+* count_beyond_datagram, length_beyond_datagram: the header announces more records or bytes than the datagram has.
+* set_malformed: a set is shorter than its header, or longer than the rest of the datagram, which is not read.
+* set_reserved: reserved set ID.
+* record_beyond_set: a record of variable length exceeds its set.
 """
 
 (_, HEADER_CUT, VERSION_UNKNOWN, COUNT_BEYOND, LENGTH_BEYOND, SET_MALFORMED, SET_RESERVED, RECORD_BEYOND) = range(8)

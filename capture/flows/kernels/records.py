@@ -1,8 +1,14 @@
 """Decoding of the records of one set: column by column for records of equal length, else record by record.
 
-A layout (`capture.flows.layouts`) is a list of steps, one per output field, STEP_WORDS words each: the code, the
-field's offset in a record of fixed length, its length, the first matrix row to write, the field's index in the
-template (for records of variable length), the offset inside the field, and the limit or the kind of sampling key.
+A layout (`capture.flows.layouts`) is a list of steps, one per output field. The STEP_WORDS words of a step are:
+
+0. the code, see `kernels.values`
+1. the field's offset in a record of fixed length
+2. the field's length
+3. the first matrix row to write
+4. the field's index in the template, for records of variable length
+5. the offset of the value inside the field
+6. the limit of the value in bits, or the kind of sampling key
 """
 
 from __future__ import annotations

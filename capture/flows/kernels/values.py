@@ -1,7 +1,8 @@
 """Decoding of one field into one column value, by the abstract data types of RFC 7011 §6.1.
 
-A column is a row of an int64 matrix, with a validity byte per value. A float is stored as its bits, an address as three
-rows (version, upper and lower half), a text as its number in the dictionary, a time as nanoseconds since the epoch.
+A column is a row of an int64 matrix, with a validity byte per value. A float is stored as its bits, a text as its
+number in the dictionary, a time as nanoseconds since the epoch. An address has three rows: version, upper half, lower
+half.
 Integers may have any length: reduced-size encoding (RFC 7011 §6.2), or longer as some exporters send them. 64 bits are
 kept unchanged, so 2**63 and more become negative.
 """
@@ -27,8 +28,8 @@ MISSING = -(2**63)
 """Value of a missing time."""
 
 START, END, DURATION, SINCE, RATE_NUM, RATE_DEN, PART = range(7)
-"""Scratch rows of every matrix, before the columns: start (ns), end (ns), duration (ns), exporter start (ms), sampling
-rate as numerator and denominator (numerator 0 if unknown), and the first half of a rate that has two fields."""
+"""Scratch rows of every matrix, before the columns. START, END, DURATION: ns. SINCE: exporter start, ms. RATE_NUM,
+RATE_DEN: sampling rate, 0 / 1 if unknown. PART: first half of a rate that has two fields."""
 
 SCRATCH_ROWS = 7
 
