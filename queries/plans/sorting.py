@@ -1,7 +1,7 @@
 """ORDER BY, LIMIT and OFFSET: the keys of a Sort, and the columns that only its keys need.
 
-An item is the position of a column in the select list, the name of a column of the result, or any expression that the
-select list could contain. The rows of windows are sorted and limited window by window, other rows all together.
+An item of ORDER BY is the name of a column of the result, its position in the select list, or an expression over the
+same names. The rows of windows are sorted and limited window by window, other rows all together.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ CUT_ROWS = 8_192
 class SortOperator:
     """Stores rows until no later row can precede them.
 
-    If the first key is the time column, these are the rows below the watermark; a row below the watermark of before is
-    late and dropped. Otherwise they are all rows, at the end. With a limit only the first rows of each value of `per`
-    are stored: at most twice as many as the limit, and CUT_ROWS.
+    If the first key is the time column, rows below the watermark are returned in their order. A later row below the
+    watermark is late and is dropped. For other keys all rows are returned at the end. With a limit only the first rows
+    of each value of `per` are stored: at most twice as many as the limit, and CUT_ROWS.
 
     Without keys any rows are the first: they are passed on at once, and the end follows the last of them.
     """
