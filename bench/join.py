@@ -23,7 +23,7 @@ from bench.setting import Setting
 from bench.undisturbed import step
 from capture.units import SECOND
 from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.spec import Band, JoinKind, JoinSpec, Progress, Side, Tumbling
+from highlevel.joins.spec import Band, JoinKind, JoinSpec, Side, Tumbling, WatermarkForm
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Punctuation
@@ -123,7 +123,7 @@ class Ran:
 
 def joined(form: Form, inputs: list[pa.RecordBatch], promises: list[list[int]]) -> Ran:
     """Run the operator; the clock runs from FILL on."""
-    operator = OAJoin(form.spec, Progress.LEFT)
+    operator = OAJoin(form.spec, WatermarkForm.LEFT)
     found = [0, 0, 0]
 
     def feed(first: int, end: int) -> None:

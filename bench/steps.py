@@ -31,9 +31,13 @@ class ByWindow:
             tagged = pa.RecordBatch.from_pydict({"packets": pa.array(np.ones(batch.num_rows, np.int64))})
         yield tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Round down."""
-        yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
+        yield (
+            punctuation
+            if punctuation.watermark == END
+            else Punctuation(punctuation.link, self.window.closed_before(punctuation.watermark))
+        )
 
 
 class Again:
@@ -45,9 +49,9 @@ class Again:
         tagged = batch.drop_columns(["wid"]).append_column(FIRST_WID, pa.array(wids))
         yield tagged.append_column(END_WID, pa.array(wids + 1))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass on."""
-        yield mark
+        yield punctuation
 
 
 class Step:

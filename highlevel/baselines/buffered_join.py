@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from highlevel.baselines.sort_buffer import SortBuffer
 from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.spec import JoinKind, JoinSpec, Progress
+from highlevel.joins.spec import JoinKind, JoinSpec, WatermarkForm
 
 WAITING = "waiting"
 """Snapshot table of the rows in the buffer, in addition to the tables of the join."""
@@ -17,7 +17,7 @@ class BufferedJoin:
 
     def __init__(self, spec: JoinSpec, buffered: str) -> None:
         """Join by `spec`."""
-        self.join = OAJoin(spec, Progress.LEFT)
+        self.join = OAJoin(spec, WatermarkForm.LEFT)
         self.buffer = SortBuffer(buffered)
 
     @property
@@ -46,5 +46,5 @@ def left_time(spec: JoinSpec) -> str:
     """Return the output name of the left time, which defines the order. Every row must have this time."""
     if spec.kind in (JoinKind.RIGHT, JoinKind.FULL):
         raise ValueError(f"a join in order of its left times has one in every row, got {spec.kind}")
-    (name,) = spec.progress_columns(Progress.LEFT)
+    (name,) = spec.time_columns(WatermarkForm.LEFT)
     return name

@@ -78,9 +78,11 @@ class BufferingAggregate:
         self.newest = int(newest[-1])
         yield from self._close(self.window.closed_before(self.newest))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Close the windows that no later tuple can belong to."""
-        yield from self._close(mark.low if mark.low == END else self.window.closed_before(mark.low))
+        yield from self._close(
+            punctuation.watermark if punctuation.watermark == END else self.window.closed_before(punctuation.watermark)
+        )
 
     def _append(self, times: Words, batch: pa.RecordBatch) -> None:
         rows = len(times)
@@ -92,7 +94,7 @@ class BufferingAggregate:
         if self.keys is None:
             self.keys = Keys([column.type for column in columns])
         if self.groups:
-            self.group_ids[new] = self.keys.of(columns, rows)
+            self.group_ids[new] = self.keys.find_or_insert(columns, rows)
         for values, sub in zip(self.values, self.subaggregates, strict=True):
             values[new] = batch.column(sub.name).to_numpy().view(np.int64)
         self.tail += rows
@@ -108,7 +110,7 @@ class BufferingAggregate:
             used, group_ids = np.unique(group_ids, return_inverse=True)
             columns = self.keys.columns(used)
             self.keys = Keys(self.keys.kinds)
-            self.keys.of(columns, len(used))
+            self.keys.find_or_insert(columns, len(used))
             self._places = np.empty(0, np.int64)
         parts = [
             (self.times, self.times[held]),

@@ -90,9 +90,9 @@ class IopJoin:
         self.sides[port].add(batch.slice(wanted), clocks[wanted:], key_ids[wanted:], count)
         yield from self._reach(Port(port), known)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Remove the rows that later rows of this input cannot match."""
-        yield from self._reach(Port(port), mark.low)
+        yield from self._reach(Port(port), punctuation.watermark)
 
     def _reach(self, port: Port, known: int) -> Iterator[Item]:
         self.known[port] = max(self.known[port], known)
@@ -116,7 +116,7 @@ class IopJoin:
             self.keys = self.keys.only(used)
             for side in self.sides:
                 side.rename(became, len(used))
-        return self.keys.of(keys, rows)
+        return self.keys.find_or_insert(keys, rows)
 
     def _pairs(self, port: Port, batch: pa.RecordBatch, key_ids: Words, lows: Words, highs: Words) -> Iterator[Item]:
         other = Port(1 - port)

@@ -56,9 +56,9 @@ class OrderedMerge:
             self.known[port] = int(times[-1])
         yield from self._leave()
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Use a watermark instead of a head, when the input is idle or at its end."""
-        self.known[port] = max(self.known[port], mark.low)
+        self.known[port] = max(self.known[port], punctuation.watermark)
         yield from self._leave()
 
     def _leave(self) -> Iterator[Item]:

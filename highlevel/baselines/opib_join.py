@@ -53,13 +53,13 @@ class OpibJoin(BufferedJoin):
             batch = batch.filter(pa.array(~late))
         self.buffer.add(batch)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
         """Join, in order, the left rows whose possible matches have all arrived."""
-        if mark.low <= self.bounds[port]:
+        if punctuation.watermark <= self.bounds[port]:
             return
-        self.bounds[port] = mark.low
+        self.bounds[port] = punctuation.watermark
         if port == Port.RIGHT:
-            yield from self.join.punctuate(port, mark)
+            yield from self.join.punctuate(port, punctuation)
         # No later left row is before this time, and left rows before it match no later right row.
         complete = min(self.bounds[Port.LEFT], self.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
         if complete == BEGINNING:
@@ -69,7 +69,7 @@ class OpibJoin(BufferedJoin):
             found += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
         if found:  # rows without a match follow pairs
             yield in_order(found, self.time).batch
-        yield from self.join.punctuate(Port.LEFT, Punctuation(mark.link, complete))
+        yield from self.join.punctuate(Port.LEFT, Punctuation(punctuation.link, complete))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of the join, the waiting rows, and the watermarks of both sides."""

@@ -37,9 +37,9 @@ class OpobJoin(BufferedJoin):
         """Store the pairs of these rows in the buffer."""
         yield from self._in_order(self.join.rows(port, batch))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
         """Emit, in order, the results that no later result precedes."""
-        yield from self._in_order(self.join.punctuate(port, mark))
+        yield from self._in_order(self.join.punctuate(port, punctuation))
 
     def _in_order(self, items: Iterable[GraphItem]) -> Iterator[GraphItem]:
         for item in items:
@@ -47,7 +47,7 @@ class OpobJoin(BufferedJoin):
                 self.buffer.add(item)
             else:
                 assert isinstance(item, Punctuation)
-                for rows in self.buffer.take(item.low - 1):
+                for rows in self.buffer.take(item.watermark - 1):
                     self.results += rows.num_rows
                     yield rows
                 yield item

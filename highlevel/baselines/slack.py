@@ -78,10 +78,10 @@ class SlackAggregate:
         self.high = int(highs[-1])
         yield from self.aggregate.punctuate(0, Punctuation("*", int(closed[-1])))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Close all windows at the end of the stream."""
-        if mark.low == END:
-            yield from self.aggregate.punctuate(0, mark)
+        if punctuation.watermark == END:
+            yield from self.aggregate.punctuate(0, punctuation)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the clock and the open windows."""

@@ -62,9 +62,9 @@ class SlackSort:
         self.buffer.add(batch)
         yield from self._leave(bound)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the rows that no later row precedes."""
-        yield from self._leave(mark.low)
+        yield from self._leave(punctuation.watermark)
 
     def _leave(self, bound: int) -> Iterator[Item]:
         """Emit the rows up to and including `bound`, then `bound` as watermark. No later row is below it."""

@@ -58,9 +58,9 @@ class SortedJoin:
         """Sort rows, and join the rows that the sort emits."""
         yield from self._joined(port, self.sorts[port].rows(0, batch))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Join the rows that the sort emits at the watermark."""
-        yield from self._joined(port, self.sorts[port].punctuate(0, mark))
+        yield from self._joined(port, self.sorts[port].punctuate(0, punctuation))
 
     def _joined(self, port: int, items: Iterable[Item]) -> Iterator[Item]:
         for item in items:

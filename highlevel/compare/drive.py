@@ -18,7 +18,7 @@ from highlevel.compare.recording import Numbers
 from highlevel.compare.variants import Variant
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.nodes import Join, Node
-from highlevel.plan.operators.operator import Mark, NodeOperator
+from highlevel.plan.operators.operator import AnyPunctuation, NodeOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.pipeline import Pipeline
 from highlevel.sliding.aggregate import Aggregate
@@ -95,9 +95,9 @@ class ObservedJoin:
         """Join rows."""
         return self._told(self.join.rows(port, batch))
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark."""
-        return self._told(self.join.punctuate(port, mark))
+        return self._told(self.join.punctuate(port, punctuation))
 
     def _told(self, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         for item in items:

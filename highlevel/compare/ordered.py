@@ -15,13 +15,13 @@ from highlevel.baselines.opob_join import OpobJoin
 from highlevel.baselines.slack import Lateness, SlackAggregate
 from highlevel.baselines.sort import SlackSort
 from highlevel.compare.question import times_of_pairs
-from highlevel.joins.spec import MAX_TS, MIN_TS, Port, Progress
+from highlevel.joins.spec import MAX_TS, MIN_TS, Port, WatermarkForm
 from highlevel.operators.meld import UNION
 from highlevel.operators.operator import Operator
 from highlevel.operators.state import Part, restore_to, snapshot_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import PANE, Join, Windowed
-from highlevel.plan.operators.operator import Mark
+from highlevel.plan.operators.operator import AnyPunctuation
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.stages import make_stages
 from highlevel.windows.kind import SlidingWindow
@@ -62,10 +62,10 @@ class OrderedLeaf(CompositeOperator):
         """Sort rows, and merge the rows that the sorts emit."""
         yield from self._merged(port, self.sorts[port].rows(0, batch))
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Emit the rows that the watermark allows, from the sort and then from the merge."""
-        assert isinstance(mark, Punctuation)
-        yield from self._merged(port, self.sorts[port].punctuate(0, mark))
+        assert isinstance(punctuation, Punctuation)
+        yield from self._merged(port, self.sorts[port].punctuate(0, punctuation))
 
     def _merged(self, port: int, items: Iterable[Item]) -> Iterator[GraphItem]:
         if len(self.sorts) == 1:
@@ -80,10 +80,10 @@ class OrderedLeaf(CompositeOperator):
 class OrderedUnion(OrderedMerge):
     """Merge of ordered nodes."""
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[Item]:
         """Process a watermark of a node, which must have one time column."""
-        assert isinstance(mark, Punctuation)
-        yield from super().punctuate(port, mark)
+        assert isinstance(punctuation, Punctuation)
+        yield from super().punctuate(port, punctuation)
 
 
 class InOrderWindows(CompositeOperator):
@@ -107,14 +107,14 @@ class InOrderWindows(CompositeOperator):
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows. Windows may close."""
-        for partials in [batch] if self.partials is None else self.partials.of(batch):
+        for partials in [batch] if self.partials is None else self.partials.compute(batch):
             for item in self.windows.rows(0, partials):
                 yield from self._finish(item)
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Close windows."""
-        assert isinstance(mark, Punctuation)
-        for item in self.windows.punctuate(0, mark):
+        assert isinstance(punctuation, Punctuation)
+        for item in self.windows.punctuate(0, punctuation):
             yield from self._finish(item)
 
     def _finish(self, item: Item) -> Iterator[Item]:
@@ -147,30 +147,30 @@ class InOrderJoin(CompositeOperator):
         """Process rows of a side."""
         yield from map(self._convert, self.join.rows(port, batch))
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of a side."""
-        assert isinstance(mark, Punctuation)
-        yield from map(self._convert, self.join.punctuate(port, mark))
+        assert isinstance(punctuation, Punctuation)
+        yield from map(self._convert, self.join.punctuate(port, punctuation))
 
     def _convert(self, item: GraphItem) -> GraphItem:
-        form = self.node.form
+        form = self.node.watermark_form
         if not isinstance(item, pa.RecordBatch):
             assert isinstance(item, Punctuation)
-            return self._promise(form, item.low)
-        if form not in (Progress.MAX, Progress.MIN):
+            return self._promise(form, item.watermark)
+        if form not in (WatermarkForm.MAX, WatermarkForm.MIN):
             return item
         left, right = (item.column(name).to_numpy() for name in self.times)
-        made = np.maximum(left, right) if form is Progress.MAX else np.minimum(left, right)
-        return item.append_column(MAX_TS if form is Progress.MAX else MIN_TS, pa.array(made))
+        made = np.maximum(left, right) if form is WatermarkForm.MAX else np.minimum(left, right)
+        return item.append_column(MAX_TS if form is WatermarkForm.MAX else MIN_TS, pa.array(made))
 
-    def _promise(self, form: Progress, low: int) -> GraphItem:
+    def _promise(self, form: WatermarkForm, low: int) -> GraphItem:
         """Convert the watermark of the left time, which defines the order, to the watermarks of the node."""
-        if form is Progress.JOINT:
+        if form is WatermarkForm.JOINT:
             return JointPunctuation(UNION, (low, END))
-        if form in (Progress.LEFT, Progress.MAX) or low in (BEGINNING, END):
+        if form in (WatermarkForm.LEFT, WatermarkForm.MAX) or low in (BEGINNING, END):
             return Punctuation(UNION, low)
         right = int(self.node.spec.window.meets(Port.LEFT, np.array([low]))[0][0])
-        return Punctuation(UNION, right if form is Progress.RIGHT else min(low, right))
+        return Punctuation(UNION, right if form is WatermarkForm.RIGHT else min(low, right))
 
 
 def in_order_join(node: Join) -> InOrderJoin:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from capture.errors import WiretideError
 from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
-from highlevel.plan.nodes import PANE, Apply, Join, Leaf, Node, Select, Sort, Union, Windowed
+from highlevel.plan.nodes import PANE, Apply, Filter, Join, Leaf, Node, Sort, Union, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -137,7 +137,7 @@ def _row_wise(node: Node) -> Node:
             return node
         case Union():
             return node.with_inputs(map(_row_wise, node.inputs))
-        case Select() | Apply():
+        case Filter() | Apply():
             return replace(node, input=_row_wise(node.input))
         case Join():
             return _timed(replace(node, left=_row_wise(node.left), right=_row_wise(node.right)))
@@ -149,7 +149,7 @@ def _timed(join: Join) -> Join:
     spec = join.spec
     if spec.kind is not JoinKind.INNER:
         raise NotComparedError(f"a {spec.kind} join")
-    if len(join.left.progress) != 1 or len(join.right.progress) != 1:
+    if len(join.left.time_columns) != 1 or len(join.right.time_columns) != 1:
         raise NotComparedError("a join of rows without a time")
     left, right = _with_time(spec.left, LEFT_TIME), _with_time(spec.right, RIGHT_TIME)
     return replace(join, spec=replace(spec, left=left, right=right))

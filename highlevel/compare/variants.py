@@ -75,7 +75,7 @@ def _sorted(node: Node, ports: int) -> NodeOperator | None:
         case Leaf():
             return OrderedLeaf(ports)
         case Union():
-            return OrderedUnion(ports, node.progress[0])
+            return OrderedUnion(ports, node.time_columns[0])
         case Join():
             return in_order_join(node)
         case Windowed() if not any(isinstance(each, Join) for each in _under(node)):

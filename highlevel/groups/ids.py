@@ -121,8 +121,11 @@ class GroupIds:
         """Memory of keys and slots."""
         return int(self.keys.nbytes + self.slots.nbytes)
 
-    def of(self, words: Words, add: bool = True) -> Words:
-        """Return the IDs of the groups of some rows (`words` is width x rows). With `add`, add new groups."""
+    def find(self, words: Words, *, add: bool) -> Words:
+        """Return the IDs of the groups of some rows, NOBODY for an unknown group. With `add`, insert unknown groups.
+
+        `words` has the shape (width, rows).
+        """
         rows = words.shape[1]
         ids = np.empty(rows, np.int64)
         done = 0

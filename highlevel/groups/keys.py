@@ -38,12 +38,12 @@ class Keys:
         """Memory of the groups."""
         return self.ids.bytes + sum(strings.bytes for strings in self._strings.values())
 
-    def of(self, columns: Sequence[pa.Array], rows: int) -> Words:
+    def find_or_insert(self, columns: Sequence[pa.Array], rows: int) -> Words:
         """Return the IDs of the groups of some rows. New groups get the next IDs."""
         forms = [max(before, form_of(column)) for before, column in zip(self.forms, columns, strict=True)]
         if forms != self.forms:
             self._lay_out(forms)
-        return self.ids.of(self._words(columns, rows, True))
+        return self.ids.find(self._words(columns, rows, add=True), add=True)
 
     def find(self, columns: Sequence[pa.Array], rows: int) -> Words:
         """Return the IDs of the groups of some rows, NOBODY for an unknown group."""
@@ -52,7 +52,7 @@ class Keys:
         forms = [max(before, form_of(column)) for before, column in zip(self.forms, columns, strict=True)]
         if forms != self.forms:
             self._lay_out(forms)
-        return self.ids.of(self._words(columns, rows, False), False)
+        return self.ids.find(self._words(columns, rows, add=False), add=False)
 
     def columns(self, ids: npt.NDArray[np.int64] | None = None) -> list[pa.Array]:
         """Return the columns of the groups `ids`, by default of all groups in the order of their IDs."""
@@ -71,7 +71,7 @@ class Keys:
     def only(self, ids: npt.NDArray[np.int64]) -> Keys:
         """Return a copy with the groups `ids` only. Their new IDs are 0, 1, 2, …."""
         kept = Keys(self.kinds)
-        kept.of(self.columns(ids), len(ids))
+        kept.find_or_insert(self.columns(ids), len(ids))
         return kept
 
     def _lay_out(self, forms: list[Form]) -> None:
@@ -79,9 +79,9 @@ class Keys:
         columns, count = self.columns(), self.count
         self.forms = forms
         self.ids = GroupIds(sum(WIDTHS[form] for form in forms))
-        self.ids.of(self._words(columns, count, True))
+        self.ids.find(self._words(columns, count, add=True), add=True)
 
-    def _words(self, columns: Sequence[pa.Array], rows: int, add: bool) -> Words:
+    def _words(self, columns: Sequence[pa.Array], rows: int, *, add: bool) -> Words:
         words = np.empty((self.ids.width, rows), np.int64)
         at = 0
         for place, (form, column) in enumerate(zip(self.forms, columns, strict=True)):

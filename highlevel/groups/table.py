@@ -45,7 +45,7 @@ class GroupTable:
 
     def merge(self, batch: pa.RecordBatch) -> Words:
         """Add a batch. Return the IDs of its rows' groups."""
-        ids = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
+        ids = self.keys.find_or_insert([batch.column(name) for name in self.groups], batch.num_rows)
         self.layer.merge(ids, batch, self.keys.room)
         return ids
 

@@ -150,6 +150,6 @@ class TwoStacks:
             self.front.append((end, layer.copy()))
 
     def _merge(self, layers: list[Layer], batch: pa.RecordBatch) -> None:
-        ids = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
+        ids = self.keys.find_or_insert([batch.column(name) for name in self.groups], batch.num_rows)
         for layer in layers:
             layer.merge(ids, batch, self.keys.room)

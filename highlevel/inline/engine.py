@@ -113,7 +113,7 @@ class Input:
 
     def feeds(self, leaf: Leaf) -> bool:
         """Return whether a leaf reads this input: by its name, or every input if FROM names only a kind of rows."""
-        if self.stream is None or (leaf.of_every_link and leaf.low.kind not in self.bound_kinds):
+        if self.stream is None or (leaf.reads_all_links and leaf.low.kind not in self.bound_kinds):
             return True
         return self.stream.lower() in {stream.lower() for stream in leaf.streams}
 

@@ -17,8 +17,8 @@ from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
 from highlevel.joins.join_input import JoinInput, JoinRows
 from highlevel.joins.side_state import LONG_BYTES, PAIRS, SideState
-from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, Progress
-from highlevel.joins.watermarks import Lows, lows_of, make_punctuation
+from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, WatermarkForm
+from highlevel.joins.watermarks import Bounds, make_punctuation, output_bounds
 from highlevel.operators.batch_columns import BatchColumns
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import columns_of
@@ -87,12 +87,12 @@ class OAJoin:
     one side no row of the other side is removed.
     """
 
-    def __init__(self, spec: JoinSpec, progress: Progress = Progress.LEFT) -> None:
-        """Join by `spec`. `progress` selects the watermarks of the result."""
-        spec.progress_columns(progress)  # raises an error for impossible watermarks
+    def __init__(self, spec: JoinSpec, watermark_form: WatermarkForm = WatermarkForm.LEFT) -> None:
+        """Join by `spec`. `watermark_form` selects the watermarks of the result."""
+        spec.time_columns(watermark_form)  # raises an error for impossible watermarks
         self.spec = spec
-        self.progress = progress
-        self.schema = spec.schema_of(progress)
+        self.watermark_form = watermark_form
+        self.schema = spec.schema_of(watermark_form)
         self.received = 0
         self.stored = 0
         self.pairs = 0
@@ -101,7 +101,7 @@ class OAJoin:
         self.null_keys = 0
         self.purged = 0
         self.bounds = [BEGINNING, BEGINNING]
-        self._said: Lows = ()
+        self._said: Bounds = ()
         self._keys = Cells(JoinInput(spec, Port.LEFT).kinds)
         self._strings_kept = 0
         self.sides = {port: JoinSide(spec, port, self._keys) for port in Port}
@@ -240,21 +240,21 @@ class OAJoin:
         arrays = [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in self.schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
         """Remove rows that later rows of this port cannot match. Then emit a punctuation if the watermark has grown."""
         here, there = Port(port), Port(1 - port)
-        if mark.low <= self.bounds[here]:
+        if punctuation.watermark <= self.bounds[here]:
             return
-        self.bounds[here] = mark.low
+        self.bounds[here] = punctuation.watermark
         state = self.sides[there].state
         held = state.held
-        for rows in state.expire(self.spec.window.expired(there, mark.low), self.spec.kind.keeps(there)):
+        for rows in state.expire(self.spec.window.expired(there, punctuation.watermark), self.spec.kind.keeps(there)):
             yield from self._alone_held(there, rows)
         self.purged += held - state.held
-        lows = lows_of(self.spec, self.progress, (self.bounds[0], self.bounds[1]))
-        said = make_punctuation(lows)
-        if said is not None and lows != self._said:
-            self._said = lows
+        bounds = output_bounds(self.spec, self.watermark_form, (self.bounds[0], self.bounds[1]))
+        said = make_punctuation(bounds)
+        if said is not None and bounds != self._said:
+            self._said = bounds
             yield said
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -40,7 +40,7 @@ class JoinKind(StrEnum):
         return self is JoinKind.FULL or self in keeping
 
 
-class Progress(StrEnum):
+class WatermarkForm(StrEnum):
     """Time of the watermarks of a join: one side, both sides (joint watermark), or the later or earlier time."""
 
     LEFT = "left"
@@ -120,23 +120,29 @@ class JoinSpec:
         """Schema of the result rows if the watermark needs no additional column (`schema_of`)."""
         return pa.schema(self.left.fields) if self.kind.is_left_only else self.pairs
 
-    def schema_of(self, progress: Progress) -> pa.Schema:
+    def schema_of(self, watermark_form: WatermarkForm) -> pa.Schema:
         """Return the schema of the result rows, with a last column `max_ts` or `min_ts` if the watermark needs it."""
-        if progress not in (Progress.MAX, Progress.MIN):
+        if watermark_form not in (WatermarkForm.MAX, WatermarkForm.MIN):
             return self.schema
-        return self.schema.append(pa.field(MAX_TS if progress is Progress.MAX else MIN_TS, pa.int64()))
+        return self.schema.append(pa.field(MAX_TS if watermark_form is WatermarkForm.MAX else MIN_TS, pa.int64()))
 
-    def progress_columns(self, progress: Progress) -> tuple[str, ...]:
+    def time_columns(self, watermark_form: WatermarkForm) -> tuple[str, ...]:
         """Return the names of the columns of the watermarks, two for a joint watermark."""
-        if self.kind.is_left_only and progress is not Progress.LEFT:
-            raise ValueError(f"a {self.kind} join returns left rows: it has no watermarks of {progress}")
-        if progress in (Progress.MAX, Progress.MIN):
-            name = MAX_TS if progress is Progress.MAX else MIN_TS
+        if self.kind.is_left_only and watermark_form is not WatermarkForm.LEFT:
+            raise ValueError(f"a {self.kind} join returns left rows: it has no watermarks of {watermark_form}")
+        if watermark_form in (WatermarkForm.MAX, WatermarkForm.MIN):
+            name = MAX_TS if watermark_form is WatermarkForm.MAX else MIN_TS
             if name in self.schema.names:
                 raise ValueError(f"a column of a join has the name {name}, which is computed from the times; rename it")
             return (name,)
-        sides = {Progress.LEFT: (self.left,), Progress.RIGHT: (self.right,), Progress.JOINT: (self.left, self.right)}
-        found = tuple(side.time_output for side in sides[progress])
+        sides = {
+            WatermarkForm.LEFT: (self.left,),
+            WatermarkForm.RIGHT: (self.right,),
+            WatermarkForm.JOINT: (self.left, self.right),
+        }
+        found = tuple(side.time_output for side in sides[watermark_form])
         if None in found:
-            raise ValueError(f"a join with watermarks of {progress} must return those times, got {self.schema.names}")
+            raise ValueError(
+                f"a join with watermarks of {watermark_form} must return those times, got {self.schema.names}"
+            )
         return tuple(name for name in found if name is not None)

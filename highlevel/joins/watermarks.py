@@ -14,33 +14,33 @@ ahead. The limit avoids a new punctuation if the watermark grows only where no p
 
 from __future__ import annotations
 
-from highlevel.joins.spec import JoinKind, JoinSpec, Port, Progress
+from highlevel.joins.spec import JoinKind, JoinSpec, Port, WatermarkForm
 from highlevel.operators.meld import UNION
 from lowlevel.punctuation import BEGINNING, JointPunctuation, Punctuation
 
-Lows = tuple[int, ...]
+Bounds = tuple[int, ...]
 
 
-def lows_of(spec: JoinSpec, progress: Progress, bounds: tuple[int, int]) -> Lows:
+def output_bounds(spec: JoinSpec, watermark_form: WatermarkForm, bounds: tuple[int, int]) -> Bounds:
     """Return the watermark values, two for a joint watermark, BEGINNING if there is none."""
     window = spec.window
     left, right = bounds
-    if progress is Progress.JOINT:
+    if watermark_form is WatermarkForm.JOINT:
         return min(left, window.beyond(Port.LEFT, right)), min(right, window.beyond(Port.RIGHT, left))
     of_left = min(left, window.expired(Port.LEFT, right))
     of_right = min(right, window.expired(Port.RIGHT, left))
-    if progress is Progress.LEFT:
+    if watermark_form is WatermarkForm.LEFT:
         return (of_left,)
-    if progress is Progress.RIGHT:
+    if watermark_form is WatermarkForm.RIGHT:
         return (of_right,)
-    if progress is Progress.MIN:
+    if watermark_form is WatermarkForm.MIN:
         return (min(of_left, of_right),)
     alone = {JoinKind.LEFT: of_left, JoinKind.RIGHT: of_right, JoinKind.FULL: min(of_left, of_right)}
     return (alone.get(spec.kind, max(of_left, of_right, min(left, right))),)
 
 
-def make_punctuation(lows: Lows) -> Punctuation | JointPunctuation | None:
+def make_punctuation(bounds: Bounds) -> Punctuation | JointPunctuation | None:
     """Return the punctuation with these values. A joint punctuation needs both."""
-    if BEGINNING in lows:
+    if BEGINNING in bounds:
         return None
-    return Punctuation(UNION, lows[0]) if len(lows) == 1 else JointPunctuation(UNION, (lows[0], lows[1]))
+    return Punctuation(UNION, bounds[0]) if len(bounds) == 1 else JointPunctuation(UNION, (bounds[0], bounds[1]))

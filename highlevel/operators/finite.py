@@ -64,14 +64,14 @@ class FiniteWindows:
         self._partials.append(batch)
         return iter(())
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Return all windows, in the order of their ends, when the input ends."""
-        if mark.low != END:
+        if punctuation.watermark != END:
             return
         if self._partials:
             yield from self._results(pa.Table.from_batches(self._partials))
             self._partials = []
-        yield mark
+        yield punctuation
 
     def _results(self, partials: pa.Table) -> Iterator[pa.RecordBatch]:
         aggregation, window = self._aggregation, self._window

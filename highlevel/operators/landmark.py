@@ -68,7 +68,7 @@ class LandmarkTotals:
                 beyond[self._in_order(batch, new)[room:] if room else new] = True
                 batch = batch.filter(pa.array(~beyond))
                 columns = [batch.column(name) for name in self.groups]
-        ids = self.keys.of(columns, batch.num_rows)
+        ids = self.keys.find_or_insert(columns, batch.num_rows)
         for each in self.accumulators:
             each.reserve(_room(self.count, each.words.shape[1]))
             each.merge(ids, [words_of(batch.column(name).to_numpy()) for name in each.what.columns])
@@ -200,9 +200,13 @@ class LandmarkAggregate:
             slide.rows = slide.merged_rows = slide.batches[0].num_rows
         return slide.batches[0]
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the totals after each slide that ends by the watermark and has rows, then the new watermark."""
-        closed = INT_MAX if mark.low == END else (mark.low - self.window.origin) // self.window.slide
+        closed = (
+            INT_MAX
+            if punctuation.watermark == END
+            else (punctuation.watermark - self.window.origin) // self.window.slide
+        )
         if closed <= self.closed:
             return
         for number in sorted(number for number in self.slides if number < closed):
@@ -211,9 +215,13 @@ class LandmarkAggregate:
                 append(self._told, number, number + 1)
                 yield self._bounded(number, totals.rows())
         self.closed = closed
-        if mark.low == END:
+        if punctuation.watermark == END:
             self.totals = self._restored = None
-        yield mark if mark.low == END else Punctuation(mark.link, self.window.bounds(closed - 1)[1])
+        yield (
+            punctuation
+            if punctuation.watermark == END
+            else Punctuation(punctuation.link, self.window.bounds(closed - 1)[1])
+        )
 
     def _add(self, batch: pa.RecordBatch) -> LandmarkTotals:
         """Add the merged partials of a slide to the totals."""

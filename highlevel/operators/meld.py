@@ -27,9 +27,9 @@ class Meld:
         """Pass the rows on."""
         yield batch
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Raise the watermark of the input. Emit a punctuation if the minimum over all inputs has grown."""
-        self.bounds[port] = max(self.bounds[port], mark.low)
+        self.bounds[port] = max(self.bounds[port], punctuation.watermark)
         low = min(self.bounds)
         if low > self.promised:
             self.promised = low

@@ -23,7 +23,7 @@ class Operator(Protocol):
         """Process rows of input `port`."""
         ...
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Process a watermark of input `port`. Results may be emitted, and the watermark must be passed on."""
         ...
 

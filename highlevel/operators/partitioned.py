@@ -101,20 +101,20 @@ class PartitionedAggregate:
         if not self.partition and (wid := int(self.lives.reported[0])) > before:
             yield Punctuation(UNION, wid * self.window.slide_rows)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Remove idle partitions, at the end all partitions, and emit their incomplete windows."""
-        if mark.low <= self.low:
+        if punctuation.watermark <= self.low:
             return
-        self.low = mark.low
-        if self.lives is not None and (mark.low == END or self.window.idle is not None):
-            if mark.low == END:
+        self.low = punctuation.watermark
+        if self.lives is not None and (punctuation.watermark == END or self.window.idle is not None):
+            if punctuation.watermark == END:
                 self.lives.end()
             else:
-                self.lives.fall_silent(mark.low)
+                self.lives.fall_silent(punctuation.watermark)
             yield from self._close(self.lives)
-        if mark.low == END:
+        if punctuation.watermark == END:
             self.lives = None
-            yield mark
+            yield punctuation
 
     def _close(self, lives: Lives) -> Iterator[pa.RecordBatch]:
         """Emit the windows that became final. Remove the ended lives if they are many."""

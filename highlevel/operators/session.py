@@ -78,7 +78,7 @@ class OpenSessions:
         if sessions.num_rows:
             made.add(sessions)
         if answered.num_rows:
-            ids = made.keys.of([answered.column(name) for name in columns.groups], answered.num_rows)
+            ids = made.keys.find_or_insert([answered.column(name) for name in columns.groups], answered.num_rows)
             made._reserve(0)
             made.groups[1, ids] = answered.column(columns.last).to_numpy()
         made.low = low
@@ -99,7 +99,7 @@ class OpenSessions:
     def add(self, batch: pa.RecordBatch) -> np.ndarray:
         """Add at least one partial. Return a mask of the late partials, which are left out."""
         rows = batch.num_rows
-        ids = self.keys.of([batch.column(name) for name in self.columns.groups], rows)
+        ids = self.keys.find_or_insert([batch.column(name) for name in self.columns.groups], rows)
         begins, ends = (words_of(batch.column(name).to_numpy()) for name in (self.columns.first, self.columns.last))
         self._reserve(rows)
         open_before = self.count
@@ -254,14 +254,14 @@ class SessionAggregate:
                 self.late_rows += int(batch.column(self._count_of_rows).to_numpy()[late].sum())
         return iter(())
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Emit the sessions that end by the mark, in order of their ends, then pass it on if it has grown."""
-        if mark.low <= self.low:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
+        """Emit the sessions that end by the watermark, in order of their ends, then pass it on if it has grown."""
+        if punctuation.watermark <= self.low:
             return
-        self.low = mark.low
+        self.low = punctuation.watermark
         rows = None
         if self.sessions is not None:
-            rows = self.sessions.close(mark.low)
+            rows = self.sessions.close(punctuation.watermark)
             if self.sessions.sparse:
                 self._hold(self.sessions.all(), self.sessions.answered())
         if rows is not None:
@@ -270,7 +270,7 @@ class SessionAggregate:
             bounds = [rows.column(self.columns.first), pa.array(ends)]
             columns = [*bounds, *(rows.column(name) for name in self.names)]
             yield pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])
-        yield mark
+        yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark, the open sessions as partials, and emitted sessions that can make rows late."""

@@ -80,10 +80,10 @@ class TupleAggregate:
             yield from self.sliding.rows(port, merged([batch], self.by, self.what))
         yield from self.sliding.punctuate(port, Punctuation(UNION, self.next))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the open windows at the end. Ignore other punctuations, because they contain times."""
-        if mark.low == END:
-            yield from self.sliding.punctuate(port, mark)
+        if punctuation.watermark == END:
+            yield from self.sliding.punctuate(port, punctuation)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of the windows, and the number of the next row."""

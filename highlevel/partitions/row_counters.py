@@ -64,7 +64,7 @@ class Lives:
     def rank(self, columns: Sequence[pa.Array], times: Words) -> tuple[Words, Words]:
         """Return the life of each row, and its number in this life. The rows are in the order of arrival."""
         rows = len(times)
-        partitions = self.keys.of(columns, rows)
+        partitions = self.keys.find_or_insert(columns, rows)
         self._current = _longer(self._current, self.keys.count, NOBODY)
         if self._lives.shape[1] < self.known + rows:
             room = max(2 * self._lives.shape[1], self.known + rows)

@@ -29,7 +29,7 @@ class FragmentInput(Leaf):
 
     number: int = 0
     origin_columns: tuple[Column, ...] = ()
-    origin_progress: tuple[str, ...] = ()
+    origin_time_columns: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -37,9 +37,9 @@ class FragmentInput(Leaf):
         return self.origin_columns
 
     @property
-    def progress(self) -> tuple[str, ...]:
+    def time_columns(self) -> tuple[str, ...]:
         """The time columns of the origin."""
-        return self.origin_progress
+        return self.origin_time_columns
 
 
 @dataclass(frozen=True)
@@ -155,4 +155,4 @@ class _Cutter:
             self.sources.append(source)
         number = self.sources.index(source)
         low = node.low if isinstance(node, Leaf) else LowLevelPlan(None, (), (), 1, reduced=False)
-        return FragmentInput(self.plan.name, (), low, self.plan.layer, number, node.columns, node.progress)
+        return FragmentInput(self.plan.name, (), low, self.plan.layer, number, node.columns, node.time_columns)

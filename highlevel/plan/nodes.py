@@ -2,7 +2,7 @@
 
     Leaf        rows or partials of links
     Union       all rows of nodes with the same columns
-    Select      the rows that satisfy a condition
+    Filter      the rows that satisfy a condition
     Apply       computed, renamed and selected columns
     Distinct    the first row of each key
     Join        pairs of rows of two nodes (`highlevel.joins`)
@@ -10,11 +10,11 @@
     PairGroups  groups that contain the time columns themselves
     Sort        rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 
-Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node that several others
-read runs once. Nodes have no state. `highlevel.plan.registry` maps each node type to its operator.
+Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node with several
+readers runs once. Nodes have no state. `highlevel.plan.registry` maps each node type to its operator.
 
-Watermarks are strict. For a node with one time column no later row has a smaller time. For a node with two, no later
-row is smaller in both.
+The watermark of a node is about its time columns. After a watermark `t` of one time column no row has a time below `t`.
+After a joint watermark `(t, u)` of two time columns no row has both the first time below `t` and the second below `u`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from highlevel.aggregation import LATE, LINK, Aggregation, Output
-from highlevel.joins.spec import JoinSpec, Port, Progress
+from highlevel.joins.spec import JoinSpec, Port, WatermarkForm
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.expressions.tree import Column, Expression, computed_column
 from lowlevel.expressions.types import Type
@@ -34,57 +34,58 @@ from lowlevel.layers import Layer
 from lowlevel.plan import LowLevelPlan
 
 PANE = "pane"
-"""The time column of a leaf: the pane of a partial, the ts of a single row."""
+"""The time column of a leaf: the number of the pane of a partial, or the `ts` of a single row."""
 
 
 @dataclass(frozen=True)
 class Node(ABC):
-    """A node of a plan. Its inputs are all nodes in its fields, also in tuples, in the order of the fields."""
+    """A node of a plan. The nodes among its fields, also within tuples, are its inputs, in the order of the fields."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:
-        """The columns of its rows."""
+        """The columns of the node's rows."""
 
     @property
     @abstractmethod
-    def progress(self) -> tuple[str, ...]:
-        """Return the time columns of its watermarks: none, one or two."""
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the columns that the watermark is about: none, one or two."""
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes that it reads, one for each port of its operator."""
+        """The nodes that this node reads. Input i of the operator (its `port`) receives the rows of `inputs[i]`."""
         inputs: list[Node] = []
         for parameter in fields(self):
             value = getattr(self, parameter.name)
-            inputs += [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Node)]
+            members = value if isinstance(value, tuple) else (value,)
+            inputs += [member for member in members if isinstance(member, Node)]
         return tuple(inputs)
 
     def with_inputs(self, inputs: Iterable[Node]) -> Self:
         """Return this node with other inputs, in the order of `inputs`."""
         remaining = iter(inputs)
 
-        def exchanged(value: Any) -> Any:
+        def replace_nodes(value: Any) -> Any:
             if isinstance(value, tuple):
-                return tuple(exchanged(member) for member in value)
+                return tuple(replace_nodes(member) for member in value)
             return next(remaining) if isinstance(value, Node) else value
 
-        values = {parameter.name: exchanged(getattr(self, parameter.name)) for parameter in fields(self)}
+        values = {parameter.name: replace_nodes(getattr(self, parameter.name)) for parameter in fields(self)}
         return replace(self, **values)
 
     def transform(self, change: Callable[[Node], Node]) -> Node:
-        """Return this node and all its inputs after `change` of every node, inputs first."""
+        """Return the plan below this node with `change` applied to every node, inputs first."""
         inputs = tuple(node.transform(change) for node in self.inputs)
         return change(self if inputs == self.inputs else self.with_inputs(inputs))
 
 
 @dataclass(frozen=True)
 class Leaf(Node):
-    """The rows or partials of the links of `streams`, as `low` describes them.
+    """The rows or partials of the links of `streams`, as the low-level plan `low` defines them.
 
-    Single rows (`low.reduced` is False) have keys with the names of their columns, and `pane` is their ts. `name` is
-    the name of the query, the label of the low level's counters. Leaves that differ only in their
-    names are equal. `layer` is the IP layer of plain column names.
+    If `low.reduced` is False, the leaf provides single rows: their keys are named like their columns, and `pane` is
+    their `ts`. `name` is the name of the query, a label of counters. Leaves that differ only in `name` are equal.
+    A column name without a prefix means a field of the IP layer `layer`.
     """
 
     name: str = field(compare=False)
@@ -93,8 +94,8 @@ class Leaf(Node):
     layer: str = Layer.OUTER
 
     @property
-    def of_every_link(self) -> bool:
-        """Return True if FROM contains only a kind of rows, so that the leaf reads all links."""
+    def reads_all_links(self) -> bool:
+        """Return True if FROM names a kind of rows such as `packets`, and no link."""
         return [stream.lower() for stream in self.streams] == [self.low.kind]
 
     @property
@@ -106,14 +107,14 @@ class Leaf(Node):
         return (Column(LINK, Type.TEXT), pane, *keys, *subs)
 
     @property
-    def progress(self) -> tuple[str, ...]:
-        """The pane. Its watermarks are about ts, in ns."""
+    def time_columns(self) -> tuple[str, ...]:
+        """Return `pane`. The values of the watermarks are times `ts` in ns, not numbers of panes."""
         return (PANE,)
 
 
 @dataclass(frozen=True)
 class Union(Node):
-    """Rows of all `branches`, which have the same columns and the same time columns or none."""
+    """All rows of `branches`. Branches have equal columns. Branches with time columns have the same ones."""
 
     branches: tuple[Node, ...]
 
@@ -122,13 +123,13 @@ class Union(Node):
         first, *others = ([(column.name, column.type) for column in branch.columns] for branch in self.branches)
         if any(columns != first for columns in others):
             raise ValueError(f"a union needs equal columns, got {first} and {', '.join(map(str, others))}")
-        progress = {branch.progress for branch in self.branches} - {()}
-        if len(progress) > 1:
-            raise ValueError(f"a union needs inputs with the same time columns, got {sorted(progress)}")
+        time_columns = {branch.time_columns for branch in self.branches} - {()}
+        if len(time_columns) > 1:
+            raise ValueError(f"a union needs inputs with the same time columns, got {sorted(time_columns)}")
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns of the branches, nullable if a branch has the column nullable."""
+        """Return the columns of the branches. A column is nullable if it is nullable in a branch."""
         first, *others = (branch.columns for branch in self.branches)
         return tuple(
             replace(column, nullable=any(columns[position].nullable for columns in (first, *others)), bits=64)
@@ -136,13 +137,13 @@ class Union(Node):
         )
 
     @property
-    def progress(self) -> tuple[str, ...]:
-        """Return the time columns of the branches, empty if a branch has none."""
-        return min((branch.progress for branch in self.branches), key=len)
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the time columns of the branches, or () if a branch has none."""
+        return min((branch.time_columns for branch in self.branches), key=len)
 
 
 @dataclass(frozen=True)
-class RowFilter(Node):
+class Subset(Node):
     """A node that passes on some rows of its input unchanged. Watermarks of the input remain valid."""
 
     input: Node
@@ -153,105 +154,112 @@ class RowFilter(Node):
         return self.input.columns
 
     @property
-    def progress(self) -> tuple[str, ...]:
+    def time_columns(self) -> tuple[str, ...]:
         """The time columns of the input."""
-        return self.input.progress
+        return self.input.time_columns
 
 
 @dataclass(frozen=True)
-class Select(RowFilter):
+class Filter(Subset):
     """The rows of `input` for which `where` is true."""
 
     where: Expression
 
 
 @dataclass(frozen=True)
-class Distinct(RowFilter):
-    """The first row of each value of `keys`, which contain the time column (DupElim)."""
+class Distinct(Subset):
+    """The first row of each value of the columns `keys` (DupElim). The time column is one of them."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Progressing:
-    """A time column `name` of Apply: `(of - shift) // length` of the input's time column `of`.
+class TimeOutput:
+    """The time column `name` of an Apply: `(source - shift) // length`, where `source` is a time column of the input.
 
-    The function is monotone, so a watermark of `of` implies a watermark of `name`.
+    The function is monotone, so a watermark of `source` implies a watermark of `name`.
     """
 
     name: str
-    of: str
+    source: str
     shift: int = 0
     length: int = 1
 
-    def watermark(self, low: int) -> int:
-        """Return the watermark of this column for the input's watermark `low`, except BEGINNING and END."""
-        return (low - self.shift) // self.length
+    def convert(self, watermark: int) -> int:
+        """Convert a watermark of `source`, which is not BEGINNING or END, to the watermark of this column."""
+        return (watermark - self.shift) // self.length
 
 
 @dataclass(frozen=True)
 class Apply(Node):
     """Columns computed from each row of `input`.
 
-    `progressing` are the time columns among them, in the input's order. Without one, the only watermark is the end.
+    `time_outputs` are the time columns among them, in the order of the input. Without any, the only watermark is END.
     """
 
     input: Node
     outputs: tuple[Output, ...]
-    progressing: tuple[Progressing, ...]
+    time_outputs: tuple[TimeOutput, ...]
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The outputs."""
+        """The columns of `outputs`."""
         return tuple(computed_column(out.name, out.expression) for out in self.outputs)
 
     @property
-    def progress(self) -> tuple[str, ...]:
-        """The names of `progressing`."""
-        return tuple(column.name for column in self.progressing)
+    def time_columns(self) -> tuple[str, ...]:
+        """The names of `time_outputs`."""
+        return tuple(column.name for column in self.time_outputs)
 
 
 @dataclass(frozen=True)
 class Join(Node):
-    """Rows of `left` and `right` that match and are in each other's windows. `form` selects the time columns."""
+    """Pairs of rows of `left` and `right` that match and are in each other's windows.
+
+    `watermark_form` selects the time columns: the time of one side, of both, or the earlier or later time.
+    """
 
     left: Node
     right: Node
     spec: JoinSpec
-    form: Progress
+    watermark_form: WatermarkForm
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns of the sides, left and then right, nullable if a row may have no match.
+        """Return the columns of the left side, then of the right side. SEMI and ANTI joins have only those of the left.
 
-        SEMI and ANTI joins have only the columns of the left. The later or earlier time is the last column if it is
-        the time of the watermarks.
+        Columns of a side are nullable if a row of the other side may have no match. The later or earlier time is the
+        last column if the watermark is about it.
         """
         kind = self.spec.kind
         sides = [(self.left, self.spec.left, kind.keeps(Port.RIGHT))]
         if not kind.is_left_only:
             sides.append((self.right, self.spec.right, kind.keeps(Port.LEFT)))
-        kept = []
-        for node, side, lacks in sides:
-            of_input = {column.name: column for column in node.columns}
+        copied = []
+        for node, side, may_be_missing in sides:
+            by_name = {column.name: column for column in node.columns}
             for name, output in side.columns:
-                column = of_input[name]
-                kept.append(replace(column, name=output, nullable=column.nullable or lacks))
-        made = [Column(name, Type.TIME) for name in self.progress if self.form in (Progress.MAX, Progress.MIN)]
-        return (*kept, *made)
+                column = by_name[name]
+                copied.append(replace(column, name=output, nullable=column.nullable or may_be_missing))
+        computed = [
+            Column(name, Type.TIME)
+            for name in self.time_columns
+            if self.watermark_form in (WatermarkForm.MAX, WatermarkForm.MIN)
+        ]
+        return (*copied, *computed)
 
     @property
-    def progress(self) -> tuple[str, ...]:
-        """The output names of the sides' times: one or both, depending on `form`."""
-        return self.spec.progress_columns(self.form)
+    def time_columns(self) -> tuple[str, ...]:
+        """The output names of the sides' times: one or both, depending on `watermark_form`."""
+        return self.spec.time_columns(self.watermark_form)
 
 
 @dataclass(frozen=True)
 class Windowed(Node):
-    """The results of `aggregation` over `time`, a time column of `input`.
+    """The results of `aggregation` in windows over `time`, a time column of `input`.
 
-    Over a leaf with the same `low` partials are merged. Over other nodes `aggregation.low` defines how a row becomes a
-    partial. Watermarks are about `window_end`, strictly. If the whole input is one window, `time` is not used.
+    If `input` is a leaf with the same low-level plan, its partials are merged. Otherwise `aggregation.low` defines how
+    a row becomes a partial. The watermark is about `window_end`. If the whole input is one window, `time` is not used.
     """
 
     input: Node
@@ -260,7 +268,7 @@ class Windowed(Node):
 
     @property
     def merges_partials(self) -> bool:
-        """Return True if the input provides the partials of the aggregation: a leaf with the same `low`."""
+        """Return True if the input is a leaf with the same low-level plan, which provides partials."""
         return isinstance(self.input, Leaf) and self.input.low == self.aggregation.low
 
     @property
@@ -273,18 +281,18 @@ class Windowed(Node):
         return (*bounds, *selected, *late)
 
     @property
-    def progress(self) -> tuple[str, ...]:
+    def time_columns(self) -> tuple[str, ...]:
         """Return the end of the window, or () if the whole input is one window."""
         return (WINDOW_END,) if self.aggregation.windowed else ()
 
 
 @dataclass(frozen=True)
-class PairGroups(Node):
-    """Groups that contain time columns of `input`, plain or by intervals. A group below the watermark is final.
+class TimeGroups(Node):
+    """Groups whose key contains time columns of `input`, exact or rounded to intervals, so the query needs no window.
 
-    `times`: (time column of the input, interval in ns, name of the interval's number among the groups).
-    `aggregation.low` defines the conversion of rows to partials. `aggregation.group_by` names the groups, including the
-    groups of `times`.
+    A group is final if its times are below the watermark. `times` has a triple for each time column in the key: the
+    column of the input, the length of the interval (ns), and the key column with the number of the interval.
+    `aggregation.group_by` lists all key columns. `aggregation.low` defines how a row becomes a partial.
     """
 
     input: Node
@@ -297,8 +305,8 @@ class PairGroups(Node):
         return tuple(computed_column(out.name, out.expression) for out in self.aggregation.select)
 
     @property
-    def progress(self) -> tuple[str, ...]:
-        """Return the output names of `times`, or () if the select list does not contain all of them unchanged."""
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the output columns with the key columns of `times`, or () if the select list lacks one of them."""
         outputs = {
             out.expression.name: out.name for out in self.aggregation.select if isinstance(out.expression, Column)
         }
@@ -319,14 +327,14 @@ class SortKey:
 class Sort(Node):
     """The rows of `input` in the order of `keys`. Rows with equal keys have the order of their other columns.
 
-    The order begins again for each value of the columns `per`: the bounds of the windows, or none. `limit` and `offset`
-    count the rows of one value of `per`: the first `offset` rows are left out, and at most `limit` rows follow.
-    `hidden` are columns of `input` which are only keys.
+    `window_columns` are the bounds of the window if each window is sorted by itself, and () if all rows are sorted
+    together. Each window (or the whole input) loses its first `offset` rows, and at most `limit` rows remain. `hidden`
+    are columns of `input` that are only keys.
     """
 
     input: Node
     keys: tuple[SortKey, ...]
-    per: tuple[str, ...] = ()
+    window_columns: tuple[str, ...] = ()
     limit: int | None = None
     offset: int = 0
     hidden: tuple[str, ...] = ()
@@ -338,37 +346,40 @@ class Sort(Node):
 
     @property
     def passes_through(self) -> bool:
-        """True if any rows are the first ones, so that no row is stored."""
-        return not (self.keys or self.per)
+        """Return True if the order of the rows does not matter, so that no row is stored."""
+        return not (self.keys or self.window_columns)
 
     @property
     def order(self) -> tuple[SortKey, ...]:
-        """All keys: `per`, `keys`, and then the other columns of the input."""
-        keys = [*(SortKey(name) for name in self.per), *self.keys]
+        """Return all keys of the order: `window_columns`, `keys`, and then the other columns of the input."""
+        keys = [*(SortKey(name) for name in self.window_columns), *self.keys]
         names = {key.column for key in keys}
         return (*keys, *(SortKey(column.name) for column in self.input.columns if column.name not in names))
 
     @property
-    def progress(self) -> tuple[str, ...]:
-        """The time column of the input if it is the first key, ascending. Otherwise rows are final at the end."""
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the time column of the input if it is the first key, ascending.
+
+        Otherwise return (), because the first row is known only after the last row of the input.
+        """
         if self.passes_through or self.order[0].descending or self.order[0].nulls_first:
             return ()
         first = self.order[0].column
-        return (first,) if self.input.progress == (first,) and first not in self.hidden else ()
+        return (first,) if self.input.time_columns == (first,) and first not in self.hidden else ()
 
 
-def width_of(node: Node) -> int:
-    """Return the number of bounds in a watermark of a node: one per time column, at least 1."""
-    return max(1, len(node.progress))
+def bound_count(node: Node) -> int:
+    """Return the number of bounds in a watermark of a node: one for each time column, at least 1."""
+    return max(1, len(node.time_columns))
 
 
 def macs_of(node: Node) -> frozenset[str]:
-    """Return the columns that are MACs. Arrow types do not distinguish them from addresses."""
+    """Return the names of the columns with MAC addresses. Their Arrow type is that of IP addresses."""
     return frozenset(column.name for column in node.columns if column.type is Type.MAC)
 
 
 def nodes_of(*roots: Node) -> tuple[Node, ...]:
-    """Return each node of the plans with the given roots once. Inputs precede the nodes that read them.
+    """Return all different nodes of the plans with the given roots. Inputs precede the nodes that read them.
 
     >>> leaf = Leaf("q", ("a",), LowLevelPlan(None, (), (), 1, reduced=False))
     >>> [type(node).__name__ for node in nodes_of(leaf, Union((leaf, leaf)))]
@@ -377,10 +388,10 @@ def nodes_of(*roots: Node) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(node for root in roots for node in _inputs_first(root, set())))
 
 
-def _inputs_first(node: Node, known: set[Node]) -> Iterator[Node]:
-    if node in known:
+def _inputs_first(node: Node, visited: set[Node]) -> Iterator[Node]:
+    if node in visited:
         return
     for source in node.inputs:
-        yield from _inputs_first(source, known)
-    known.add(node)
+        yield from _inputs_first(source, visited)
+    visited.add(node)
     yield node

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from highlevel.aggregation import LINK, Output
 from highlevel.joins.spec import JoinKind, Side
-from highlevel.plan.nodes import Join, Node, PairGroups, Windowed
+from highlevel.plan.nodes import Join, Node, TimeGroups, Windowed
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, transform
 from lowlevel.expressions.types import INTEGERS, Op, Type
 
@@ -93,12 +93,12 @@ class ByGroups:
 
     exact: bool = False
 
-    def required(self, node: Windowed | PairGroups, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+    def required(self, node: Windowed | TimeGroups, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
         """The groups as expressions over the input's columns."""
         return [tuple(self._names_by_key(node))]
 
     def provided(
-        self, node: Windowed | PairGroups, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+        self, node: Windowed | TimeGroups, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
         """The keys of the input that are groups, if the select list contains them."""
         names = self._names_by_key(node)
@@ -110,7 +110,7 @@ class ByGroups:
                 provided.append(outputs)
         return tuple(provided)
 
-    def _names_by_key(self, node: Windowed | PairGroups) -> dict[Expression, str]:
+    def _names_by_key(self, node: Windowed | TimeGroups) -> dict[Expression, str]:
         """Return the expressions of the partition key, each with the name of its group."""
         aggregation = node.aggregation
         if isinstance(node, Windowed):

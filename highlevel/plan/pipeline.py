@@ -17,9 +17,9 @@ from capture.metrics import Samples
 from highlevel.metrics import PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, set_progress
 from highlevel.operators.meld import Meld
 from highlevel.operators.state import restore_to, snapshot_of
-from highlevel.plan.nodes import Leaf, Node, Union, width_of
+from highlevel.plan.nodes import Leaf, Node, Union, bound_count
 from highlevel.plan.operators.counters import number_of
-from highlevel.plan.operators.operator import GraphItem, Mark, NodeOperator
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.plan import Plan
@@ -42,9 +42,9 @@ class LinkUnion(Meld):
         self.received += batch.num_rows
         return iter((batch,))
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the watermark of all links if it has grown."""
-        return super().punctuate(port, mark)  # type: ignore[arg-type]
+        return super().punctuate(port, punctuation)  # type: ignore[arg-type]
 
 
 class Pipeline:
@@ -125,10 +125,10 @@ class Pipeline:
         position, port = self._entries[port]
         return self._forward(position, self.operators[position].rows(port, batch))
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of a link for a leaf, a joint watermark if the leaf has two time columns."""
         position, port = self._entries[port]
-        return self._forward(position, self.operators[position].punctuate(port, mark))
+        return self._forward(position, self.operators[position].punctuate(port, punctuation))
 
     def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         """Send the items of an operator to the operators that read it. Return the items of the root."""
@@ -194,7 +194,7 @@ def make_operator(node: Node, ports: int = 1, *, finite: bool = False) -> NodeOp
     The operator of a leaf unites the `ports`. Only a leaf that reads another fragment receives joint watermarks.
     """
     if isinstance(node, Leaf):
-        return LinkUnion(ports) if width_of(node) == 1 else UnionOperator(Union((node,) * ports))
+        return LinkUnion(ports) if bound_count(node) == 1 else UnionOperator(Union((node,) * ports))
     entry = entry_of(node)
     return entry.finite(node) if finite and entry.finite is not None else entry.operator(node)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
-from highlevel.plan.nodes import Join, Leaf, Node, PairGroups, Sort, Windowed, nodes_of
+from highlevel.plan.nodes import Join, Leaf, Node, Sort, TimeGroups, Windowed, nodes_of
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
@@ -70,7 +70,7 @@ class Plan:
     @property
     def aggregations(self) -> tuple[Aggregation, ...]:
         """The aggregations of all nodes."""
-        return tuple(node.aggregation for node in self.nodes if isinstance(node, Windowed | PairGroups))
+        return tuple(node.aggregation for node in self.nodes if isinstance(node, Windowed | TimeGroups))
 
     @property
     def aggregation(self) -> Aggregation | None:
@@ -102,7 +102,7 @@ class Plan:
     def waits_for_the_end(self) -> bool:
         """Return True if results are final only at the end of the input: a node groups or sorts all of it."""
         return any(
-            not node.progress and not (isinstance(node, Sort) and node.passes_through)
+            not node.time_columns and not (isinstance(node, Sort) and node.passes_through)
             for node in self.nodes
             if isinstance(node, Windowed | Sort)
         )

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from highlevel.plan.nodes import Apply, Distinct, Join, Node, PairGroups, Select, Sort, Union, Windowed
+from highlevel.plan.nodes import Apply, Distinct, Filter, Join, Node, Sort, TimeGroups, Union, Windowed
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import Count, count_join, count_nothing, count_rows_held, count_windows
 from highlevel.plan.operators.distinct import ByDistinctKeys, DistinctOperator
+from highlevel.plan.operators.filter import FilterOperator
 from highlevel.plan.operators.operator import NodeOperator
-from highlevel.plan.operators.pair_groups import PairGroupsOperator
-from highlevel.plan.operators.select import SelectOperator
 from highlevel.plan.operators.sort import InOnePartition, SortOperator
+from highlevel.plan.operators.time_groups import TimeGroupsOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.partitioning import ByGroups, ByJoinKeys, Partitioning, SameRows
@@ -45,12 +45,12 @@ def _join(node: Join) -> NodeOperator:
 
 REGISTRY: Mapping[type[Node], Entry] = {
     Union: Entry(UnionOperator, SameRows()),
-    Select: Entry(SelectOperator, SameRows()),
+    Filter: Entry(FilterOperator, SameRows()),
     Apply: Entry(ApplyOperator, ByOutputs()),
     Distinct: Entry(DistinctOperator, ByDistinctKeys(), count_rows_held),
     Join: Entry(_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
-    PairGroups: Entry(PairGroupsOperator, ByGroups(), count_rows_held),
+    TimeGroups: Entry(TimeGroupsOperator, ByGroups(), count_rows_held),
     Sort: Entry(SortOperator, InOnePartition(), count_rows_held),
 }
 """The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.pipeline`)."""

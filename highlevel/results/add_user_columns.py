@@ -29,9 +29,9 @@ class AddUserColumns:
             batch = batch.append_column(column.name, results_of(column, batch))
         yield batch
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass the watermark on."""
-        yield mark
+        yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return an empty snapshot."""

@@ -53,10 +53,10 @@ class Finish:
         self.results += batch.num_rows
         yield pa.RecordBatch.from_arrays(arrays, schema=aggregation.schema)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Store the watermark and pass it on."""
-        self.low = max(self.low, mark.low)
-        yield mark
+        self.low = max(self.low, punctuation.watermark)
+        yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark if rows may be late."""

@@ -46,9 +46,9 @@ class SelectGroups:
             batch = batch.append_column(selection.name, pa.array(chosen))
         yield batch
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass the watermark on."""
-        yield mark
+        yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return an empty snapshot."""

@@ -167,12 +167,12 @@ class FoldingWindows:
                 self.panes[number] = self._new(part.schema)
             self.panes[number].add(part)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the panes that end by the watermark, then the watermark."""
-        self.low = max(self.low, mark.low)
+        self.low = max(self.low, punctuation.watermark)
         for number in sorted(number for number in self.panes if self._complete(number)):
             yield from self._hand_on(number, self.panes.pop(number))
-        yield from self.inner.punctuate(port, mark)
+        yield from self.inner.punctuate(port, punctuation)
 
     def _complete(self, number: int) -> bool:
         return self.low == END or self.origin + (number + 1) * self.pane <= self.low

@@ -59,9 +59,9 @@ class Summarise:
             found = found.append_column(detail.name, values)
         yield found
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass the watermark on."""
-        yield mark
+        yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return an empty snapshot."""

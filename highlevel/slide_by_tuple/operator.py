@@ -92,15 +92,15 @@ class SlideByTupleAggregate:
         """Return the time up to which rows belong to no window from `low` on."""
         return END if low == END else max(low - self.window.range, BEGINNING)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the windows below the watermark in the order of their IDs, then the watermark if it has grown."""
-        if mark.low <= self.low:
+        if punctuation.watermark <= self.low:
             return
         if self._rows is not None:
-            yield from self._windows(self._rows, mark.low)
-            self._purge(self._rows, mark.low)
-        self.low = mark.low
-        yield mark
+            yield from self._windows(self._rows, punctuation.watermark)
+            self._purge(self._rows, punctuation.watermark)
+        self.low = punctuation.watermark
+        yield punctuation
 
     def _windows(self, rows: Rows, low: int) -> Iterator[pa.RecordBatch]:
         extent = rows.extent

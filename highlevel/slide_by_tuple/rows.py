@@ -44,7 +44,7 @@ class Rows:
         """Return rows as columns of a matrix, and assign group IDs."""
         rows = np.empty((VALUES + len(self.columns), batch.num_rows), np.int64)
         rows[TIME] = batch.column(PANE).to_numpy()
-        rows[GROUP] = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
+        rows[GROUP] = self.keys.find_or_insert([batch.column(name) for name in self.groups], batch.num_rows)
         for place, name in enumerate(self.columns):
             rows[VALUES + place] = words_of(batch.column(name).to_numpy())
         return rows

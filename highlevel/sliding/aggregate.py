@@ -92,18 +92,18 @@ class Aggregate:
             self.open.store((int(first[start]), int(end[start])), batch.take(pa.array(order[start:stop])))
         return iter(())
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit all windows with IDs below the watermark in order, then pass the watermark on if it has grown."""
-        if mark.low <= self.closed:
+        if punctuation.watermark <= self.closed:
             return
-        scattered = self.scattered.take_below(mark.low)
+        scattered = self.scattered.take_below(punctuation.watermark)
         if scattered:
-            yield from self.window_rows.with_scattered(scattered, self.open, self.closed, mark.low)
+            yield from self.window_rows.with_scattered(scattered, self.open, self.closed, punctuation.watermark)
         else:
-            yield from self.window_rows.of(self.open, self.closed, mark.low)
-        self.closed = mark.low
-        self.window_rows.leave(mark.low, self.open)
-        yield mark
+            yield from self.window_rows.of(self.open, self.closed, punctuation.watermark)
+        self.closed = punctuation.watermark
+        self.window_rows.leave(punctuation.watermark, self.open)
+        yield punctuation
 
     def open_windows(self) -> Ranges:
         """Return the IDs of the windows that contain partials and are not final."""

@@ -42,9 +42,13 @@ class Bucket:
         if tagged.num_rows:
             yield tagged
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Convert a watermark to a window ID: all windows with smaller IDs are final."""
-        yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
+        yield (
+            punctuation
+            if punctuation.watermark == END
+            else Punctuation(punctuation.link, self.window.closed_before(punctuation.watermark))
+        )
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return an empty snapshot."""

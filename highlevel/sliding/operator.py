@@ -109,9 +109,9 @@ class SlidingAggregate:
                     yield self._timed(late)
             yield from self.aggregate.rows(port, tagged)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit every window that ends by the watermark, then the end of the last window as watermark."""
-        for in_wids in self.bucket.punctuate(port, mark):
+        for in_wids in self.bucket.punctuate(port, punctuation):
             assert isinstance(in_wids, Punctuation)
             for item in self.aggregate.punctuate(port, in_wids):
                 if isinstance(item, pa.RecordBatch):
@@ -120,7 +120,7 @@ class SlidingAggregate:
 
     def _timed(self, item: Item) -> Item:
         if isinstance(item, Punctuation):
-            return item if item.low == END else Punctuation(item.link, self.window.end(item.low - 1))
+            return item if item.watermark == END else Punctuation(item.link, self.window.end(item.watermark - 1))
         ends = self.window.end(0) + item.column(WID).to_numpy() * self.window.slide
         bounds = [pa.array(ends - self.window.range), pa.array(ends)]
         columns = [*bounds, *(item.column(name) for name in item.schema.names if name != WID)]

@@ -16,8 +16,8 @@ from highlevel.metrics import (
     WINDOWS_OPEN,
 )
 from highlevel.plan.fragments import sources_of
-from highlevel.plan.nodes import width_of
-from highlevel.plan.operators.operator import lows_of
+from highlevel.plan.nodes import bound_count
+from highlevel.plan.operators.operator import bounds_of
 from highlevel.plan.pipeline import LinkUnion
 from highlevel.spark.fragment_task import FragmentOutput, FragmentTask
 from lowlevel.integer_ranges import count, unite
@@ -50,7 +50,7 @@ def counts_of(task: FragmentTask, output: FragmentOutput) -> Counts:
         "samples": [*samples, [PARTIALS_RECEIVED.name, [task.fragments.plan.name], received]],
         "windows": windows,
         "bounds": bounds,
-        "watermark": None if mark is None else min(lows_of(mark, width_of(pipeline.plan.root))),
+        "watermark": None if mark is None else min(bounds_of(mark, bound_count(pipeline.plan.root))),
     }
 
 

@@ -9,8 +9,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.plan.fragments import Fragments, sources_of
-from highlevel.plan.nodes import width_of
-from highlevel.plan.operators.operator import GraphItem, Mark, lows_of, mark_of
+from highlevel.plan.nodes import bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, make_punctuation
 from highlevel.plan.pipeline import Pipeline, make_finite_operator, make_operator
 from highlevel.plan.plan import Plan
 from highlevel.spark.feeds import Feeds, PortOf
@@ -37,7 +37,7 @@ class FragmentOutput:
     """The rows and the last watermark that a fragment returned in one micro-batch."""
 
     batches: list[pa.RecordBatch]
-    mark: Mark | None = None
+    mark: AnyPunctuation | None = None
 
     def add(self, items: Iterable[GraphItem]) -> None:
         """Add the items of a pipeline."""
@@ -77,7 +77,7 @@ class FragmentTask:
     def sources(self) -> list[tuple[int, list[int]]]:
         """For each leaf its number of time columns, at least 1, and its ports among the ports of the query."""
         leaves = zip(self.fragment.leaves, sources_of(self.fragment), strict=True)
-        return [(width_of(leaf), self.feeds.ports_of(self.query, source)) for leaf, source in leaves]
+        return [(bound_count(leaf), self.feeds.ports_of(self.query, source)) for leaf, source in leaves]
 
     @cached_property
     def ports(self) -> dict[int, tuple[int, int]]:
@@ -104,7 +104,7 @@ class FragmentTask:
                     output.add(self.pipeline.rows(port, batch))
         for port, width, arrival in mine:
             if arrival.low != BEGINNING:
-                mark = mark_of(self.pipeline.links[port], (arrival.low, arrival.second)[:width])
+                mark = make_punctuation(self.pipeline.links[port], (arrival.low, arrival.second)[:width])
                 output.add(self.pipeline.punctuate(port, mark))
         return output
 
@@ -122,7 +122,7 @@ class FragmentTask:
         """
         low = second = BEGINNING
         if output.mark is not None:
-            low, second, *_ = (*lows_of(output.mark, width_of(self.fragment.root)), BEGINNING)
+            low, second, *_ = (*bounds_of(output.mark, bound_count(self.fragment.root)), BEGINNING)
         for number, source in enumerate(self.fragments.sources):
             if source.fragment != self.number:
                 continue

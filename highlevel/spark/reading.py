@@ -90,7 +90,7 @@ def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.R
     for block in run.blocks:
         for number, item in node.process(block):
             if isinstance(item, Punctuation):
-                lows[number] = item.low
+                lows[number] = item.watermark
             else:
                 partials[number].append(item)
     for number, item in node.flush():

@@ -122,7 +122,7 @@ class _Reading:
             query_numbers = found.queries_by_plan.get((name, print_of), ())
             if isinstance(item, Punctuation):
                 for query in query_numbers:
-                    self._promise(query, item.low)
+                    self._promise(query, item.watermark)
                 continue
             if not query_numbers:
                 self.samples.add(SPOOL_PARTIALS_PASSED_OVER, item.num_rows, link)

@@ -232,7 +232,7 @@ class Capturing:
         except SpoolFullError:
             return False
         if isinstance(item, Punctuation):
-            self.lows[number] = item.low
+            self.lows[number] = item.watermark
         else:
             self.left[number] += item.num_rows
         return True

@@ -166,14 +166,14 @@ class Segment:
         found = dict(zip(self.plans, self.header.lows, strict=True))
         for name, print_of, item in self.new:
             if isinstance(item, Punctuation):
-                found[name, print_of] = item.low
+                found[name, print_of] = item.watermark
         return tuple(found.values())
 
 
 def encode(header: Header, items: Sequence[tuple[int, Item]], first: int, last: int) -> tuple[pa.Buffer, Trailer]:
     """Return the stream of a segment and its trailer. The number of an item is the index of its plan in the header."""
     names = pa.array([header.plans[number][0] for number, _ in items], pa.string())
-    lows = pa.array([item.low if isinstance(item, Punctuation) else None for _, item in items], pa.int64())
+    lows = pa.array([item.watermark if isinstance(item, Punctuation) else None for _, item in items], pa.int64())
     packed = [None if isinstance(item, Punctuation) else pack([item]).to_pybytes() for _, item in items]
     schema = SCHEMA.with_metadata({HEADER: header.encode()})
     sink = pa.BufferOutputStream()

@@ -126,9 +126,9 @@ class SpoolWriter:
         self._settle()
         size = self._sizes.of(number, item)
         if isinstance(item, Punctuation):
-            if item.low <= self._lows[number]:
+            if item.watermark <= self._lows[number]:
                 return
-            self._lows = (*self._lows[:number], item.low, *self._lows[number + 1 :])
+            self._lows = (*self._lows[:number], item.watermark, *self._lows[number + 1 :])
             self._unsaid.add(number)
             with contextlib.suppress(SpoolFullError):
                 self._make_room(size)

@@ -110,7 +110,7 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
     where = "in a table of fixed size" if low.reduced else "and each row is passed on unchanged"
     yield f"low level: next to the {low.kind}, once per link, {where}"
     bound = "the files bound to it" if len(leaf.streams) == 1 else "the files bound to each name; every link separately"
-    bound = "the files of every link, or of the link with this name" if leaf.of_every_link else bound
+    bound = "the files of every link, or of the link with this name" if leaf.reads_all_links else bound
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {kind.row}")
     if kind.layered:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 
 from highlevel.aggregation import Aggregation
-from highlevel.joins.spec import Band, JoinKind, Progress
-from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Sort, Union, Windowed
+from highlevel.joins.spec import Band, JoinKind, WatermarkForm
+from highlevel.plan.nodes import PANE, Apply, Distinct, Filter, Join, Leaf, Node, Sort, TimeGroups, Union, Windowed
 from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
@@ -55,13 +55,13 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _leaf(node)
         case Union():
             yield line("meld", "rows pass at once; the watermark is the minimum of the inputs")
-        case Select():
+        case Filter():
             yield line("keep", _text(node.where))
         case Apply():
             yield from _columns(node)
         case Distinct():
             yield line("distinct", f"the first row of each {', '.join(node.keys)}")
-            yield line("state", f"keys, until the watermark of {' and '.join(node.progress)} is later")
+            yield line("state", f"keys, until the watermark of {' and '.join(node.time_columns)} is later")
         case Join():
             yield from _join(node, names)
         case Windowed():
@@ -71,7 +71,7 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             if not node.merges_partials:
                 yield from _of_rows(node.aggregation)
             yield from list(high_lines(node.aggregation))[1:]
-        case PairGroups():
+        case TimeGroups():
             yield from _groups(node)
         case Sort():
             yield from _sort(node)
@@ -83,7 +83,7 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
 def _leaf(leaf: Leaf) -> Iterator[str]:
     low = leaf.low
     every = "the files of every link, or of the link with this name"
-    bound = every if leaf.of_every_link else "the files bound to each name; every link separately"
+    bound = every if leaf.reads_all_links else "the files bound to each name; every link separately"
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {columns_of_kind(low.kind).row}")
     yield line("columns", f"{', '.join(sorted(low.columns))}: only these are decoded")
@@ -148,7 +148,7 @@ def _of_rows(aggregation: Aggregation) -> Iterator[str]:
         yield line("of each row", f"{sub.name} = {sub.kind}({argument})")
 
 
-def _groups(node: PairGroups) -> Iterator[str]:
+def _groups(node: TimeGroups) -> Iterator[str]:
     yield from _of_rows(node.aggregation)
     if node.aggregation.having is not None:
         yield line("having", expression_text(node.aggregation.having))
@@ -161,31 +161,31 @@ def _groups(node: PairGroups) -> Iterator[str]:
 
 def _sort(node: Sort) -> Iterator[str]:
     keys = ", ".join(key.column + " DESC" * key.descending + " NULLS FIRST" * key.nulls_first for key in node.keys)
-    scope = "in each window" if node.per else "over all rows"
+    scope = "in each window" if node.window_columns else "over all rows"
     if not node.passes_through:
         yield line("order", f"{f'{keys}, then ' if keys else ''}the other columns, {scope}")
     if node.hidden:
         yield line("keys only", ", ".join(node.hidden))
     if node.limit is not None:
         after = f", after the first {node.offset:,}" if node.offset else ""
-        yield line("limit", f"{node.limit:,} rows{' per window' if node.per else ''}{after}")
+        yield line("limit", f"{node.limit:,} rows{' per window' if node.window_columns else ''}{after}")
     elif node.offset:
-        yield line("offset", f"without the first {node.offset:,} rows{' per window' if node.per else ''}")
+        yield line("offset", f"without the first {node.offset:,} rows{' per window' if node.window_columns else ''}")
     if node.passes_through:
         yield line("state", "none: any rows are the first ones")
     else:
-        until = f"the watermark of {_spelled(node.progress[0])}" if node.progress else "the end of the input"
+        until = f"the watermark of {_spelled(node.time_columns[0])}" if node.time_columns else "the end of the input"
         yield line("state", f"{'all' if node.limit is None else 'the first'} rows, until {until}")
 
 
 def _watermark(node: Node, plan: Plan) -> str:
     """Return the times of a node's watermarks and, for a join, the nodes that need them."""
-    shown = " and ".join(_spelled(name) for name in node.progress)
+    shown = " and ".join(_spelled(name) for name in node.time_columns)
     if not shown:
         return "none before the end"
     if not isinstance(node, Join):
         return shown
-    if node.form is Progress.JOINT:
+    if node.watermark_form is WatermarkForm.JOINT:
         return f"{shown}, joint: a group is written once a joint watermark covers both times"
     readers = [type(each).__name__.lower() for each in plan.nodes if node in each.inputs]
     return f"{shown}, for {', '.join(readers) or 'the results'}"

@@ -156,7 +156,7 @@ def check_names(plans: Iterable[Plan], names: Iterable[str]) -> None:
     known = sorted(set(names))
     bound = {name.lower() for name in known}
     for leaf in (leaf for plan in plans for leaf in plan.leaves):
-        for stream in () if leaf.of_every_link and bound else leaf.streams:
+        for stream in () if leaf.reads_all_links and bound else leaf.streams:
             if stream.lower() not in bound:
                 raise InputError(
                     f"query {leaf.name}: no file for the stream {stream}; bound are: {', '.join(known) or 'none'}"

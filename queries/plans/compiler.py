@@ -2,8 +2,8 @@
 
     FROM links, with groups                    Leaf of partials ► Windowed
     FROM links, without                        Leaf of rows ► Apply
-    FROM a query, a union, a join, with        … ► [Select] ► Windowed, or PairGroups
-    FROM a query, a union, a join, without     … ► [Select] ► Apply
+    FROM a query, a union, a join, with        … ► [Filter] ► Windowed, or TimeGroups
+    FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
     ORDER BY, LIMIT                            … ► Sort
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from capture.flows.sampling import FixedRates
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind
-from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, PairGroups, Progressing, Windowed
+from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, TimeGroups, TimeOutput, Windowed
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
@@ -227,12 +227,12 @@ class Compiler:
         if aggregation.windowed:
             required = [grouping.time.name]
         node, _ = placed(needed | set(required), required)
-        pairs = tuple(each for each in grouping.pairs if each[0] in node.progress)
+        pairs = tuple(each for each in grouping.pairs if each[0] in node.time_columns)
         if pairs and not aggregation.windowed:
-            grouped = PairGroups(node, aggregation, pairs)
+            grouped = TimeGroups(node, aggregation, pairs)
             root = grouped if grouping.sorting is None else grouping.sorting.over(grouped)
             return make_pair_query(grouped, Plan(self.name, self.sql, root, self.layer))
-        time = grouping.time.name if aggregation.windowed else next(iter(node.progress), "")
+        time = grouping.time.name if aggregation.windowed else next(iter(node.time_columns), "")
         if not time:
             self._check_order(query, aggregation)
         return self._of_windows(Windowed(node, aggregation, time), grouping.sorting)
@@ -277,11 +277,11 @@ class Compiler:
             required = times[time] if time is not None else next(iter(selected.sources), None)
             below, local = placed(needed | ({required} if required else set()), [required] if required else [])
             outputs = tuple(Output(out.name, renamed(out.expression, local)) for out in selected.outputs)
-            progressing: list[Progressing] = []
+            time_outputs: list[TimeOutput] = []
             if required is not None:
                 candidates = [each for each in selected.of(required) if time in (None, each.name)]
-                progressing = [replace(each, of=local.get(required, required)) for each in candidates[:1]]
-            applied = Apply(below, outputs, tuple(progressing))
+                time_outputs = [replace(each, source=local.get(required, required)) for each in candidates[:1]]
+            applied = Apply(below, outputs, tuple(time_outputs))
             rows = applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
             return rows if sorting is None else sorting.over(rows)
 
@@ -290,7 +290,7 @@ class Compiler:
             raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
         root = node(None)
         if sorting is not None:  # rows sorted by another column have no watermark
-            times = {name: of for name, of in times.items() if node(name).progress == (name,)}
+            times = {name: of for name, of in times.items() if node(name).time_columns == (name,)}
         return ReadableQuery(root.columns, tuple(times), node, Plan(self.name, self.sql, root, self.layer))
 
     def _condition(self, condition: Condition, names: Names) -> Expression:

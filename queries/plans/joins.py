@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Progress, Side, Tumbling
-from highlevel.plan.nodes import Join, Node, Select
+from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Side, Tumbling, WatermarkForm
+from highlevel.plan.nodes import Filter, Join, Node
 from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
@@ -145,7 +145,13 @@ class JoinTree:
             left_time = self.steps[0].time_column.name
         else:
             left_time = of_left[0] if of_left else self._default_time(number - 1)
-        form = Progress.JOINT if len(times) == 2 else Progress.LEFT if of_left or not times else Progress.RIGHT
+        form = (
+            WatermarkForm.JOINT
+            if len(times) == 2
+            else WatermarkForm.LEFT
+            if of_left or not times
+            else WatermarkForm.RIGHT
+        )
         keys, residual = self._condition(number, left_time)
         key_columns = names_in(left for left, _ in keys)
         if number == 1:
@@ -164,7 +170,7 @@ class JoinTree:
         )
         node: Node = Join(left, right, spec, form)
         condition = conjunction(step.result_conditions)
-        return node if condition is None else Select(node, condition)
+        return node if condition is None else Filter(node, condition)
 
     def _item(self, number: int, wanted: set[str]) -> tuple[Node, dict[str, str]]:
         """Return the node of an item, and its columns by their names in pairs."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from highlevel.aggregation import LINK, Output
-from highlevel.plan.nodes import PANE, Apply, Leaf, Node, Progressing, Select, Union
+from highlevel.plan.nodes import PANE, Apply, Filter, Leaf, Node, TimeOutput, Union
 from lowlevel.expressions.tree import Binary, Call, Column, Expression, IsNull, columns_of, computed_column, transform
 from lowlevel.expressions.types import Op, Type, same_values
 from lowlevel.kinds import columns_of_kind
@@ -140,7 +140,7 @@ class QueryRelation:
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return all columns, so that all readers that use this time column share one node."""
         node, condition = self.query.node(time), conjunction(where)
-        node = node if condition is None else Select(node, condition)
+        node = node if condition is None else Filter(node, condition)
         return RelationNode(node, {column.name: column.name for column in self.query.columns})
 
 
@@ -177,8 +177,8 @@ class UnionRelation:
             outputs = tuple(
                 Output(column.name, replace(column, name=placed.names[names[column.name]])) for column in self.columns
             )
-            progressing = () if time is None else (Progressing(time, placed.names[names[time]]),)
-            nodes.append(Apply(placed.node, outputs, progressing))
+            time_outputs = () if time is None else (TimeOutput(time, placed.names[names[time]]),)
+            nodes.append(Apply(placed.node, outputs, time_outputs))
         return RelationNode(Union(tuple(nodes)), {column.name: column.name for column in self.columns})
 
 

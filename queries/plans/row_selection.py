@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from highlevel.aggregation import Output
-from highlevel.plan.nodes import Progressing
+from highlevel.plan.nodes import TimeOutput
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.binding.binder import Binder
@@ -31,10 +31,10 @@ class SelectList:
     outputs: tuple[Output, ...]
     counted: tuple[tuple[str, Column, int], ...]
 
-    def of(self, time: str) -> list[Progressing]:
+    def of(self, time: str) -> list[TimeOutput]:
         """Return the outputs that increase with a time column, the smallest interval first."""
         found = sorted((interval, name) for name, column, interval in self.counted if column.name == time)
-        return [Progressing(name, time, 0, interval) for interval, name in found]
+        return [TimeOutput(name, time, 0, interval) for interval, name in found]
 
     @property
     def sources(self) -> list[str]:

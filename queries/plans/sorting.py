@@ -33,9 +33,9 @@ class Sorting:
 
     def over(self, node: Node, *, windowed: bool = False) -> Sort:
         """Return the sorted rows of `node`, which has the columns of the select list and `hidden`."""
-        per = (WINDOW_END, WINDOW_START) if windowed else ()
+        window_columns = (WINDOW_END, WINDOW_START) if windowed else ()
         hidden = tuple(out.name for out in self.hidden)
-        return Sort(node, self.keys, per, self.order.limit, self.order.offset, hidden)
+        return Sort(node, self.keys, window_columns, self.order.limit, self.order.offset, hidden)
 
 
 def bind_order(sql: str, order: Order, outputs: Sequence[Output], bind: Bind, *, windowed: bool = False) -> Sorting:

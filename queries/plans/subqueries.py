@@ -13,7 +13,7 @@ from functools import cached_property
 
 from highlevel.aggregation import Aggregation, Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import Apply, Node, PairGroups, Progressing, nodes_of
+from highlevel.plan.nodes import Apply, Node, TimeGroups, TimeOutput, nodes_of
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -64,15 +64,15 @@ def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
     def node_of(time: str | None) -> Node:
         length = window.range if isinstance(window, SlidingWindow) else 0
         shift = 0 if time in (None, WINDOW_END) else length
-        return Apply(node, outputs, (Progressing(time or WINDOW_END, end.name, shift),))
+        return Apply(node, outputs, (TimeOutput(time or WINDOW_END, end.name, shift),))
 
     read = (*((Column(TS, Type.TIME),) if named else ()), *columns)
     return ReadableQuery(read, times, node_of, whole)
 
 
-def make_pair_query(groups: PairGroups, whole: Plan) -> ReadableQuery:
+def make_pair_query(groups: TimeGroups, whole: Plan) -> ReadableQuery:
     """Return groups of times. They can have windows only if they are grouped by exactly one unchanged time."""
     node = whole.root
     plain = [column for column, interval, _ in groups.times if interval == 1]
-    times = node.progress if len(groups.times) == len(plain) == 1 else ()
+    times = node.time_columns if len(groups.times) == len(plain) == 1 else ()
     return ReadableQuery(node.columns, times, lambda _time: node, whole)

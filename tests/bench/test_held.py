@@ -31,8 +31,8 @@ def test_links_keep_their_promises_and_send_all_that_has_arrived() -> None:
     arrived: list[list[int]] = [[], []]
     for now, number, item in events(sides, 30):
         if isinstance(item, Punctuation):
-            assert item.low >= promised[number]
-            promised[number] = item.low
+            assert item.watermark >= promised[number]
+            promised[number] = item.watermark
             continue
         times = item.column("ts").to_pylist()
         assert promised[number] <= min(times)

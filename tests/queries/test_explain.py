@@ -144,13 +144,13 @@ join: over leaf 1, leaf 2
   key             srcIP of the left = destIP of the right
   of pairs        S.len < A.len
   columns         S.ts, S.destIP, S.len, S.srcIP, A.ts, A.destIP, A.len, A.srcIP
-  watermark       S.ts, for select
+  watermark       S.ts, for filter
 
-select: over join
+filter: over join
   keep            A.srcIP IS NULL
   watermark       S.ts
 
-windowed: over select
+windowed: over filter
   time            S.ts
   key             k0 = S.destIP
   of each row     s0 = count(*)
@@ -194,7 +194,7 @@ join: over leaf 1, leaf 2
   columns         a.ts, b.ts, b.len
   watermark       a.ts and b.ts, joint: a group is written once a joint watermark covers both times
 
-pairgroups: over join
+timegroups: over join
   key             k0 = a.ts
   key             k1 = b.ts
   of each row     s0 = max(b.len)

@@ -299,7 +299,7 @@ def test_from_names_links_and_the_kind_of_their_rows(
     text: str, streams: tuple[str, ...], kind: str, every: bool
 ) -> None:
     plan = compile_query(f"SELECT count(*) FROM {text}")
-    assert (plan.streams, plan.leaves[0].low.kind, plan.leaves[0].of_every_link) == (streams, kind, every)
+    assert (plan.streams, plan.leaves[0].low.kind, plan.leaves[0].reads_all_links) == (streams, kind, every)
 
 
 def low_columns(select: str, layer: str = "outer", source: str = "M") -> list[str]:

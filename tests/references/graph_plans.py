@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation, Output
-from highlevel.joins.spec import JoinKind, JoinSpec, JoinWindow, Progress, Side
-from highlevel.plan.nodes import Apply, Join, Leaf, Node, Progressing, Select
+from highlevel.joins.spec import JoinKind, JoinSpec, JoinWindow, Side, WatermarkForm
+from highlevel.plan.nodes import Apply, Filter, Join, Leaf, Node, TimeOutput
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
@@ -31,11 +31,11 @@ def leaf(*streams: str, where: Expression | None = None, name: str = "q") -> Lea
 def packets(*streams: str, where: Expression | None = None) -> Apply:
     """The same as rows `ts, srcIP, destIP, srcPort, len`."""
     outputs = (Output("ts", PANE), *(Output(column.name, column) for column in (SRC, DEST, PORT, LEN)))
-    return Apply(leaf(*streams, where=where), outputs, (Progressing("ts", "pane"),))
+    return Apply(leaf(*streams, where=where), outputs, (TimeOutput("ts", "pane"),))
 
 
-def longer(node: Node, length: int) -> Select:
-    return Select(node, Binary(Op.GT, LEN, number(length)))
+def longer(node: Node, length: int) -> Filter:
+    return Filter(node, Binary(Op.GT, LEN, number(length)))
 
 
 def side(node: Node, prefix: str) -> Side:
@@ -47,7 +47,7 @@ def join(
     left: Node,
     right: Node,
     window: JoinWindow,
-    form: Progress = Progress.LEFT,
+    form: WatermarkForm = WatermarkForm.LEFT,
     kind: JoinKind = JoinKind.INNER,
     keys: tuple[tuple[Expression, Expression], ...] = ((SRC, DEST), (DEST, SRC)),
     residual: Expression | None = None,

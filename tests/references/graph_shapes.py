@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from highlevel.joins.spec import Band
-from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.plan.nodes import Apply, Distinct, Filter, Join, Leaf, Node, TimeGroups, Union, Windowed
 from lowlevel.expressions.tree import Expression
 from queries.gsql import compile_query
 from queries.text.printer import expression_text
@@ -26,20 +26,20 @@ def _told(node: Node, names: dict[Node, str]) -> str:
             return f"{'+'.join(node.streams)} {pane} [{keys}] {_text(node.low.where)}".rstrip()
         case Union():
             return " ".join(names[each] for each in node.inputs)
-        case Select():
+        case Filter():
             return _text(node.where)
         case Apply():
             outputs = ", ".join(
                 out.name if out.name == _text(out.expression) else f"{out.name}={_text(out.expression)}"
                 for out in node.outputs
             )
-            progressing = ", ".join(
-                f"{each.name} < {each.of}"
+            time_outputs = ", ".join(
+                f"{each.name} < {each.source}"
                 + (f" - {each.shift / SECOND:g} s" if each.shift else "")
                 + (f" / {each.length / SECOND:g} s" if each.length > 1 else "")
-                for each in node.progressing
+                for each in node.time_outputs
             )
-            return f"{outputs} | {progressing}".rstrip(" |")
+            return f"{outputs} | {time_outputs}".rstrip(" |")
         case Distinct():
             return " ".join(node.keys)
         case Join():
@@ -49,7 +49,7 @@ def _told(node: Node, names: dict[Node, str]) -> str:
             of = node.aggregation.window
             window = f"{of.range / SECOND:g}/{of.slide / SECOND:g} s of {node.time}"
             return f"{window if node.aggregation.windowed else 'all'} [{keys}]"
-        case PairGroups():
+        case TimeGroups():
             times = ", ".join(f"{column}/{interval}={name}" for column, interval, name in node.times)
             keys = " ".join(f"{key.name}={_text(key.expression)}" for key in node.aggregation.low.keys)
             return f"{times} [{keys}]"
@@ -67,7 +67,7 @@ def _join(node: Join, names: dict[Node, str]) -> str:
     sides = f"{names[node.left]}.{spec.left.time} {spec.kind} {names[node.right]}.{spec.right.time}"
     residual = _text(spec.residual)
     tested = "".join([f"; keys {keys}" if keys else "", f"; pairs {residual}" if residual else ""])
-    return f"{sides}, {length}, {node.form}{tested}; gives {columns}"
+    return f"{sides}, {length}, {node.watermark_form}{tested}; gives {columns}"
 
 
 def _text(expression: Expression | None) -> str:

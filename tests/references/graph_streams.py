@@ -13,28 +13,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.plan.operators.operator import GraphItem, NodeOperator, lows_of
+from highlevel.plan.operators.operator import GraphItem, NodeOperator, bounds_of
 from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 from tests.references.operator_contract import through_ipc
 
 Row = tuple
-Lows = tuple[int, ...]
-Event = tuple[int, list[Row] | Lows]
+Bounds = tuple[int, ...]
+Event = tuple[int, list[Row] | Bounds]
 """A port, and rows that come on it together, or the bounds of a promise."""
 
 Times = Callable[[Row], Sequence[int | None]]
 """The progressing values of a row."""
 
 
-def is_covered(times: Sequence[int | None], lows: Lows) -> bool:
+def is_covered(times: Sequence[int | None], lows: Bounds) -> bool:
     """The definition: below in every progressing column; a stream that has ended is below nowhere."""
     return all(low == END or (time is not None and time < low) for time, low in zip(times, lows, strict=True))
 
 
-def stream(random: Random, rows: list[Row], times: Times, width: int) -> list[list[Row] | Lows]:
+def stream(random: Random, rows: list[Row], times: Times, width: int) -> list[list[Row] | Bounds]:
     """Rows in batches, in their order, with promises that no later row contradicts; the last is the end."""
-    events: list[list[Row] | Lows] = []
-    said: Lows = (BEGINNING,) * width
+    events: list[list[Row] | Bounds] = []
+    said: Bounds = (BEGINNING,) * width
     at = 0
     while at < len(rows):
         size = random.randint(1, 4)
@@ -49,7 +49,7 @@ def stream(random: Random, rows: list[Row], times: Times, width: int) -> list[li
     return [*events, (END,) * width]
 
 
-def _grammatical(random: Random, later: list[Sequence[int | None]], said: Lows) -> Lows:
+def _grammatical(random: Random, later: list[Sequence[int | None]], said: Bounds) -> Bounds:
     firsts = [time for time, *_ in later if time is not None]
     lowest = min(firsts, default=1000) - random.choice([0, 0, 3])
     if len(said) == 1:
@@ -60,7 +60,7 @@ def _grammatical(random: Random, later: list[Sequence[int | None]], said: Lows) 
     return (first, second) if second >= said[1] else said
 
 
-def interleaved(random: Random, streams: Sequence[list[list[Row] | Lows]]) -> list[Event]:
+def interleaved(random: Random, streams: Sequence[list[list[Row] | Bounds]]) -> list[Event]:
     """One order of the events of all ports, each in its own order."""
     left = [list(each) for each in streams]
     events = []
@@ -86,7 +86,7 @@ def shuffled(random: Random, events: list[Event]) -> list[Event]:
     return found
 
 
-def item(what: list[Row] | Lows, schema: pa.Schema) -> GraphItem:
+def item(what: list[Row] | Bounds, schema: pa.Schema) -> GraphItem:
     if isinstance(what, list):
         columns = [pa.array(values, field.type) for values, field in zip(zip(*what, strict=True), schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -125,7 +125,7 @@ def check(
     """
     operator = make()
     width = max(1, len(progress))
-    said: Lows = (BEGINNING,) * width
+    said: Bounds = (BEGINNING,) * width
     trace: list[list[GraphItem]] = []
     for event in events:
         trace.append(feed(operator, event, schema))
@@ -137,7 +137,7 @@ def check(
                 assert not covered, f"{covered} after the promise {said}"
                 assert set(said) != {END}, "a row behind the end"
             else:
-                lows = lows_of(each, width)
+                lows = bounds_of(each, width)
                 assert all(low >= before for low, before in zip(lows, said, strict=True)), f"{lows} after {said}"
                 said = lows
         watch(operator, event)

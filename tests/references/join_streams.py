@@ -10,7 +10,7 @@ from random import Random
 import pyarrow as pa
 
 from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Progress, Side, Tumbling
+from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Side, Tumbling, WatermarkForm
 from lowlevel.expressions.tree import Binary, Column
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
@@ -185,10 +185,10 @@ def feed(operator: OAJoin, run: Run, event: tuple[int, list[Row] | int]) -> list
     return list(operator.rows(port, batch_of(each, run.types, run.plain)))
 
 
-def covers(item: Punctuation | JointPunctuation, progress: Progress, row: dict[str, object]) -> bool:
+def covers(item: Punctuation | JointPunctuation, progress: WatermarkForm, row: dict[str, object]) -> bool:
     """Return whether a watermark covers this row."""
     left, right = row.get("l_ts"), row.get("r_ts")
     if isinstance(item, JointPunctuation):
-        return left is not None and right is not None and left < item.lows[0] and right < item.lows[1]
-    value = {Progress.LEFT: left, Progress.RIGHT: right}.get(progress, row.get(f"{progress}_ts"))
-    return value is not None and value < item.low
+        return left is not None and right is not None and left < item.bounds[0] and right < item.bounds[1]
+    value = {WatermarkForm.LEFT: left, WatermarkForm.RIGHT: right}.get(progress, row.get(f"{progress}_ts"))
+    return value is not None and value < item.watermark

@@ -9,15 +9,15 @@ from random import Random
 import pyarrow as pa
 
 from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.spec import Port, Progress
-from lowlevel.punctuation import BEGINNING, END, GraphItem
+from highlevel.joins.spec import Port, WatermarkForm
+from lowlevel.punctuation import END, GraphItem, JointPunctuation
 from tests.references.join_streams import Run, covers, feed, name_of, passes
 from tests.references.joins_oracle import Joined, Row, pairs_of
 from tests.references.operator_contract import through_ipc
 
 
-def progress_of(random: Random, run: Run) -> Progress:
-    return Progress.LEFT if run.spec.kind.is_left_only else random.choice(list(Progress))
+def progress_of(random: Random, run: Run) -> WatermarkForm:
+    return WatermarkForm.LEFT if run.spec.kind.is_left_only else random.choice(list(WatermarkForm))
 
 
 def checked_results(items: list[GraphItem], run: Run) -> list[tuple[int | None, int | None]]:
@@ -83,7 +83,7 @@ def check(random: Random, run: Run) -> None:
         assert operator.rows_held == 0
         assert all(operator.snapshot()[name].num_rows == 0 for name in ("left", "right"))
         last = promised[-1]
-        assert END in getattr(last, "lows", [getattr(last, "low", BEGINNING)])
+        assert END in (last.bounds if isinstance(last, JointPunctuation) else [last.watermark])
 
 
 RUNS = 1000

@@ -113,9 +113,9 @@ def check_promises(plan: LowLevelPlan, items: list[Item], truth: dict[tuple, lis
     for item in items:
         if isinstance(item, Punctuation):
             assert item.link == "main1"
-            assert item.low > promised
-            assert item.low == END or (item.low - plan.origin) % plan.pane == 0
-            promised = item.low
+            assert item.watermark > promised
+            assert item.watermark == END or (item.watermark - plan.origin) % plan.pane == 0
+            promised = item.watermark
             below = {key: values for key, values in truth.items() if plan.origin + (key[0] + 1) * plan.pane <= promised}
             so_far = merged(plan, batches)
             assert {key: so_far.get(key) for key in below} == below

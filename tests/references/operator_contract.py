@@ -103,8 +103,8 @@ def rows_behind_promises(items: Iterable[Item]) -> list[tuple]:
     found: list[tuple] = []
     for item in items:
         if isinstance(item, Punctuation):
-            assert item.low > promised
-            promised = item.low
+            assert item.watermark > promised
+            promised = item.watermark
         else:
             assert item.num_rows > 0
             assert min(item.column(0).to_pylist()) >= promised
@@ -134,13 +134,13 @@ def check(contract: Contract, events: list[Event]) -> list[list[Item]]:
         items = feed(operator, event)
         for item in items:
             if isinstance(item, Punctuation):
-                assert item.low > said or (item.low == said and not contract.once), f"{item} after {said}"
-                said = item.low
+                assert item.watermark > said or (item.watermark == said and not contract.once), f"{item} after {said}"
+                said = item.watermark
             else:
                 assert item.num_rows > 0, "an empty batch is no item"
                 assert contract.progress(item) >= said, f"{item.to_pylist()} after the watermark {said}"
         if isinstance(event[1], Punctuation):
-            bounds[event[0]] = max(bounds[event[0]], event[1].low)
+            bounds[event[0]] = max(bounds[event[0]], event[1].watermark)
         assert said == contract.watermark(bounds), f"after {event}: said {said}"
         trace.append(items)
     assert said == END

@@ -14,18 +14,18 @@ from random import Random
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation, Output
-from highlevel.joins.spec import Band, JoinSpec, Progress, Side
+from highlevel.joins.spec import Band, JoinSpec, Side, WatermarkForm
 from highlevel.plan.nodes import (
     Apply,
     Distinct,
+    Filter,
     Join,
     Leaf,
     Node,
-    PairGroups,
-    Progressing,
-    Select,
     Sort,
     SortKey,
+    TimeGroups,
+    TimeOutput,
     Union,
     Windowed,
 )
@@ -39,7 +39,7 @@ from tests.references.windows_oracle import Spec
 TS, OTHER = Column("ts", Type.INT), Column("other", Type.INT, nullable=True)
 GROUP, NUMBER = Column("g", Type.TEXT, nullable=True), Column("n", Type.INT)
 LEAF = Leaf("q", ("a",), LowLevelPlan(None, (Key("g", GROUP),), (), 1, reduced=False))
-ROWS = Apply(LEAF, tuple(Output(each.name, each) for each in (TS, OTHER, GROUP, NUMBER)), (Progressing("ts", "pane"),))
+ROWS = Apply(LEAF, tuple(Output(each.name, each) for each in (TS, OTHER, GROUP, NUMBER)), (TimeOutput("ts", "pane"),))
 """A plan with rows `ts, other, g, n` that progress by ts. Tests never run it."""
 
 
@@ -47,7 +47,7 @@ class Pairs(Apply):
     """The same rows, with promises about both times: what a join gives."""
 
     @property
-    def progress(self) -> tuple[str, ...]:
+    def time_columns(self) -> tuple[str, ...]:
         return ("ts", "other")
 
 
@@ -135,7 +135,7 @@ def _join(random: Random) -> Join:
     columns = [("ts", "ts"), ("g", "g"), ("n", "n")]
     left, right = (Side(schema_of(ROWS), "ts", tuple((name, f"{side}.{name}") for name, _ in columns)) for side in "lr")
     spec = JoinSpec(left, right, Band(random.randint(0, 20), random.randint(0, 20)), ((GROUP, GROUP),))
-    return Join(ROWS, ROWS, spec, random.choice([Progress.LEFT, Progress.RIGHT, Progress.JOINT]))
+    return Join(ROWS, ROWS, spec, random.choice([WatermarkForm.LEFT, WatermarkForm.RIGHT, WatermarkForm.JOINT]))
 
 
 def _joined(node: Node, inputs: Inputs) -> Counter[tuple]:
@@ -165,14 +165,14 @@ def _in_windows(node: Node, inputs: Inputs) -> Counter[tuple]:
     return Counter((*key, *summary(rows)) for key, rows in groups.items())
 
 
-def _pair_groups(random: Random) -> PairGroups:
+def _time_groups(random: Random) -> TimeGroups:
     interval = random.choice([1, 7, 20])
     key = Key("k", TS if interval == 1 else Binary(Op.DIV, TS, seconds(interval)))
-    return PairGroups(_input(random), plan_of(WHOLE_INPUT, (Key("g", GROUP), key)), (("ts", interval, "k"),))
+    return TimeGroups(_input(random), plan_of(WHOLE_INPUT, (Key("g", GROUP), key)), (("ts", interval, "k"),))
 
 
-def _in_pair_groups(node: Node, inputs: Inputs) -> Counter[tuple]:
-    assert isinstance(node, PairGroups)
+def _in_time_groups(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, TimeGroups)
     ((_, interval, _),) = node.times
     groups: dict[tuple, list[tuple]] = {}
     for row in inputs[0]:
@@ -193,7 +193,7 @@ def _sort(random: Random) -> Sort:
 def in_order(node: Sort, rows: Sequence[tuple]) -> list[tuple]:
     """Rows `ts, other, g, n` in the order of a Sort, sorted by one key after the other, the weakest first."""
     names = ["ts", "other", "g", "n"]
-    of_keys = [SortKey(name) for name in node.per] + list(node.keys)
+    of_keys = [SortKey(name) for name in node.window_columns] + list(node.keys)
     rest = [SortKey(name) for name in names if name not in {key.column for key in of_keys}]
     ordered = list(rows)
     for key in reversed([*of_keys, *rest]):
@@ -205,7 +205,7 @@ def in_order(node: Sort, rows: Sequence[tuple]) -> list[tuple]:
         ordered = nulls + values if key.nulls_first else values + nulls
     shown, counts = [], Counter[tuple]()
     for row in ordered:
-        group = tuple(row[names.index(name)] for name in node.per)
+        group = tuple(row[names.index(name)] for name in node.window_columns)
         counts[group] += 1
         if counts[group] > node.offset and (node.limit is None or counts[group] <= node.offset + node.limit):
             shown.append(row)
@@ -224,20 +224,20 @@ def _in_order(node: Node, inputs: Inputs) -> Counter[tuple]:
 
 REFERENCES: Mapping[type[Node], Reference] = {
     Union: Reference(lambda random: Union((_input(random),) * random.randint(1, 4)), _united),
-    Select: Reference(lambda random: Select(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
+    Filter: Reference(lambda random: Filter(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
     Apply: Reference(
         lambda random: Apply(
             ROWS,
             (Output("ts", TS), Output("g", GROUP), Output("twice", Binary(Op.MUL, NUMBER, seconds(2)))),
-            (Progressing("ts", "ts"),),
+            (TimeOutput("ts", "ts"),),
         ),
         _applied,
     ),
     Distinct: Reference(
-        lambda random: Distinct(Apply(LEAF, ROWS.outputs[:3], ROWS.progressing), ("ts", "other", "g")), _distinct
+        lambda random: Distinct(Apply(LEAF, ROWS.outputs[:3], ROWS.time_outputs), ("ts", "other", "g")), _distinct
     ),
     Join: Reference(_join, _joined),
     Windowed: Reference(_windowed, _in_windows),
-    PairGroups: Reference(_pair_groups, _in_pair_groups),
+    TimeGroups: Reference(_time_groups, _in_time_groups),
     Sort: Reference(_sort, _in_order),
 }

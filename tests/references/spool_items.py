@@ -89,9 +89,9 @@ def told(items: list[tuple[str, Item]]) -> Told:
     for name, item in items:
         of_plan = found.setdefault(name, [])
         if isinstance(item, Punctuation):
-            if item.low > lows.get(name, -END):
-                lows[name] = item.low
-                of_plan.append(item.low)
+            if item.watermark > lows.get(name, -END):
+                lows[name] = item.watermark
+                of_plan.append(item.watermark)
         else:
             if not of_plan or not isinstance(of_plan[-1], list):
                 of_plan.append([])

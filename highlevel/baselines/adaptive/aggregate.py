@@ -163,12 +163,12 @@ class AdaptiveAggregate:
         self.kinds = kinds
         self.store = Store(kinds, self.operations)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit every window that all sources have passed, in the order of IDs, then pass the smallest watermark on."""
-        for least in self.meld.punctuate(port, mark):
+        for least in self.meld.punctuate(port, punctuation):
             assert isinstance(least, Punctuation)
-            if least.low > self.closed:
-                yield from self._close(least.low)
+            if least.watermark > self.closed:
+                yield from self._close(least.watermark)
                 yield least
 
     def _close(self, low: int) -> Iterator[Item]:

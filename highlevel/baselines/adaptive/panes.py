@@ -74,12 +74,18 @@ class PanedAdaptiveAggregate:
         pane = (times - self.start) // self.pane
         return self.panes.rows(port, _tagged(batch, pane, pane + 1))
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Close panes, add them to their windows, and close these windows."""
-        low = mark.low if mark.low == END else max(0, (mark.low - self.start) // self.pane)
-        for item in self.panes.punctuate(port, Punctuation(mark.link, low)):
+        low = (
+            punctuation.watermark
+            if punctuation.watermark == END
+            else max(0, (punctuation.watermark - self.start) // self.pane)
+        )
+        for item in self.panes.punctuate(port, Punctuation(punctuation.link, low)):
             if isinstance(item, Punctuation):
-                below = END if item.low == END else self.window.closed_before(self.start + item.low * self.pane)
+                below = (
+                    END if item.watermark == END else self.window.closed_before(self.start + item.watermark * self.pane)
+                )
                 yield from self.windows.punctuate(0, Punctuation(item.link, below))
                 continue
             times = self.start + item.column("wid").to_numpy() * self.pane

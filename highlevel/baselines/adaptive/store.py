@@ -140,7 +140,7 @@ class Store:
     def name(self, columns: Sequence[pa.Array], rows: int) -> Words:
         """Return the number of each row's group. New groups get the next numbers."""
         known = self.group_count
-        group_ids = self.keys.of(columns, rows)
+        group_ids = self.keys.find_or_insert(columns, rows)
         if self.group_count > len(self.groups):
             self.groups = resized(self.groups, known, room(self.group_count))
         self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
@@ -228,7 +228,7 @@ class Store:
         self.groups = resized(groups, kept, room(kept))
         columns = self.keys.columns(np.flatnonzero(used))
         self.keys = Keys(self.keys.kinds)
-        self.keys.of(columns, kept)
+        self.keys.find_or_insert(columns, kept)
         self.partials.number_anew()
 
     def _fewer_groups(self, groups: Words, tuples: Words) -> None:

@@ -9,8 +9,16 @@ import pyarrow as pa
 
 from highlevel.aggregation import Output
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan.nodes import Apply, macs_of, width_of
-from highlevel.plan.operators.operator import GraphItem, Lows, Mark, Stateless, low_of_one, lows_of, mark_of
+from highlevel.plan.nodes import Apply, bound_count, macs_of
+from highlevel.plan.operators.operator import (
+    AnyPunctuation,
+    Bounds,
+    GraphItem,
+    Stateless,
+    bounds_of,
+    make_punctuation,
+    single_bound,
+)
 from highlevel.plan.partitioning import PartitionKey, in_outputs, plain, substituted
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.columns import Columns
@@ -21,17 +29,18 @@ from lowlevel.punctuation import BEGINNING, END
 
 
 class ApplyOperator(Stateless):
-    """Computes columns, and watermarks through the monotone floor functions of `Progressing`. Stateless.
+    """Computes columns. Stateless.
 
-    The floor of a later row is never below the floor of the watermark.
+    Watermarks pass through the monotone functions of `TimeOutput`: the computed time of a later row is never below the
+    computed watermark.
     """
 
     def __init__(self, node: Apply) -> None:
         """Compute the columns of `node`."""
         self.outputs = node.outputs
-        self.progressing = node.progressing
-        self.positions = [node.input.progress.index(column.of) for column in node.progressing]
-        self.width = width_of(node.input)
+        self.time_outputs = node.time_outputs
+        self.positions = [node.input.time_columns.index(column.source) for column in node.time_outputs]
+        self.width = bound_count(node.input)
         self.macs = macs_of(node.input)
         self.schema = pa.schema([pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in node.outputs])
 
@@ -41,25 +50,25 @@ class ApplyOperator(Stateless):
         arrays = [computed(out, batch, columns) for out in self.outputs]
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the watermark of the computed time columns, if there is one.
 
-        If only one of two time columns is kept, a joint watermark gives a watermark only after the other column ended.
+        If only one of two time columns is kept, its watermark exists once the bound of the other column is END.
         """
-        lows = self._mapped(lows_of(mark, self.width))
-        if BEGINNING not in lows:
-            yield mark_of(mark.link, lows)
+        bounds = self._converted(bounds_of(punctuation, self.width))
+        if BEGINNING not in bounds:
+            yield make_punctuation(punctuation.link, bounds)
 
-    def _mapped(self, lows: Lows) -> Lows:
-        if all(low == END for low in lows) or not self.progressing:
-            return (END if all(low == END for low in lows) else BEGINNING,) * max(1, len(self.progressing))
-        if len(self.progressing) < len(lows):
-            lows = (low_of_one(lows, self.positions[0]),)
+    def _converted(self, bounds: Bounds) -> Bounds:
+        if all(low == END for low in bounds) or not self.time_outputs:
+            return (END if all(low == END for low in bounds) else BEGINNING,) * max(1, len(self.time_outputs))
+        if len(self.time_outputs) < len(bounds):
+            bounds = (single_bound(bounds, self.positions[0]),)
         else:
-            lows = tuple(lows[position] for position in self.positions)
+            bounds = tuple(bounds[position] for position in self.positions)
         return tuple(
-            low if low in (BEGINNING, END) else column.watermark(low)
-            for column, low in zip(self.progressing, lows, strict=True)
+            bound if bound in (BEGINNING, END) else column.convert(bound)
+            for column, bound in zip(self.time_outputs, bounds, strict=True)
         )
 
 

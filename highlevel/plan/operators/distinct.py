@@ -1,4 +1,4 @@
-"""Distinct: the first row of each key (DupElim). A key is deleted once a watermark covers it."""
+"""Distinct: the first row of each key (DupElim). A key below the watermark is deleted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.groups.keys import Keys
-from highlevel.plan.nodes import Distinct, width_of
-from highlevel.plan.operators.operator import GraphItem, Lows, Mark, Times, covered, lows_of, times_of
+from highlevel.plan.nodes import Distinct, bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, Bounds, GraphItem, Times, bounds_of, covered, times_of
 from highlevel.plan.partitioning import PartitionKey, plain
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING
@@ -19,22 +19,22 @@ KEYS, LOWS = "keys", "lows"
 """Tables of a snapshot: the stored keys, and the watermark."""
 
 COVERED_SHARE = 4
-"""Covered keys are deleted when they are a quarter of all keys: deleting costs as much as inserting the other keys."""
+"""Covered keys are deleted when they are 1/4 of all keys: then the other keys are inserted into a new table."""
 
 
 class DistinctOperator:
-    """Stores keys. A row whose key a watermark covers is late: the key may have been deleted, so the row is dropped.
+    """Stores keys. A row whose key is below the watermark is late: its key may be deleted, so the row is dropped.
 
-    A key with NULL in a time column is covered only after this column has ended.
+    A key with NULL in a time column stays until the watermark of this column is END.
     """
 
     def __init__(self, node: Distinct) -> None:
-        """Compare rows by the keys of `node`."""
+        """Prepare an empty set of keys for `node`."""
         self.names = list(node.keys)
         kinds = {column.name: ARROW_TYPES[column.type] for column in node.columns}
         self.schema = pa.schema([pa.field(name, kinds[name]) for name in node.keys])
-        self.progress = [name if name in node.keys else None for name in node.progress] or [None]
-        self.watermark: Lows = (BEGINNING,) * width_of(node)
+        self._key_times = [name if name in node.keys else None for name in node.time_columns] or [None]
+        self.watermark: Bounds = (BEGINNING,) * bound_count(node)
         self.received = 0
         self.results = 0
         self.late = 0
@@ -42,9 +42,9 @@ class DistinctOperator:
 
     def _clear(self) -> None:
         self._keys = Keys(self.schema.types)
-        self._times: list[Times | None] = [None if name is None else np.empty(0, np.int64) for name in self.progress]
+        self._times: list[Times | None] = [None if name is None else np.empty(0, np.int64) for name in self._key_times]
 
-    def _held(self) -> np.ndarray:
+    def _stored(self) -> np.ndarray:
         """Return the ids of the keys that no watermark covers."""
         is_covered = np.broadcast_to(covered(self._times, self.watermark), self._keys.count)
         return np.flatnonzero(~is_covered)
@@ -52,7 +52,7 @@ class DistinctOperator:
     @property
     def rows_held(self) -> int:
         """Keys that no watermark covers."""
-        return len(self._held())
+        return len(self._stored())
 
     @property
     def bytes(self) -> int:
@@ -68,7 +68,7 @@ class DistinctOperator:
             self.late += int(np.count_nonzero(late))
             batch = batch.filter(pa.array(~late))
         known = self._keys.count
-        ids = self._keys.of([batch.column(name) for name in self.names], batch.num_rows)
+        ids = self._keys.find_or_insert([batch.column(name) for name in self.names], batch.num_rows)
         seen, firsts = np.unique(ids, return_index=True)
         firsts = np.sort(firsts[seen >= known])  # new IDs are in the order of rows
         if not len(firsts):
@@ -79,7 +79,7 @@ class DistinctOperator:
         yield new
 
     def _times_in(self, batch: pa.RecordBatch) -> list[Times | None]:
-        return [None if name is None else times_of(batch.column(name)) for name in self.progress]
+        return [None if name is None else times_of(batch.column(name)) for name in self._key_times]
 
     def _add_times(self, new: pa.RecordBatch) -> None:
         self._times = [
@@ -87,27 +87,27 @@ class DistinctOperator:
             for before, added in zip(self._times, self._times_in(new), strict=True)
         ]
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Delete the keys that the watermark covers, and pass it on."""
-        self.watermark = tuple(map(max, self.watermark, lows_of(mark, len(self.watermark))))
-        held = self._held()
-        if len(held) == 0:
+        self.watermark = tuple(map(max, self.watermark, bounds_of(punctuation, len(self.watermark))))
+        stored = self._stored()
+        if len(stored) == 0:
             self._clear()
-        elif len(held) < self._keys.count - self._keys.count // COVERED_SHARE:
-            self._keys = self._keys.only(held)
-            self._times = [None if times is None else times[held] for times in self._times]
-        yield mark
+        elif len(stored) < self._keys.count - self._keys.count // COVERED_SHARE:
+            self._keys = self._keys.only(stored)
+            self._times = [None if times is None else times[stored] for times in self._times]
+        yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the keys that no watermark covers, and the watermark."""
-        keys = pa.Table.from_arrays(self._keys.columns(self._held()), schema=self.schema)
+        keys = pa.Table.from_arrays(self._keys.columns(self._stored()), schema=self.schema)
         return {KEYS: keys, LOWS: pa.table({LOWS: list(self.watermark)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the keys and the watermark."""
         self.watermark = tuple(tables[LOWS][LOWS].to_pylist())
         for batch in tables[KEYS].to_batches():
-            self._keys.of(batch.columns, batch.num_rows)
+            self._keys.find_or_insert(batch.columns, batch.num_rows)
             self._add_times(batch)
 
 

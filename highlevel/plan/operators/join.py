@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from highlevel.joins.oa_join import OAJoin
-from highlevel.plan.nodes import Join, width_of
-from highlevel.plan.operators.operator import GraphItem, Mark, low_of_one, lows_of
+from highlevel.plan.nodes import Join, bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
@@ -18,14 +18,16 @@ class JoinOperator(OAJoin):
 
     def __init__(self, node: Join) -> None:
         """Join the inputs of `node`, left and right."""
-        super().__init__(node.spec, node.form)
+        super().__init__(node.spec, node.watermark_form)
         sides = [(node.left, node.spec.left), (node.right, node.spec.right)]
-        self._widths = [width_of(source) for source, _ in sides]
-        self._times = [node.progress.index(side.time) if side.time in node.progress else None for node, side in sides]
+        self._widths = [bound_count(source) for source, _ in sides]
+        self._times = [
+            node.time_columns.index(side.time) if side.time in node.time_columns else None for node, side in sides
+        ]
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of a side."""
-        lows, time = lows_of(mark, self._widths[port]), self._times[port]
-        low = END if set(lows) == {END} else BEGINNING if time is None else low_of_one(lows, time)
+        bounds, time = bounds_of(punctuation, self._widths[port]), self._times[port]
+        low = END if set(bounds) == {END} else BEGINNING if time is None else single_bound(bounds, time)
         if low != BEGINNING:
-            yield from super().punctuate(port, Punctuation(mark.link, low))
+            yield from super().punctuate(port, Punctuation(punctuation.link, low))

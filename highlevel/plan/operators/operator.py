@@ -12,21 +12,18 @@ import pyarrow as pa
 from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 from lowlevel.punctuation import GraphItem as GraphItem
 
-Mark = Punctuation | JointPunctuation
-"""Punctuation with a watermark of one time column, or with a joint watermark of two."""
+AnyPunctuation = Punctuation | JointPunctuation
+"""The message with a watermark of one time column, or with a joint watermark of two."""
 
 Times = npt.NDArray[np.int64]
 
-Lows = tuple[int, ...]
-"""A watermark as one bound for each time column: no later row is below all of them. A node without time columns has one
-bound too. It is BEGINNING until it is END."""
+Bounds = tuple[int, ...]
+"""A watermark as a tuple with one bound for each time column: no later row is below all bounds. A node without time
+columns has one bound, which is BEGINNING first and END after the last row."""
 
 
 class NodeOperator(Protocol):
-    """The contract of `highlevel.operators.operator`, with joint punctuation.
-
-    A joint watermark covers all earlier ones: neither bound ever falls.
-    """
+    """The contract of `highlevel.operators.operator`, extended by joint watermarks. No bound of them ever decreases."""
 
     @property
     def bytes(self) -> int:
@@ -37,12 +34,12 @@ class NodeOperator(Protocol):
         """Process rows of input `port`. Return the items that follow."""
         ...
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Process a watermark of input `port`. Return results that are final, and the new watermark."""
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Process a watermark of input `port`. Return the rows that become final, and then the new watermark."""
         ...
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State as Arrow tables by name."""
+        """Return the state as Arrow tables by name."""
         ...
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -51,7 +48,7 @@ class NodeOperator(Protocol):
 
 
 class Stateless:
-    """Empty state of an operator without state."""
+    """The state methods of an operator without state."""
 
     bytes = 0
 
@@ -63,48 +60,49 @@ class Stateless:
         """Do nothing, because there is no state."""
 
 
-def lows_of(mark: Mark, width: int) -> Lows:
-    """Return a watermark as `width` bounds. At the end of a stream all bounds are END."""
-    if isinstance(mark, JointPunctuation):
-        assert width == 2 or set(mark.lows) == {END}, f"{mark} where {width} bounds are expected"
-        return mark.lows if width == 2 else (END,)
-    if mark.low == END:
-        return (END,) * width
-    assert width == 1, f"{mark} where {width} bounds are expected"
-    return (mark.low,)
+def bounds_of(punctuation: AnyPunctuation, count: int) -> Bounds:
+    """Return a watermark as `count` bounds, one for each time column. At the end of a stream all are END."""
+    if isinstance(punctuation, JointPunctuation):
+        assert count == 2 or set(punctuation.bounds) == {END}, f"{punctuation} where {count} bounds are expected"
+        return punctuation.bounds if count == 2 else (END,)
+    if punctuation.watermark == END:
+        return (END,) * count
+    assert count == 1, f"{punctuation} where {count} bounds are expected"
+    return (punctuation.watermark,)
 
 
-def mark_of(link: str, lows: Lows) -> Mark:
-    """Return punctuation with these bounds."""
-    return Punctuation(link, lows[0]) if len(lows) == 1 else JointPunctuation(link, (lows[0], lows[1]))
+def make_punctuation(link: str, bounds: Bounds) -> AnyPunctuation:
+    """Return the message with a watermark of one or two bounds."""
+    return Punctuation(link, bounds[0]) if len(bounds) == 1 else JointPunctuation(link, (bounds[0], bounds[1]))
 
 
-def low_of_one(lows: Lows, position: int) -> int:
-    """Return the watermark of the time column at `position` only: BEGINNING unless all others have ended.
+def single_bound(bounds: Bounds, position: int) -> int:
+    """Return the watermark of one time column, the one at `position`: BEGINNING if another bound is not END.
 
     >>> low_of_one((5,), 0), low_of_one((5, END), 0) , low_of_one((5, 7), 0) == BEGINNING
     (5, 5, True)
     """
-    others = (*lows[:position], *lows[position + 1 :])
-    return lows[position] if all(low == END for low in others) else BEGINNING
+    others = (*bounds[:position], *bounds[position + 1 :])
+    return bounds[position] if all(low == END for low in others) else BEGINNING
 
 
 def times_of(column: pa.Array) -> Times:
-    """Return the values of a time column, with END for NULL, which is below no bound."""
-    filled = column.fill_null(END) if column.null_count else column
-    times: Times = filled.to_numpy()
+    """Return the values of a time column. NULL becomes END, which is below no bound."""
+    without_nulls = column.fill_null(END) if column.null_count else column
+    times: Times = without_nulls.to_numpy()
     return times
 
 
-def covered(times: Sequence[Times | None], lows: Lows) -> npt.NDArray[np.bool_] | bool:
-    """Return a mask of the rows that a watermark covers, or one bool for all.
+def covered(times: Sequence[Times | None], bounds: Bounds) -> npt.NDArray[np.bool_] | bool:
+    """Return which rows are below all bounds of a watermark: a mask, or one bool for all rows.
 
-    `times`: per time column, None if not known.
+    `times` contains the values of each time column, or None where they are unknown: such a bound covers a row only if
+    it is END.
     """
-    if BEGINNING in lows:
+    if BEGINNING in bounds:
         return False
     rows: npt.NDArray[np.bool_] | bool = True
-    for column, low in zip(times, lows, strict=True):
+    for column, low in zip(times, bounds, strict=True):
         if low != END:
             rows = rows & (column < low) if column is not None else False
     return rows

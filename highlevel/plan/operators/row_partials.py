@@ -51,7 +51,7 @@ class RowPartials:
         self.filtered = 0
         self.outside = 0
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def compute(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a batch as partials. Rows without a time are dropped and counted in `outside`."""
         self.received += batch.num_rows
         if self.where is not None:

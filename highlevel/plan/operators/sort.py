@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from highlevel.operators.meld import UNION
-from highlevel.plan.nodes import Sort, SortKey, width_of
-from highlevel.plan.operators.operator import GraphItem, Mark, Times, lows_of, times_of
+from highlevel.plan.nodes import Sort, SortKey, bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Times, bounds_of, times_of
 from highlevel.plan.partitioning import PartitionKey
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -29,39 +29,39 @@ CUT_ROWS = 8_192
 class SortOperator:
     """Stores rows until no later row can precede them.
 
-    If the first key is the time column, rows below the watermark are returned in their order. A later row below the
-    watermark is late and is dropped. For other keys all rows are returned at the end. With a limit only the first rows
-    of each value of `per` are stored: at most twice as many as the limit, and CUT_ROWS.
+    If the first key is the time column, the rows below the watermark are returned, sorted. A later row below the
+    watermark is late and is dropped. With other keys all rows are returned at the end. With a limit at most
+    `max(CUT_ROWS, 2 * (limit + offset))` rows of each window are stored.
 
-    Without keys any rows are the first: they are passed on at once, and the end follows the last of them.
+    Without keys the first rows that arrive are passed on at once. END follows the last row within the limit.
     """
 
     def __init__(self, node: Sort) -> None:
-        """Sort by the keys of `node`."""
+        """Prepare an empty store of rows for `node`."""
         self.node = node
         self.schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.input.columns])
         self._visible = [column.name for column in node.columns]
         self._order = node.order
-        self._time = node.progress[0] if node.progress else None
-        self._width = width_of(node.input)
-        self._most = None if node.limit is None else node.limit + node.offset
-        self.low = BEGINNING
+        self._time = node.time_columns[0] if node.time_columns else None
+        self._width = bound_count(node.input)
+        self._last_rank = None if node.limit is None else node.limit + node.offset
+        self.watermark = BEGINNING
         self.received = 0
         self.results = 0
         self.late = 0
-        self._passed = 0  # rows before the stored ones in the whole order, if it is not per window
-        self._held: pa.Table = self.schema.empty_table()
+        self._passed = 0  # returned or skipped rows; they precede the stored ones. Not used if each window is sorted
+        self._stored: pa.Table = self.schema.empty_table()
         self._cut_at = CUT_ROWS
 
     @property
     def rows_held(self) -> int:
         """Number of stored rows."""
-        return int(self._held.num_rows)
+        return int(self._stored.num_rows)
 
     @property
     def bytes(self) -> int:
         """Bytes of the stored rows."""
-        return int(self._held.nbytes)
+        return int(self._stored.nbytes)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows. Without keys return the first ones."""
@@ -69,64 +69,64 @@ class SortOperator:
         if self.node.passes_through:
             yield from self._first_rows(batch)
             return
-        if self._time is not None and self.low != BEGINNING:
-            late = times_of(batch.column(self._time)) < self.low
+        if self._time is not None and self.watermark != BEGINNING:
+            late = times_of(batch.column(self._time)) < self.watermark
             if late.any():
                 self.late += int(np.count_nonzero(late))
                 batch = batch.filter(pa.array(~late))
-        self._held = pa.concat_tables([self._held, pa.Table.from_batches([batch], self.schema)])
-        if self._most is not None and self._held.num_rows >= self._cut_at:
-            order, ranks = self._ranked(self._held)
-            self._held = self._held.take(pa.array(order[ranks < self._most])).combine_chunks()
-            self._cut_at = max(CUT_ROWS, 2 * self._held.num_rows)
+        self._stored = pa.concat_tables([self._stored, pa.Table.from_batches([batch], self.schema)])
+        if self._last_rank is not None and self._stored.num_rows >= self._cut_at:
+            order, ranks = self._ranked(self._stored)
+            self._stored = self._stored.take(pa.array(order[ranks < self._last_rank])).combine_chunks()
+            self._cut_at = max(CUT_ROWS, 2 * self._stored.num_rows)
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the rows that no later row can precede, and then the watermark."""
-        lows = lows_of(mark, self._width)
-        if set(lows) == {END}:
-            yield from self._sorted(self._held)
-            self._held = self.schema.empty_table()
-            if not self.node.passes_through or self.low != END:
-                self.low = END
-                yield Punctuation(mark.link, END)
-        elif self._time is not None and lows[0] > self.low:
-            self.low = lows[0]
+        bounds = bounds_of(punctuation, self._width)
+        if set(bounds) == {END}:
+            yield from self._sorted(self._stored)
+            self._stored = self.schema.empty_table()
+            if not self.node.passes_through or self.watermark != END:
+                self.watermark = END
+                yield Punctuation(punctuation.link, END)
+        elif self._time is not None and bounds[0] > self.watermark:
+            self.watermark = bounds[0]
             times = self._times()
-            if (times < self.low).any():
-                final = pa.array(times < self.low)
-                yield from self._sorted(self._held.filter(final))
-                self._held = self._held.filter(pc.invert(final)).combine_chunks()
-                self._cut_at = max(CUT_ROWS, 2 * self._held.num_rows)
-            yield Punctuation(mark.link, self.low)
+            if (times < self.watermark).any():
+                final = pa.array(times < self.watermark)
+                yield from self._sorted(self._stored.filter(final))
+                self._stored = self._stored.filter(pc.invert(final)).combine_chunks()
+                self._cut_at = max(CUT_ROWS, 2 * self._stored.num_rows)
+            yield Punctuation(punctuation.link, self.watermark)
 
     def _times(self) -> Times:
-        return times_of(self._held.column(self._time).combine_chunks())
+        return times_of(self._stored.column(self._time).combine_chunks())
 
     def _first_rows(self, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the rows of a batch that are within the limit. Return the end after the last one."""
-        if self.low == END:
+        if self.watermark == END:
             return
         first = max(0, self.node.offset - self._passed)
-        most = batch.num_rows if self._most is None else max(0, self._most - self._passed)
-        shown = batch.slice(first, max(0, most - first))
+        end = batch.num_rows if self._last_rank is None else max(0, self._last_rank - self._passed)
+        within = batch.slice(first, max(0, end - first))
         self._passed += batch.num_rows
-        if shown.num_rows:
-            self.results += shown.num_rows
-            yield shown.select(self._visible)
-        if self._most is not None and self._passed >= self._most:
-            self.low = END
+        if within.num_rows:
+            self.results += within.num_rows
+            yield within.select(self._visible)
+        if self._last_rank is not None and self._passed >= self._last_rank:
+            self.watermark = END
             yield Punctuation(UNION, END)
 
     def _sorted(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Return final rows in their order, without those outside offset and limit."""
+        """Return final rows in their order, without the rows that OFFSET and LIMIT exclude."""
         if rows.num_rows == 0:
             return
         order, ranks = self._ranked(rows)
         kept = ranks >= self.node.offset
-        if self._most is not None:
-            kept &= ranks < self._most
+        if self._last_rank is not None:
+            kept &= ranks < self._last_rank
         order = order[kept]
-        if not self.node.per:
+        if not self.node.window_columns:
             self._passed += rows.num_rows
         self.results += len(order)
         visible = rows.select(self._visible)
@@ -135,26 +135,26 @@ class SortOperator:
             yield from part.to_batches()
 
     def _ranked(self, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of the rows in their order, and the rank of each of them within its value of `per`."""
+        """Return the positions of the sorted rows, and the rank of each row (in its window or among all rows)."""
         order = sorted_positions(rows, self._order)
-        places = np.arange(len(order))
-        if not self.node.per:
-            return order, places + self._passed
-        begins = np.zeros(len(order), np.bool_)
-        begins[:1] = True
-        for name in self.node.per:
+        ranks = np.arange(len(order))
+        if not self.node.window_columns:
+            return order, ranks + self._passed
+        is_first = np.zeros(len(order), np.bool_)
+        is_first[:1] = True
+        for name in self.node.window_columns:
             values = rows.column(name).to_numpy()[order]
-            begins[1:] |= values[1:] != values[:-1]
-        return order, places - np.maximum.accumulate(np.where(begins, places, 0))
+            is_first[1:] |= values[1:] != values[:-1]
+        return order, ranks - np.maximum.accumulate(np.where(is_first, ranks, 0))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the stored rows, the watermark, and the number of rows that have passed."""
-        return {ROWS: self._held, STATE: pa.table({"low": [self.low], "passed": [self._passed]})}
+        return {ROWS: self._stored, STATE: pa.table({"low": [self.watermark], "passed": [self._passed]})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        self._held = tables[ROWS].cast(self.schema)
-        ((self.low, self._passed),) = zip(*tables[STATE].to_pydict().values(), strict=True)
+        self._stored = tables[ROWS].cast(self.schema)
+        ((self.watermark, self._passed),) = zip(*tables[STATE].to_pydict().values(), strict=True)
 
 
 def sorted_positions(rows: pa.Table, keys: Sequence[SortKey]) -> np.ndarray:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from highlevel.operators.meld import UNION
-from highlevel.plan.nodes import Union, width_of
-from highlevel.plan.operators.operator import GraphItem, Lows, Mark, lows_of, mark_of
+from highlevel.plan.nodes import Union, bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, Bounds, GraphItem, bounds_of, make_punctuation
 from lowlevel.punctuation import BEGINNING, END
 
 BOUNDS = "bounds"
@@ -16,19 +16,19 @@ BOUNDS = "bounds"
 
 
 class UnionOperator:
-    """Passes rows on at once. Its watermark has the smallest bound of all inputs for each time column.
+    """Passes rows on at once. The bound of its watermark for a time column is the smallest bound of all inputs.
 
-    This is right for joint watermarks too: rows below both smaller bounds are below both bounds of every input. Without
-    a watermark of every input there is no watermark. State: the bounds of each input.
+    This holds for joint watermarks too: a row below both smallest bounds is below both bounds of each input. The first
+    watermark follows when each input has one. State: the bounds of each input.
     """
 
     def __init__(self, node: Union) -> None:
         """Unite the inputs of `node`, one for each port."""
-        self.widths = [width_of(source) for source in node.inputs]
-        self.progresses = bool(node.progress)
-        nothing: Lows = (BEGINNING,) * width_of(node)
-        self.bounds = [nothing] * len(node.inputs)
-        self.promised = nothing
+        self.widths = [bound_count(source) for source in node.inputs]
+        self.has_time_columns = bool(node.time_columns)
+        beginning: Bounds = (BEGINNING,) * bound_count(node)
+        self.bounds = [beginning] * len(node.inputs)
+        self.watermark = beginning
 
     @property
     def bytes(self) -> int:
@@ -39,23 +39,23 @@ class UnionOperator:
         """Pass the rows on."""
         yield batch
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Raise the input's bounds. Return the new watermark if it has grown."""
-        bounds = lows_of(mark, self.widths[port])
-        if not self.progresses:  # an input has no time column, so the only watermark of all is the end
+        bounds = bounds_of(punctuation, self.widths[port])
+        if not self.has_time_columns:  # an input has no time column, so the only watermark of all is the end
             bounds = (END if set(bounds) == {END} else BEGINNING,)
         self.bounds[port] = tuple(map(max, self.bounds[port], bounds))
-        lows = tuple(map(min, zip(*self.bounds, strict=True)))
-        if lows != self.promised and BEGINNING not in lows:
-            self.promised = lows
-            yield mark_of(UNION, lows)
+        bounds = tuple(map(min, zip(*self.bounds, strict=True)))
+        if bounds != self.watermark and BEGINNING not in bounds:
+            self.watermark = bounds
+            yield make_punctuation(UNION, bounds)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the bounds of all inputs, one row each, and the watermark as the last row."""
-        columns = zip(*self.bounds, self.promised, strict=True)
+        columns = zip(*self.bounds, self.watermark, strict=True)
         return {BOUNDS: pa.table({str(number): list(column) for number, column in enumerate(columns)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the bounds."""
-        *bounds, promised = zip(*(column.to_pylist() for column in tables[BOUNDS].columns), strict=True)
-        self.bounds, self.promised = bounds, promised
+        *bounds, watermark = zip(*(column.to_pylist() for column in tables[BOUNDS].columns), strict=True)
+        self.bounds, self.watermark = bounds, watermark

@@ -1,4 +1,4 @@
-"""Windowed: windows of any kind over any node: the operator of the windows, and the steps from windows to results."""
+"""Windowed: groups of windows of any kind over any node, and the steps from window groups to results."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from highlevel.operators.session import SessionAggregate
 from highlevel.operators.state import restore_to, snapshot_of
 from highlevel.operators.tuples import LONG, TupleAggregate
 from highlevel.operators.window_operator import WindowOperator, beyond_cap
-from highlevel.plan.nodes import Windowed, width_of
-from highlevel.plan.operators.operator import GraphItem, Mark, low_of_one, lows_of
+from highlevel.plan.nodes import Windowed, bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.sketched_windows import FoldingWindows
 from highlevel.results.stages import make_stages
@@ -52,9 +52,10 @@ def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregat
 
 
 class WindowedOperator:
-    """Partials, the operator of the windows, and the steps after it. Watermarks are about `window_end`, strictly.
+    """Converts rows to partials, groups them in windows, and runs the steps after it (HAVING, the select list).
 
-    No later window ends at or below a watermark of the window operator. So the strict watermark is larger by 1.
+    No later window ends at or below a watermark of the window operator. The watermark of this operator is larger by 1,
+    because no later row is below it, as with every node.
     """
 
     def __init__(self, node: Windowed, *, finite: bool = False) -> None:
@@ -62,27 +63,27 @@ class WindowedOperator:
         low = node.aggregation.low
         self._windowed = node.aggregation.windowed
         self._partials = None if node.merges_partials else RowPartials(node.input, low, node.time, paned=self._windowed)
-        self._width = width_of(node.input)
-        progress = node.input.progress
-        self._time = progress.index(node.time) if node.time in progress else None
+        self._width = bound_count(node.input)
+        time_columns = node.input.time_columns
+        self._time = time_columns.index(node.time) if node.time in time_columns else None
         self.windows = make_window_operator(node.aggregation, finite=finite and node.merges_partials)
         self._steps, self.finish = make_stages(node.aggregation)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Process rows, or partials of a leaf. Only late rows give results at once."""
-        for partials in (batch,) if self._partials is None else self._partials.of(batch):
+        """Process rows, or partials of a leaf. Only late rows have results at once."""
+        for partials in (batch,) if self._partials is None else self._partials.compute(batch):
             for item in self.windows.rows(0, partials):
                 yield from self._finished(0, item)
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of the windows' time. A joint watermark is used only if its other bound is END."""
-        if self._width > 1 or not isinstance(mark, Punctuation):
-            lows = lows_of(mark, self._width)
-            ended = set(lows) == {END}
-            low = END if ended else BEGINNING if self._time is None else low_of_one(lows, self._time)
-            mark = Punctuation(mark.link, low)
-        if mark.low == END or (self._time is not None and mark.low != BEGINNING):
-            for item in self.windows.punctuate(0, mark):
+        if self._width > 1 or not isinstance(punctuation, Punctuation):
+            bounds = bounds_of(punctuation, self._width)
+            ended = set(bounds) == {END}
+            low = END if ended else BEGINNING if self._time is None else single_bound(bounds, self._time)
+            punctuation = Punctuation(punctuation.link, low)
+        if punctuation.watermark == END or (self._time is not None and punctuation.watermark != BEGINNING):
+            for item in self.windows.punctuate(0, punctuation):
                 yield from self._finished(0, item)
 
     def _finished(self, step: int, item: Item) -> Iterator[Item]:
@@ -92,10 +93,10 @@ class WindowedOperator:
             items = operator.punctuate(0, item) if isinstance(item, Punctuation) else operator.rows(0, item)
             for following in items:
                 yield from self._finished(step + 1, following)
-        elif not isinstance(item, Punctuation) or item.low == END:
+        elif not isinstance(item, Punctuation) or item.watermark == END:
             yield item
         elif self._windowed:
-            yield Punctuation(item.link, item.low + 1)
+            yield Punctuation(item.link, item.watermark + 1)
 
     @property
     def received(self) -> int:

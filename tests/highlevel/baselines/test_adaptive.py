@@ -110,7 +110,7 @@ def by_wid(events: list[Event]) -> list[Item]:
     ports = {port for port, _ in events}
     for port, item in events:
         if isinstance(item, Punctuation):
-            bounds[port] = max(bounds.get(port, BEGINNING), item.low)
+            bounds[port] = max(bounds.get(port, BEGINNING), item.watermark)
             if len(bounds) == len(ports):
                 found += wid.punctuate(0, Punctuation("*", min(bounds.values())))
         else:

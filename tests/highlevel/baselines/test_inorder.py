@@ -125,7 +125,7 @@ def test_buffering_gives_every_extent_of_what_came_in_order(
         assert max(found.values(), default=1) == 1
         assert operator.tuples == 0
         assert stopped.disordered + operator.disordered == dropped
-        said = [mark.low for mark in marks_of(items)]
+        said = [mark.watermark for mark in marks_of(items)]
         assert (said == sorted(set(said)), said[-1]) == (True, END)
 
 

@@ -18,7 +18,7 @@ from highlevel.baselines.opib_join import OpibJoin
 from highlevel.baselines.opob_join import OpobJoin
 from highlevel.baselines.sorted_join import SortedJoin
 from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.spec import JoinKind, Progress
+from highlevel.joins.spec import JoinKind, WatermarkForm
 from highlevel.joins.window import Band, Port
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from tests.references.join_twin import SCHEMA, pairs, random_spec, rows, rows_of, spec_of
@@ -59,7 +59,7 @@ def test_results_are_those_of_a_join_without_order_and_in_order() -> None:
         random = Random(seed)
         spec = random_spec(random, random.choice(KINDS))
         arrivals, events = events_of(random)
-        expected = fed(OAJoin(spec, Progress.LEFT), events)
+        expected = fed(OAJoin(spec, WatermarkForm.LEFT), events)
         said = [item for item in expected if isinstance(item, Punctuation)]
         stop = random.randrange(len(events))
         for make in (OpobJoin, OpibJoin):
@@ -91,13 +91,13 @@ def test_a_result_is_parked_until_no_later_one_is_before_it_and_no_longer() -> N
         random = Random(seed)
         spec = random_spec(random)
         _, events = events_of(random)
-        operator, without = OpobJoin(spec), OAJoin(spec, Progress.LEFT)
+        operator, without = OpobJoin(spec), OAJoin(spec, WatermarkForm.LEFT)
         parked: Counter[tuple] = Counter()
         promised = BEGINNING
         for event in events:
             for item in feed(without, event):
                 if isinstance(item, Punctuation):
-                    promised = item.low
+                    promised = item.watermark
                 else:
                     parked.update(rows_of([item]))
             feed(operator, event)
@@ -117,7 +117,7 @@ def test_a_row_is_delayed_until_all_that_it_may_meet_is_there_and_no_longer() ->
         for port, item in events:
             feed(operator, (port, item))
             if isinstance(item, Punctuation):
-                bounds[port] = max(bounds[port], item.low)
+                bounds[port] = max(bounds[port], item.watermark)
             elif port == Port.LEFT:
                 waiting += item.column("ts").to_pylist()
             complete = spec.window.expired(Port.LEFT, bounds[Port.RIGHT])
@@ -153,7 +153,7 @@ def test_a_late_input_costs_its_sort_what_the_join_without_order_does_not_hold()
     # RANGE 2 minutes both; some rows of the left are up to 5 minutes late, which it promises; the right is in order.
     random = np.random.default_rng(1)
     spec = spec_of(Band(2 * MINUTE, 2 * MINUTE), keyed=False)
-    sort, without = SortedJoin(spec, (None, None)), OAJoin(spec, Progress.LEFT)
+    sort, without = SortedJoin(spec, (None, None)), OAJoin(spec, WatermarkForm.LEFT)
     lefts = np.arange(20 * MINUTE)
     arrivals = lefts + np.where(random.random(len(lefts)) < 0.02, random.integers(0, 5 * MINUTE, len(lefts)), 0)
     held: dict[str, list[list[int]]] = {"sort": [], "without": []}

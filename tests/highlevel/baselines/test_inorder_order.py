@@ -91,7 +91,7 @@ def test_sort_lets_go_of_what_no_later_row_is_before_and_loses_what_is_behind(
                 operator.restore(through_ipc(stopped.snapshot()))
             items += (new := feed(operator, event))
             found += arrivals_of(new)
-            for each in [event[1].low] if isinstance(event[1], Punctuation) else arrivals_of([event[1]]):
+            for each in [event[1].watermark] if isinstance(event[1], Punctuation) else arrivals_of([event[1]]):
                 twin.take(each)
             assert found == twin.left, seed
             assert operator.rows_held == len(twin.held)
@@ -174,7 +174,7 @@ def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise(r
                 operator.restore(through_ipc(stopped.snapshot()))
                 assert operator.rows_held == stopped.rows_held
             items += (new := feed(operator, (port, item)))
-            for each in [item.low] if isinstance(item, Punctuation) else arrivals_of([item]):
+            for each in [item.watermark] if isinstance(item, Punctuation) else arrivals_of([item]):
                 waiting.update(twin.take(port, each))
             waiting.subtract(arrivals_of(new))
             assert not +waiting, seed

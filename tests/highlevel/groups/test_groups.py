@@ -249,19 +249,19 @@ def test_ids_are_kept_when_a_column_needs_a_greater_form() -> None:
         return [pa.array(addresses, pa.binary()), pa.array(numbers, pa.int64())]
 
     four, six, long = b"\0\0\0\1", b"\0" * 15 + b"\1", b"\0" * 40
-    assert keys.of(columns([four, None], [1, 1]), 2).tolist() == [0, 1]
+    assert keys.find_or_insert(columns([four, None], [1, 1]), 2).tolist() == [0, 1]
     assert keys.forms == [Form.SHORT, Form.NUMBER]
-    assert keys.of(columns([six, four], [1, None]), 2).tolist() == [2, 3]
+    assert keys.find_or_insert(columns([six, four], [1, None]), 2).tolist() == [2, 3]
     assert keys.forms == [Form.WIDE, Form.NULLABLE]
-    assert keys.of(columns([long, long, None], [1, 0, 1]), 3).tolist() == [4, 5, 1]
+    assert keys.find_or_insert(columns([long, long, None], [1, 0, 1]), 3).tolist() == [4, 5, 1]
     assert keys.forms == [Form.LONG, Form.NULLABLE]
-    assert keys.of(columns([four, six, four], [1, 1, None]), 3).tolist() == [0, 2, 3]
+    assert keys.find_or_insert(columns([four, six, four], [1, 1, None]), 3).tolist() == [0, 2, 3]
 
 
 def test_looking_for_groups_adds_none() -> None:
     keys = Keys([pa.string()])
     assert keys.find([pa.array(["a"])], 1).tolist() == [NOBODY]
-    keys.of([pa.array(["a", None, "a long name", "another name"])], 4)
+    keys.find_or_insert([pa.array(["a", None, "a long name", "another name"])], 4)
     names = ["another name", "a", "b", None, "not seen before", "not seen before"]
     assert keys.find([pa.array(names)], 6).tolist() == [3, 0, NOBODY, 1, NOBODY, NOBODY]
     assert keys.count == 4
@@ -270,7 +270,7 @@ def test_looking_for_groups_adds_none() -> None:
 
 def test_a_column_that_is_no_group_is_refused() -> None:
     with pytest.raises(TypeError, match=r"type list<.*>; expected integers, bool, float64, binary or string"):
-        Keys([pa.list_(pa.int64())]).of([pa.array([[1]])], 1)
+        Keys([pa.list_(pa.int64())]).find_or_insert([pa.array([[1]])], 1)
 
 
 def test_an_open_group_with_one_count_takes_64_bytes_and_its_key_at_most() -> None:

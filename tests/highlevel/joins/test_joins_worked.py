@@ -17,7 +17,7 @@ from capture.native import Kernel
 from highlevel.joins import side_state, time_lists
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.side_state import PAIRS
-from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Port, Progress, Side, Tumbling
+from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Port, Side, Tumbling, WatermarkForm
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import END, GraphItem, JointPunctuation, Punctuation
@@ -42,7 +42,7 @@ def pairs(items: list[GraphItem]) -> list[tuple[int | None, int | None]]:
 
 def promises(items: list[GraphItem]) -> list[int | tuple[int, int]]:
     return [
-        item.lows if isinstance(item, JointPunctuation) else item.low
+        item.bounds if isinstance(item, JointPunctuation) else item.watermark
         for item in items
         if not isinstance(item, pa.RecordBatch)
     ]
@@ -52,7 +52,9 @@ def times_held(join: OAJoin, port: Port) -> list[int]:
     return sorted(join.sides[port].state.every()[0].tolist())
 
 
-def joined(window: Band | Tumbling, kind: JoinKind = JoinKind.INNER, progress: Progress = Progress.LEFT) -> OAJoin:
+def joined(
+    window: Band | Tumbling, kind: JoinKind = JoinKind.INNER, progress: WatermarkForm = WatermarkForm.LEFT
+) -> OAJoin:
     return OAJoin(spec_of(window, kind, plain=True), progress)
 
 
@@ -117,9 +119,9 @@ TRACE = [
 
 def test_the_trace_of_the_thesis() -> None:
     """W10: R0 = 3, R1 = 2, closed; a text is a promise."""
-    operators = {progress: joined(Band(3, 2), progress=progress) for progress in Progress}
+    operators = {progress: joined(Band(3, 2), progress=progress) for progress in WatermarkForm}
     for events, results, of_left, of_right, box, left, right in TRACE:
-        said: dict[Progress, list[GraphItem]] = {progress: [] for progress in Progress}
+        said: dict[WatermarkForm, list[GraphItem]] = {progress: [] for progress in WatermarkForm}
         for port, value in events:
             for progress, join in operators.items():
                 promise = isinstance(value, str)
@@ -130,9 +132,9 @@ def test_the_trace_of_the_thesis() -> None:
         for progress, join in operators.items():
             assert sorted(pairs(said[progress])) == results
             assert (times_held(join, Port.LEFT), times_held(join, Port.RIGHT)) == (left, right)
-        assert promises(said[Progress.LEFT]) == of_left
-        assert promises(said[Progress.RIGHT]) == of_right
-        assert promises(said[Progress.JOINT]) == box
+        assert promises(said[WatermarkForm.LEFT]) == of_left
+        assert promises(said[WatermarkForm.RIGHT]) == of_right
+        assert promises(said[WatermarkForm.JOINT]) == box
 
 
 def test_a_box_says_sooner_that_a_pair_of_times_is_over() -> None:
@@ -143,11 +145,11 @@ def test_a_box_says_sooner_that_a_pair_of_times_is_over() -> None:
     """
     marks = [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3)]
     said = {}
-    for progress in (Progress.JOINT, Progress.RIGHT):
+    for progress in (WatermarkForm.JOINT, WatermarkForm.RIGHT):
         join = joined(Band(2, 2), progress=progress)
         said[progress] = [promises(list(join.punctuate(port, Punctuation("s", low)))) for port, low in marks]
-    assert said[Progress.JOINT] == [[], [(1, 1)], [(2, 1)], [(2, 2)], [(3, 2)]]
-    assert said[Progress.RIGHT] == [[], [-1], [0], [], [1]]
+    assert said[WatermarkForm.JOINT] == [[], [(1, 1)], [(2, 1)], [(2, 2)], [(3, 2)]]
+    assert said[WatermarkForm.RIGHT] == [[], [-1], [0], [], [1]]
 
 
 def test_a_side_that_is_late_is_not_held_for_longer() -> None:
@@ -176,19 +178,19 @@ def test_a_box_is_never_later_than_a_promise_of_one_time() -> None:
         run = random_run(random, random_window(random, form), plain=True)
         if run.spec.kind is not JoinKind.INNER:
             continue
-        items: dict[Progress, list[list[GraphItem]]] = {}
-        for progress in (Progress.LEFT, Progress.RIGHT, Progress.JOINT):
+        items: dict[WatermarkForm, list[list[GraphItem]]] = {}
+        for progress in (WatermarkForm.LEFT, WatermarkForm.RIGHT, WatermarkForm.JOINT):
             join = OAJoin(run.spec, progress)
             items[progress] = [feed(join, run, event) for event in run.events]
-        for one, other in set(pairs([item for step in items[Progress.LEFT] for item in step])):
+        for one, other in set(pairs([item for step in items[WatermarkForm.LEFT] for item in step])):
             assert one is not None
             assert other is not None
             steps = [
                 next((at for at, step in enumerate(steps) if any(over(low, one, other) for low in promises(step))), END)
                 for steps, over in (
-                    (items[Progress.JOINT], lambda low, one, other: one < low[0] and other < low[1]),
-                    (items[Progress.LEFT], lambda low, one, other: one < low),
-                    (items[Progress.RIGHT], lambda low, one, other: other < low),
+                    (items[WatermarkForm.JOINT], lambda low, one, other: one < low[0] and other < low[1]),
+                    (items[WatermarkForm.LEFT], lambda low, one, other: one < low),
+                    (items[WatermarkForm.RIGHT], lambda low, one, other: other < low),
                 )
             ]
             assert steps[0] <= min(steps[1:])
@@ -364,8 +366,11 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: JoinSpec(side_of("a"), side_of("a"), Band(1, 1)), "have the name a; rename one"),
     (lambda: JoinSpec(side_of("a"), side_of("b"), Band(1, 1), ((K_INT, Column("n", Type.TEXT)),)), "of one type"),
     (lambda: JoinSpec(side_of("a"), side_of("b"), Band(1, 1), residual=Column("c", Type.BOOL)), "condition names c"),
-    (lambda: OAJoin(spec_of(Band(1, 1), JoinKind.SEMI), Progress.JOINT), "join returns left rows"),
-    (lambda: OAJoin(JoinSpec(side_of("max_ts"), side_of("b"), Band(1, 1)), Progress.MAX), "computed from the times"),
+    (lambda: OAJoin(spec_of(Band(1, 1), JoinKind.SEMI), WatermarkForm.JOINT), "join returns left rows"),
+    (
+        lambda: OAJoin(JoinSpec(side_of("max_ts"), side_of("b"), Band(1, 1)), WatermarkForm.MAX),
+        "computed from the times",
+    ),
 ]
 
 

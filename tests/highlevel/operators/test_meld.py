@@ -39,7 +39,7 @@ def contract(inputs: int) -> Contract:
 
 
 def lows(meld: Meld, *said: tuple[int, int]) -> list[int]:
-    return [item.low for port, low in said for item in meld.punctuate(port, Punctuation(f"link{port}", low))]
+    return [item.watermark for port, low in said for item in meld.punctuate(port, Punctuation(f"link{port}", low))]
 
 
 def test_the_minimum_is_said_once_while_the_other_input_runs_ahead() -> None:

@@ -30,7 +30,7 @@ def make(window: TupleWindow) -> PartitionedAggregate:
 
 def without_promises(events: list[Event]) -> list[Event]:
     """The same rows, and only then the end: what a micro-batch, or a finite run, is given."""
-    return [event for event in events if not isinstance(event[1], Punctuation) or event[1].low == END]
+    return [event for event in events if not isinstance(event[1], Punctuation) or event[1].watermark == END]
 
 
 @pytest.mark.parametrize("seed", range(1000))
@@ -111,7 +111,7 @@ def test_without_idle_partitions_wait_until_the_end() -> None:
     assert feed(operator, (0, Punctuation("M", 2**62))) == []
     assert operator.open_windows() == 2
     rows, mark = feed(operator, (0, Punctuation("M", END)))
-    assert (rows["p"].to_pylist(), mark.low) == ([1, 0], END)
+    assert (rows["p"].to_pylist(), mark.watermark) == ([1, 0], END)
 
 
 @pytest.mark.slow("a long stream")

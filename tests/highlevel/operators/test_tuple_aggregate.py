@@ -40,12 +40,12 @@ def check_promises(window: TupleWindow, events: list, trace: list[list[Item]]) -
         rows += 0 if isinstance(event, Punctuation) else event.num_rows
         for item in items:
             if isinstance(item, Punctuation):
-                assert said is None or item.low > said
-                said = item.low
+                assert said is None or item.watermark > said
+                said = item.watermark
             else:
                 assert said is None or min(item[WINDOW_END].to_pylist()) > said
         closed = rows // window.slide_rows
-        ended = isinstance(event, Punctuation) and event.low == END
+        ended = isinstance(event, Punctuation) and event.watermark == END
         assert said == (END if ended else window.bounds(closed - 1)[1] if closed else None)
 
 
@@ -76,10 +76,10 @@ def test_a_window_is_final_with_its_last_row_and_times_say_nothing(make: Make) -
     assert feed(operator, (0, Punctuation("M", 10**9))) == []
     assert number_of(operator.open_windows()) == 2  # [-2, 4) and [2, 8)
     rows, mark = feed(operator, (0, partials([row])))
-    assert (rows["s0"].to_pylist(), mark.low) == ([4], 4)
+    assert (rows["s0"].to_pylist(), mark.watermark) == ([4], 4)
     (rows, mark) = feed(operator, (0, Punctuation("M", END)))
     assert rows.select([0, 1]).to_pylist() == [{"window_start": 2, "window_end": 8}]
-    assert mark.low == END
+    assert mark.watermark == END
     assert number_of(operator.take_closed_windows()) == 2
     assert operator.bytes == 0
 

@@ -18,7 +18,7 @@ import pytest
 from highlevel.aggregation import Output
 from highlevel.inline import schedule
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
+from highlevel.joins.spec import Band, JoinKind, Tumbling, WatermarkForm
 from highlevel.metrics import (
     JOIN_PAIRS,
     JOIN_ROWS_STORED,
@@ -28,7 +28,7 @@ from highlevel.metrics import (
     PARTIALS_RECEIVED,
     RESULT_ROWS,
 )
-from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
+from highlevel.plan.nodes import Apply, Distinct, Filter, Leaf, Node, TimeGroups, TimeOutput, Union, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column
@@ -108,7 +108,7 @@ def test_a_tumbling_join_of_unions(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     links = {name: made(random, 25) for name in "abcd"}
     one, other = (Union((packets(first), packets(second))) for first, second in ("ab", "cd"))
-    plan = graph(join(one, other, Tumbling(10 * SECOND), Progress.JOINT, keys=((SRC, SRC),)))
+    plan = graph(join(one, other, Tumbling(10 * SECOND), WatermarkForm.JOINT, keys=((SRC, SRC),)))
     left, right = links["a"] + links["b"], links["c"] + links["d"]
     expected = Counter(
         spelled(s) + spelled(a)
@@ -164,14 +164,14 @@ def test_a_link_may_feed_several_leaves_of_a_query(seed: int, tmp_path: Path) ->
 @pytest.mark.parametrize("interval", [1, 10 * SECOND])
 def test_groups_of_both_times_of_a_join(seed: int, interval: int, tmp_path: Path) -> None:
     links = two_links(Random(seed))
-    joined = join(packets("a"), packets("b"), Band(3 * SECOND, SECOND), Progress.JOINT)
+    joined = join(packets("a"), packets("b"), Band(3 * SECOND, SECOND), WatermarkForm.JOINT)
     of = {name: Column(f"{name}.ts", Type.INT) for name in "SA"}
     keys = tuple(
         Key(f"{name}t", column if interval == 1 else Binary(Op.DIV, column, number(interval)))
         for name, column in of.items()
     )
     times = tuple((f"{name}.ts", interval, f"{name}t") for name in "SA")
-    plan = graph(PairGroups(joined, totals(WHOLE_INPUT, keys, Column("S.len", Type.INT)), times))
+    plan = graph(TimeGroups(joined, totals(WHOLE_INPUT, keys, Column("S.len", Type.INT)), times))
     groups: dict[tuple, list[int]] = defaultdict(list)
     for s, a in pairs(links["a"], links["b"], -SECOND, 3 * SECOND):
         groups[s.ts // interval, a.ts // interval].append(s.length)
@@ -186,7 +186,7 @@ def test_windows_of_windows_roll_up(seed: int, tmp_path: Path) -> None:
     plan = totals(short, (Key("srcIP", SRC),), LEN)
     inner = Windowed(Leaf("q", ("a", "b"), plan.low), plan, "pane")
     outputs = (Output("ts", Column("window_start", Type.INT)), Output("n", Column("c", Type.INT)), Output("srcIP", SRC))
-    rows = Apply(inner, outputs, (Progressing("ts", "window_end", short.range),))
+    rows = Apply(inner, outputs, (TimeOutput("ts", "window_end", short.range),))
     outer = graph(Windowed(rows, totals(long, (Key("srcIP", SRC),), Column("n", Type.INT)), "ts"))
     small = per_window(((each.ts, (address(each.src),), 0) for each in links["a"] + links["b"]), short)
     expected = per_window(((start, (src,), n) for (start, _, src, n, _) in small), long)
@@ -243,7 +243,7 @@ def test_a_late_row_is_counted_where_it_is_dropped_and_reaches_what_nothing_was_
         engine = InlineRun([graph(root)], inputs, 64, slack=10 * SECOND, threads=1, block_records=1)
         return rows_of(batch for _, batch in engine.results()), engine.samples().total(LATE_ROWS)
 
-    rows = Apply(packets("a"), (Output("ts", TS),), (Progressing("ts", "ts"),))
+    rows = Apply(packets("a"), (Output("ts", TS),), (TimeOutput("ts", "ts"),))
     assert answer(rows) == (Counter((each * SECOND,) for each in times), 0)  # rows are not held to any watermark
     assert answer(Distinct(rows, ("ts",))) == (Counter({(each * SECOND,): 1 for each in (100, 140, 141)}), 1)
     by_ten = SlidingWindow(10 * SECOND, 10 * SECOND)
@@ -251,14 +251,14 @@ def test_a_late_row_is_counted_where_it_is_dropped_and_reaches_what_nothing_was_
     assert {(start // SECOND, n) for start, _, n, _ in counted} == {(100, 64), (140, 2)}
     assert late == 1
     joined = join(packets("a"), packets("a"), Band(0, 0), keys=((SRC, SRC),))
-    found, late = answer(Apply(joined, (Output("ts", Column("S.ts", Type.INT)),), (Progressing("ts", "S.ts"),)))
+    found, late = answer(Apply(joined, (Output("ts", Column("S.ts", Type.INT)),), (TimeOutput("ts", "S.ts"),)))
     assert found == {(100 * SECOND,): 64 * 64, (140 * SECOND,): 1, (141 * SECOND,): 1}
     assert late == 2  # once on either side
 
 
 def test_a_kind_of_rows_alone_is_that_of_every_link(tmp_path: Path) -> None:
     links = two_links(Random(3))
-    rows = Select(leaf("packets"), Binary(Op.GT, LEN, number(80)))
+    rows = Filter(leaf("packets"), Binary(Op.GT, LEN, number(80)))
     plan = graph(Apply(rows, (Output("link", Column("link", Type.TEXT)), Output("t", PANE)), ()))
     expected = Counter((name, each.ts) for name, of in links.items() for each in of if each.length > 80)
     assert run(plan, write(tmp_path, links))[0] == expected

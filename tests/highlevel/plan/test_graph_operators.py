@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from highlevel.aggregation import Output
-from highlevel.plan.nodes import Apply, Distinct, Node, PairGroups, Progressing, Select, Union, Windowed
+from highlevel.plan.nodes import Apply, Distinct, Filter, Node, TimeGroups, TimeOutput, Union, Windowed
 from highlevel.plan.operators.distinct import DistinctOperator
-from highlevel.plan.operators.operator import low_of_one, lows_of
-from highlevel.plan.operators.pair_groups import PairGroupsOperator
+from highlevel.plan.operators.operator import bounds_of, single_bound
+from highlevel.plan.operators.time_groups import TimeGroupsOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.pipeline import make_operator
@@ -48,10 +48,10 @@ from tests.references.windows_oracle import Spec
 def test_select_keeps_rows_for_which_its_condition_is_true(seed: int) -> None:
     random = Random(seed)
     where = Binary(Op.LT, OTHER, TS)
-    node: Node = Select(PAIRS if seed % 2 else ROWS, where)
+    node: Node = Filter(PAIRS if seed % 2 else ROWS, where)
     rows = made_rows(random, nulls=True)
     events = [(0, each) for each in stream(random, rows, by_both if seed % 2 else by_ts, 1 + seed % 2)]
-    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.progress, random)
+    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.time_columns, random)
     assert found == Counter(row for row in rows if row[1] is not None and row[1] < row[0])
 
 
@@ -61,9 +61,9 @@ def test_apply_computes_columns_and_maps_promises_through_floors(seed: int) -> N
     length, shift = random.randint(1, 12), random.randint(-9, 9)
     floor = Binary(Op.DIV, Binary(Op.SUB, Binary(Op.ADD, TS, seconds(120 * length)), seconds(shift)), seconds(length))
     outputs = (Output("tb", floor), Output("twice", Binary(Op.MUL, NUMBER, seconds(2))), Output("b", OTHER))
-    progressing = (Progressing("tb", "ts", shift - 120 * length, length), Progressing("b", "other"))
+    time_outputs = (TimeOutput("tb", "ts", shift - 120 * length, length), TimeOutput("b", "other"))
     joint = bool(seed % 3)
-    kept: tuple[Progressing, ...] = progressing if joint else progressing[:1]
+    kept: tuple[TimeOutput, ...] = time_outputs if joint else time_outputs[:1]
     if random.random() < 0.3:
         kept = kept[1:]
     if random.random() < 0.3:
@@ -71,14 +71,14 @@ def test_apply_computes_columns_and_maps_promises_through_floors(seed: int) -> N
     node = Apply(PAIRS if joint else ROWS, outputs, kept)
     rows = made_rows(random)
     events = [(0, each) for each in stream(random, rows, by_both if joint else by_ts, 1 + joint)]
-    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.progress, random)
+    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.time_columns, random)
     expected = ((120 + (ts - shift) // length, 2 * n, other) for ts, other, _, n in rows)
     assert found == Counter(expected)
 
 
 def test_a_floor_of_a_promise_is_as_strong_as_it_can_be() -> None:
     tb = Output("tb", Binary(Op.DIV, TS, seconds(60)))
-    operator = make_operator(Apply(ROWS, (tb,), (Progressing("tb", "ts", 0, 60),)))
+    operator = make_operator(Apply(ROWS, (tb,), (TimeOutput("tb", "ts", 0, 60),)))
     lows = [59, 60, 119, 120, END]
     assert [list(operator.punctuate(0, Punctuation("a", low))) for low in lows] == [
         [Punctuation("a", low)] for low in [0, 1, 1, 2, END]
@@ -95,21 +95,21 @@ def test_union_promises_the_smaller_of_each_bound(seed: int) -> None:
     streams = [stream(random, rows, by_both if joint else by_ts, 1 + joint) for rows in inputs]
     bounds = [(BEGINNING,) * (1 + joint) for _ in inputs]
 
-    def promised(operator: UnionOperator, event: tuple) -> None:
+    def watermark(operator: UnionOperator, event: tuple) -> None:
         if isinstance(event[1], tuple):
             bounds[event[0]] = event[1]
         lowest = tuple(map(min, zip(*bounds, strict=True)))
-        assert operator.promised == (lowest if BEGINNING not in lowest else (BEGINNING,) * len(lowest))
+        assert operator.watermark == (lowest if BEGINNING not in lowest else (BEGINNING,) * len(lowest))
 
     events = interleaved(random, streams)
-    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.progress, random, promised)
+    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.time_columns, random, watermark)
     assert found == Counter(row for rows in inputs for row in rows)
 
 
 def test_a_union_promises_no_more_than_the_least_of_its_inputs_can() -> None:
     silent = Apply(ROWS, ROWS.outputs, ())
     node = Union((PAIRS, silent))
-    assert node.progress == ()
+    assert node.time_columns == ()
     operator = make_operator(node)
     assert list(operator.punctuate(0, JointPunctuation("a", (5, 6)))) == []
     assert list(operator.punctuate(1, Punctuation("b", END))) == []
@@ -134,19 +134,19 @@ def test_distinct_passes_the_first_row_of_each_key_and_forgets_it(seed: int) -> 
     rows = [row[:3] for row in made_rows(random, nulls=True)]
     events = [(0, each) for each in stream(random, rows, by_both if joint else by_ts, 1 + joint)]
     seen: set[tuple] = set()
-    promised = (BEGINNING,) * (1 + joint)
+    watermark = (BEGINNING,) * (1 + joint)
 
     def held(operator: DistinctOperator, event: tuple) -> None:
-        nonlocal promised, seen
+        nonlocal watermark, seen
         if isinstance(event[1], tuple):
-            promised = event[1]
+            watermark = event[1]
         else:
             seen |= set(event[1])
-        seen = {row for row in seen if not is_covered((by_both if joint else by_ts)(row), promised)}
+        seen = {row for row in seen if not is_covered((by_both if joint else by_ts)(row), watermark)}
         assert operator.rows_held == len(seen)
         assert operator.snapshot()["keys"].num_rows == len(seen)
 
-    found = check(lambda: make_operator(node), events, schema_of(of_keys), node.progress, random, held)
+    found = check(lambda: make_operator(node), events, schema_of(of_keys), node.time_columns, random, held)
     assert found == Counter(set(rows))
 
 
@@ -166,7 +166,7 @@ def test_windows_over_any_node_are_those_of_the_definition(seed: int) -> None:
     random = Random(seed)
     spec = Spec(random.randint(1, 100), random.randint(1, 30), random.choice([0, random.randint(-100, 100)]))
     plan = plan_of(SlidingWindow(spec.range, spec.slide, spec.origin), (Key("g", GROUP),))
-    node = Windowed(Select(ROWS, Binary(Op.GE, TS, seconds(0))), plan, "ts")
+    node = Windowed(Filter(ROWS, Binary(Op.GE, TS, seconds(0))), plan, "ts")
     rows = made_rows(random)
     events = [(0, each) for each in stream(random, rows, by_ts, 1)]
 
@@ -178,7 +178,7 @@ def test_windows_over_any_node_are_those_of_the_definition(seed: int) -> None:
             wids = [wid for first, end in ranges for wid in range(first, end)]
             assert all(spec.extent(wid)[1] > low[0] for wid in wids)
 
-    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.progress, random, closed)
+    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.time_columns, random, closed)
     groups: dict[tuple, list[tuple]] = {}
     for row in rows:
         for wid in spec.wids(row[0]):
@@ -204,8 +204,8 @@ def test_a_box_says_nothing_of_windows_until_one_side_is_at_its_end() -> None:
     batch, mark = feed(operator, (0, (55, END)), schema)
     assert rows_of([batch]) == {(0, 10, 1, 1, 1, 1): 1}
     assert mark == Punctuation("link", 51)  # the last window that is final ends at 50, and no later row has 50 or less
-    assert lows_of(JointPunctuation("a", (END, END)), 1) == (END,)
-    assert low_of_one((3, END), 1) == BEGINNING
+    assert bounds_of(JointPunctuation("a", (END, END)), 1) == (END,)
+    assert single_bound((3, END), 1) == BEGINNING
 
 
 def test_windows_over_the_whole_input_promise_nothing_but_their_end() -> None:
@@ -216,7 +216,7 @@ def test_windows_over_the_whole_input_promise_nothing_but_their_end() -> None:
     assert items[-1] == Punctuation("link", END)
 
 
-def pair_groups(random: Random, joint: bool) -> tuple[PairGroups, dict[str, tuple[int, int]]]:
+def time_groups(random: Random, joint: bool) -> tuple[TimeGroups, dict[str, tuple[int, int]]]:
     """Groups by one or both times, plain or by intervals. For each time: its position in a row and its interval."""
     times: list[tuple[str, int, str]] = []
     chosen = {"ts": 0, "other": 1} if joint and random.random() < 0.7 else {"ts": 0}
@@ -228,14 +228,14 @@ def pair_groups(random: Random, joint: bool) -> tuple[PairGroups, dict[str, tupl
         times.append((name, interval, f"k{name}"))
         numbers[f"k{name}"] = (place, interval)
     plan = plan_of(WHOLE_INPUT, tuple(keys))
-    return PairGroups(PAIRS if joint else ROWS, plan, tuple(times)), numbers
+    return TimeGroups(PAIRS if joint else ROWS, plan, tuple(times)), numbers
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_pair_groups_leave_as_soon_as_a_promise_covers_them(seed: int) -> None:
+def test_time_groups_leave_as_soon_as_a_watermark_covers_them(seed: int) -> None:
     random = Random(seed)
     joint = bool(seed % 3)
-    node, numbers = pair_groups(random, joint)
+    node, numbers = time_groups(random, joint)
     rows = made_rows(random, nulls=joint and seed % 2 == 1)
     events = [(0, each) for each in stream(random, rows, by_both if joint else by_ts, 1 + joint)]
 
@@ -252,7 +252,7 @@ def test_pair_groups_leave_as_soon_as_a_promise_covers_them(seed: int) -> None:
 
     waiting: dict[tuple, tuple] = {}
 
-    def held(operator: PairGroupsOperator, event: tuple) -> None:
+    def held(operator: TimeGroupsOperator, event: tuple) -> None:
         what = event[1]
         if isinstance(what, list):
             waiting.update({key_of(row): ends_of(row) for row in what})
@@ -262,7 +262,7 @@ def test_pair_groups_leave_as_soon_as_a_promise_covers_them(seed: int) -> None:
         assert operator.rows_held == len(waiting)
         assert operator.snapshot()["groups"].num_rows == len(waiting)
 
-    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.progress, random, held)
+    found = check(lambda: make_operator(node), events, schema_of(ROWS), node.time_columns, random, held)
     groups: dict[tuple, list[tuple]] = {}
     for row in rows:
         groups.setdefault(key_of(row), []).append(row)
@@ -271,8 +271,8 @@ def test_pair_groups_leave_as_soon_as_a_promise_covers_them(seed: int) -> None:
 
 def test_the_box_of_a_pair_lets_its_group_leave_before_single_promises_do() -> None:
     plan = plan_of(WHOLE_INPUT, (Key("S", TS), Key("A", OTHER)))
-    operator = make_operator(PairGroups(PAIRS, plan, (("ts", 1, "S"), ("other", 1, "A"))))
-    assert isinstance(operator, PairGroupsOperator)
+    operator = make_operator(TimeGroups(PAIRS, plan, (("ts", 1, "S"), ("other", 1, "A"))))
+    assert isinstance(operator, TimeGroupsOperator)
     schema = schema_of(ROWS)
     feed(operator, (0, [(0, 1, "a", 1), (1, 0, "a", 1)]), schema)
     left = [rows_of(feed(operator, (0, box), schema)) for box in [(1, 1), (2, 1), (2, 2), (3, 2)]]
@@ -284,16 +284,16 @@ def test_the_box_of_a_pair_lets_its_group_leave_before_single_promises_do() -> N
 def test_groups_promise_the_numbers_that_their_results_show() -> None:
     tens = Key("left", Binary(Op.DIV, TS, seconds(10)))
     plan = plan_of(WHOLE_INPUT, (tens, Key("right", OTHER)))
-    operator = make_operator(PairGroups(PAIRS, plan, (("ts", 10, "left"), ("other", 1, "right"))))
+    operator = make_operator(TimeGroups(PAIRS, plan, (("ts", 10, "left"), ("other", 1, "right"))))
     told = [list(operator.punctuate(0, JointPunctuation("a", box))) for box in [(25, 7), (29, 7), (30, 7), (30, END)]]
     boxes = [(2, 7), None, (3, 7), (3, END)]
     assert told == [[] if box is None else [JointPunctuation("a", box)] for box in boxes]
-    one = make_operator(PairGroups(PAIRS, plan_of(WHOLE_INPUT, (tens,)), (("ts", 10, "left"),)))
+    one = make_operator(TimeGroups(PAIRS, plan_of(WHOLE_INPUT, (tens,)), (("ts", 10, "left"),)))
     told = [list(one.punctuate(0, JointPunctuation("a", box))) for box in [(25, 7), (29, END), (END, END)]]
     assert told == [[], [Punctuation("a", 2)], [Punctuation("a", END)]]
     hidden = replace(plan, select=plan.select[1:])
-    unshown = PairGroups(PAIRS, hidden, (("ts", 10, "left"), ("other", 1, "right")))
-    assert unshown.progress == ()
+    unshown = TimeGroups(PAIRS, hidden, (("ts", 10, "left"), ("other", 1, "right")))
+    assert unshown.time_columns == ()
     silent = make_operator(unshown)
     told = [list(silent.punctuate(0, JointPunctuation("a", box))) for box in [(25, 7), (29, END), (END, END)]]
     assert told == [[], [], [Punctuation("a", END)]]
@@ -301,8 +301,8 @@ def test_groups_promise_the_numbers_that_their_results_show() -> None:
 
 def test_many_groups_that_left_are_taken_out_of_the_table() -> None:
     plan = plan_of(WHOLE_INPUT, (Key("S", TS),))
-    operator = make_operator(PairGroups(ROWS, plan, (("ts", 1, "S"),)))
-    assert isinstance(operator, PairGroupsOperator)
+    operator = make_operator(TimeGroups(ROWS, plan, (("ts", 1, "S"),)))
+    assert isinstance(operator, TimeGroupsOperator)
     sizes = []
     for first in range(0, 20_000, 1000):
         feed(operator, (0, [(ts, 0, "a", 1) for ts in range(first, first + 1000)]), schema_of(ROWS))

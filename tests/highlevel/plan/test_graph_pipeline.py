@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import Output
-from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
+from highlevel.joins.spec import Band, JoinKind, Tumbling, WatermarkForm
 from highlevel.metrics import GRAPH_METRICS, LOW_WATERMARK, PIPELINE_METRICS, WINDOWS_CLOSED
-from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Union, Windowed
-from highlevel.plan.operators.operator import lows_of
+from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, TimeGroups, TimeOutput, Union, Windowed
+from highlevel.plan.operators.operator import bounds_of
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
@@ -29,29 +29,29 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import Key
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from tests.references.graph_plans import LEN, SRC, TS, join, longer, packets, totals
-from tests.references.graph_streams import Lows, Row, interleaved, is_covered, shuffled, stream
+from tests.references.graph_streams import Bounds, Row, interleaved, is_covered, shuffled, stream
 from tests.references.operator_contract import through_ipc
 
 STS, ATS = Column("S.ts", Type.TIME), Column("A.ts", Type.TIME)
 TEN = SlidingWindow(10, 5)
-JOINED = join(packets("a"), packets("b"), Band(4, 2), Progress.JOINT)
+JOINED = join(packets("a"), packets("b"), Band(4, 2), WatermarkForm.JOINT)
 BY_PAIRS = totals(WHOLE_INPUT, (Key("left", STS), Key("right", ATS)), Column("S.len", Type.INT))
 RENAMED = Apply(JOINED, (Output("ts", ATS), Output("srcIP", Column("S.srcIP", Type.ADDRESS, True))), ())
 BOTH = packets("a")
 
 GRAPHS: dict[str, Node] = {
-    "pairs": PairGroups(JOINED, BY_PAIRS, (("S.ts", 1, "left"), ("A.ts", 1, "right"))),
+    "pairs": TimeGroups(JOINED, BY_PAIRS, (("S.ts", 1, "left"), ("A.ts", 1, "right"))),
     "distinct": Distinct(
         Apply(
             Union((BOTH, packets("b"))),
             (Output("ts", TS), Output("srcIP", SRC)),
-            (Progressing("ts", "ts"),),
+            (TimeOutput("ts", "ts"),),
         ),
         ("ts", "srcIP"),
     ),
     "diamond": join(BOTH, Union((longer(BOTH, 1), packets("b"))), Tumbling(10), kind=JoinKind.LEFT, keys=((SRC, SRC),)),
     "later": Windowed(
-        join(packets("a"), packets("b"), Band(4, 2), Progress.MAX),
+        join(packets("a"), packets("b"), Band(4, 2), WatermarkForm.MAX),
         totals(TEN, (), Column("S.len", Type.INT)),
         "max_ts",
     ),
@@ -60,7 +60,7 @@ GRAPHS: dict[str, Node] = {
         Apply(
             Windowed(Union((BOTH, packets("b"))), totals(TEN, (Key("srcIP", SRC),), LEN), "ts"),
             (Output("t", Column("window_end", Type.TIME)), Output("n", Column("c", Type.INT))),
-            (Progressing("t", "window_end"),),
+            (TimeOutput("t", "window_end"),),
         ),
         totals(SlidingWindow(20, 20), (), Column("n", Type.INT)),
         "t",
@@ -104,16 +104,16 @@ def test_a_graph_keeps_the_contract_of_operators(name: str, seed: int) -> None:
     events = interleaved(random, streams)
     whole = Pipeline(plan, links)
     trace = [feed(whole, event) for event in events]
-    width = max(1, len(root.progress))
-    said: Lows = (BEGINNING,) * width
+    width = max(1, len(root.time_columns))
+    said: Bounds = (BEGINNING,) * width
     for items in trace:
         for each in items:
             if isinstance(each, pa.RecordBatch):
                 assert each.schema == plan.schema
-                times = zip(*(each.column(column).to_pylist() for column in root.progress), strict=True)
+                times = zip(*(each.column(column).to_pylist() for column in root.time_columns), strict=True)
                 assert not any(BEGINNING not in said and is_covered(row, said) for row in times)
             else:
-                lows = lows_of(each, width)
+                lows = bounds_of(each, width)
                 assert all(low >= before for low, before in zip(lows, said, strict=True))
                 said = lows
     assert set(said) == {END}
@@ -162,7 +162,7 @@ def test_a_link_that_never_speaks_holds_back_what_waits_for_it_and_nothing_else(
 def test_a_node_with_two_readers_is_run_once() -> None:
     pipeline = pipeline_of(GRAPHS["diamond"])
     names = pipeline.plan.node_names
-    assert names == ("leaf 1", "apply 1", "select", "leaf 2", "apply 2", "union", "join")
+    assert names == ("leaf 1", "apply 1", "filter", "leaf 2", "apply 2", "union", "join")
     found = feed(pipeline, (0, rows(1, 2)))
     assert rows_in(found).total() == 4  # each of the two meets both, once
     samples = pipeline.samples(0)

@@ -34,7 +34,7 @@ def inputs_of(random: Random, node: Node) -> list[list[tuple]]:
 
 def events_of(random: Random, node: Node, inputs: list[list[tuple]]) -> list:
     streams = [
-        stream(random, rows, by_both if len(below.progress) == 2 else by_ts, max(1, len(below.progress)))
+        stream(random, rows, by_both if len(below.time_columns) == 2 else by_ts, max(1, len(below.time_columns)))
         for below, rows in zip(node.inputs, inputs, strict=True)
     ]
     return interleaved(random, streams)
@@ -47,7 +47,7 @@ def test_every_entry_has_a_reference_implementation() -> None:
 def test_a_node_type_without_an_entry_is_refused() -> None:
     leaf = next(node for kind in REGISTRY for node in REFERENCES[kind].node(Random(0)).inputs[0].inputs)
     assert isinstance(leaf, Leaf)
-    with pytest.raises(TypeError, match="no operator for Leaf: expected one of Union, Select"):
+    with pytest.raises(TypeError, match="no operator for Leaf: expected one of Union, Filter"):
         entry_of(leaf)
 
 
@@ -60,7 +60,7 @@ def test_an_operator_keeps_the_contract_and_has_the_rows_of_its_reference(kind: 
         inputs = inputs_of(random, node)
         (schema,) = {schema_of(below) for below in node.inputs}
         events = events_of(random, node, inputs)
-        found = check(lambda node=node: make_operator(node), events, schema, node.progress, random)
+        found = check(lambda node=node: make_operator(node), events, schema, node.time_columns, random)
         assert found == reference.rows(node, inputs), seed
 
 

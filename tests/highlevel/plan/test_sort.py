@@ -35,8 +35,8 @@ def test_rows_have_the_order_of_the_reference_in_every_order_of_arrival(rounds: 
         random = Random(f"sort {seed}")
         node = REFERENCES[Sort].node(random)
         assert isinstance(node, Sort)
-        rows = made_rows(random, nulls=len(node.input.progress) == 1)
-        width = len(node.input.progress)
+        rows = made_rows(random, nulls=len(node.input.time_columns) == 1)
+        width = len(node.input.time_columns)
         events = interleaved(random, [stream(random, rows, by_both if width == 2 else by_ts, width)])
         operator = SortOperator(node)
         found = [item for event in events for item in feed(operator, event, schema_of(ROWS))]

@@ -147,7 +147,7 @@ def inline(plan: Plan, inputs: list[Input]) -> tuple[pa.Table, InlineRun]:
 
 
 def of(plan: Plan, inputs: list[Input]) -> list[Input]:
-    return inputs if plan.leaves[0].of_every_link else inputs[:1]
+    return inputs if plan.leaves[0].reads_all_links else inputs[:1]
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -192,7 +192,7 @@ def test_spark_streams_say_and_count_the_same(seed: int, spark, inputs: list[Inp
     from tests.harness.spark_results import read_results
 
     linked = of(PLANS["grouped"] if seed else PLANS["arrival"], inputs)
-    plans = [plan for plan in PLANS.values() if plan.leaves[0].of_every_link or not seed]
+    plans = [plan for plan in PLANS.values() if plan.leaves[0].reads_all_links or not seed]
     run = StreamRun(spark, plans, linked, tmp_path, partitions=1 + seed, block_records=50, max_blocks=2)
     run.start()
     try:

@@ -106,7 +106,7 @@ def test_one_packet_dated_next_year_neither_flushes_a_table_nor_makes_a_promise(
             flushing=Flushing(policy),
         )  # fmt: skip
         given = [item for _, item in live(path, node)]
-        assert not any(isinstance(item, Punctuation) and item.low > 0 for item in given)
+        assert not any(isinstance(item, Punctuation) and item.watermark > 0 for item in given)
         samples = node.samples(["q"])
         resident.append(samples.total(TABLE_RESIDENT))
         assert samples.total(TABLE_FORCED) == samples.total(TABLE_SWEPT) == 0

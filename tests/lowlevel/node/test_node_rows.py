@@ -52,8 +52,8 @@ def check_rows(plan: LowLevelPlan, items: list[Item], rows: list[dict]) -> None:
     low = -(2**63)
     for item in items:
         if isinstance(item, Punctuation):
-            assert item.low > low
-            low = item.low
+            assert item.watermark > low
+            low = item.watermark
         else:
             assert min(item.column("pane").to_pylist()) >= low
     assert low == END

@@ -95,12 +95,12 @@ def test_a_reader_may_start_at_any_segment_and_knows_every_promise(tmp_path: Pat
     assert len(reader.segments()) > 5
     for number in reader.segments():
         segment = reader.read(number)
-        repeated = {name: item.low for name, _, item in segment.repeated if isinstance(item, Punctuation)}
+        repeated = {name: item.watermark for name, _, item in segment.repeated if isinstance(item, Punctuation)}
         assert repeated == {name: low for name, low in lows.items() if low != BEGINNING}
         for name, _, item in segment.new:
             if isinstance(item, Punctuation):
-                assert item.low > lows[name]
-                lows[name] = item.low
+                assert item.watermark > lows[name]
+                lows[name] = item.watermark
         assert segment.lows == tuple(lows.values())
 
 

@@ -132,7 +132,7 @@ def test_a_write_that_stops_at_any_byte_leaves_nothing_to_read_and_the_next_writ
     writer.append(0, Punctuation(LINK, 50))
     writer.close()
     segment = SpoolReader(tmp_path).read(2)
-    assert [item.low for _, _, item in segment.items if isinstance(item, Punctuation)] == [1, 50]
+    assert [item.watermark for _, _, item in segment.items if isinstance(item, Punctuation)] == [1, 50]
 
 
 @pytest.mark.parametrize("length", [0, 1, 700, 10**6])

@@ -70,7 +70,7 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
     most = 0
     for step, (number, item) in enumerate(random_items(random, plans, 300)):
         if isinstance(item, Punctuation):
-            lows[names[number][0]] = item.low
+            lows[names[number][0]] = item.watermark
             writer.append(number, item)
         else:
             appended += item.num_rows

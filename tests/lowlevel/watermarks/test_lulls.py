@@ -91,7 +91,7 @@ def promised(
     shard = LiveShard(port, capture)
     items = [item for _, item in shard.run(lambda: False, Event())]
     assert sum(item.num_rows for item in items if isinstance(item, pa.RecordBatch)) > 0
-    lows = [item.low for item in items if isinstance(item, Punctuation)]
+    lows = [item.watermark for item in items if isinstance(item, Punctuation)]
     assert lows[-1] == END
     return [(low - START) / NS for low in lows if low != END], shard
 

@@ -306,7 +306,7 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
         came.append([])
         for _, item in items:  # type: ignore[attr-defined]
             if isinstance(item, Punctuation):
-                marks.append(item.low)
+                marks.append(item.watermark)
                 results = pipeline.punctuate(0, item)
             else:
                 results = pipeline.rows(0, item)

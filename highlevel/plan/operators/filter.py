@@ -1,4 +1,4 @@
-"""Select: the rows of a node that satisfy a condition."""
+"""Filter: the rows of a node that satisfy a condition."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan.nodes import Select, macs_of
-from highlevel.plan.operators.operator import GraphItem, Mark, Stateless
+from highlevel.plan.nodes import Filter, macs_of
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless
 from lowlevel.expressions.predicate import Condition
 
 
-class SelectOperator(Stateless):
+class FilterOperator(Stateless):
     """Filter rows. Stateless, except that the condition measures its costs."""
 
-    def __init__(self, node: Select) -> None:
+    def __init__(self, node: Filter) -> None:
         """Filter by the condition of `node`."""
         self.condition = Condition(node.where)
         self.macs = macs_of(node.input)
@@ -28,6 +28,6 @@ class SelectOperator(Stateless):
         elif kept.any():
             yield batch.filter(pa.array(kept))
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Pass on the watermark."""
-        yield mark
+        yield punctuation

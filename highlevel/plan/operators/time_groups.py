@@ -1,9 +1,9 @@
-"""PairGroups: groups that contain time columns themselves, plain or by intervals; the query needs no window.
+"""TimeGroups: groups whose key contains time columns, exact or rounded to intervals; the query needs no window.
 
-A group is final as soon as no later row can belong to it. It contains the rows whose time is in `[k·n, (k+1)·n)`, for
-each time column that it is grouped by. A watermark `low` covers the groups with `k < low // n`. A group by both times
-of a join is final when a joint watermark covers it. A watermark of one time would not cover it earlier (Li 2008, §7.2).
-Final groups of the same times leave together, so conditions that compare the groups of a window can compare them.
+A group with key `k` for a time column with intervals of length n contains the rows whose time is in `[k·n, (k+1)·n)`.
+The watermark `t` covers this group if `k < t // n`: then no later row belongs to the group, so it is final. A group by
+both times of a join is final when a joint watermark covers it (Li 2008, §7.2). All final groups with equal times are
+returned in one batch, so that conditions such as `top()` can compare them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import pyarrow as pa
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable, batch_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import PairGroups, width_of
+from highlevel.plan.nodes import TimeGroups, bound_count
 from highlevel.plan.operators.operator import (
+    AnyPunctuation,
+    Bounds,
     GraphItem,
-    Lows,
-    Mark,
     Times,
+    bounds_of,
     covered,
-    low_of_one,
-    lows_of,
-    mark_of,
+    make_punctuation,
+    single_bound,
     times_of,
 )
 from highlevel.plan.operators.row_partials import RowPartials
@@ -34,29 +34,29 @@ from highlevel.results.stages import make_stages, through
 from lowlevel.punctuation import BEGINNING, END
 
 GROUPS, LOWS = "groups", "lows"
-"""Tables of a snapshot: the open groups, and the watermark of their interval numbers."""
+"""Tables of a snapshot: the groups that are not final, and the watermark as interval numbers."""
 
 FINAL_SHARE = 4
-"""Final groups are deleted when they are a quarter of all groups: a new table costs as much as all other groups."""
+"""Final groups are deleted when they are 1/4 of all groups: the new table is filled with the others again."""
 
 
-class PairGroupsOperator:
-    """Merges rows by group. A row of a group that is final is late: it is dropped and counted.
+class TimeGroupsOperator:
+    """Merges rows by group. A row of a final group is late: it is dropped and counted.
 
-    A group with NULL as a time is final when this time column has ended.
+    A group with NULL as a time is final when the watermark of this time column is END.
     """
 
-    def __init__(self, node: PairGroups) -> None:
-        """Group the rows of `node`."""
+    def __init__(self, node: TimeGroups) -> None:
+        """Prepare an empty table of groups for `node`."""
         self.aggregation = node.aggregation
         self._partials = RowPartials(node.input, node.aggregation.low, node.times[0][0], paned=False)
         by_column = {column: (length, name) for column, length, name in node.times}
-        self.intervals = [by_column.get(column, (1, None)) for column in node.input.progress]
-        self._output_times = [node.input.progress.index(column) for column, _, _ in node.times]
-        self._has_watermarks = bool(node.progress)
-        self.width = width_of(node.input)
+        self.intervals = [by_column.get(column, (1, None)) for column in node.input.time_columns]
+        self._output_times = [node.input.time_columns.index(column) for column, _, _ in node.times]
+        self._has_watermarks = bool(node.time_columns)
+        self.width = bound_count(node.input)
         self._merge_functions = accumulated(node.aggregation.low.subaggregates)
-        self.watermark: Lows = (BEGINNING,) * self.width
+        self.watermark: Bounds = (BEGINNING,) * self.width
         self.stages, self.finish = make_stages(node.aggregation)
         self.late = 0
         self._clear()
@@ -90,7 +90,7 @@ class PairGroupsOperator:
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Merge rows into their groups."""
-        for partials in self._partials.of(batch):
+        for partials in self._partials.compute(batch):
             self._merge(partials)
         return iter(())
 
@@ -114,9 +114,9 @@ class PairGroupsOperator:
     def _times_in(self, partials: pa.RecordBatch) -> list[Times | None]:
         return [None if name is None else times_of(partials.column(name)) for _, name in self.intervals]
 
-    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the groups that the watermark covers, then the watermark of the interval numbers."""
-        bounds = lows_of(mark, self.width)
+        bounds = bounds_of(punctuation, self.width)
         numbers = tuple(
             low if low in (BEGINNING, END) else low // length
             for low, (length, _) in zip(bounds, self.intervals, strict=True)
@@ -131,19 +131,19 @@ class PairGroupsOperator:
             yield from through(self.stages, self._finished(ids))
             self._final |= final
             self._purge()
-        lows = self._output_watermark(self.watermark)
-        if BEGINNING not in lows and lows != self._output_watermark(before):
-            yield mark_of(mark.link, lows)
+        bounds = self._output_watermark(self.watermark)
+        if BEGINNING not in bounds and bounds != self._output_watermark(before):
+            yield make_punctuation(punctuation.link, bounds)
 
-    def _output_watermark(self, lows: Lows) -> Lows:
+    def _output_watermark(self, bounds: Bounds) -> Bounds:
         """Return the watermark of the interval numbers in the output."""
-        if set(lows) == {END}:
+        if set(bounds) == {END}:
             return (END,) * max(1, len(self._output_times) if self._has_watermarks else 1)
         if not self._has_watermarks:
             return (BEGINNING,)
         if len(self._output_times) == 1:
-            return (low_of_one(lows, self._output_times[0]),)
-        return tuple(lows[position] for position in self._output_times)
+            return (single_bound(bounds, self._output_times[0]),)
+        return tuple(bounds[position] for position in self._output_times)
 
     def _groups(self, ids: np.ndarray) -> pa.RecordBatch:
         table = self._table
