@@ -27,7 +27,7 @@ SAMPLING_ASKED = Metric(
     ("link", "cause"),
     "The sampling rate that the spool or the ring requires; the node uses the larger one.",
 )
-PARTIALS_LEFT = Metric(
+PARTIALS_WRITTEN = Metric(
     "wiretide_node_partials_total", "counter", ("query", "link"), "Partials that the node has written to the spool."
 )
 ITEMS_WAITING = Metric(
@@ -53,7 +53,7 @@ NODE_METRICS = (
     RECORDS_SHED,
     SAMPLING_RATE,
     SAMPLING_ASKED,
-    PARTIALS_LEFT,
+    PARTIALS_WRITTEN,
     ITEMS_WAITING,
     NODE_WATERMARK,
     NODE_LAG,
@@ -146,19 +146,19 @@ ROWS_AFTER_ARRIVAL = Metric(
     "Rows dated later than the arrival of their datagram by more than that: the clock of their exporter is ahead. The "
     "watermark follows the arrival.",
 )
-ROWS_BELOW_PROMISE = Metric(
+ROWS_BELOW_WATERMARK = Metric(
     "wiretide_rows_below_promise_total",
     "counter",
     ("link", "kind"),
     "Rows below the watermark of their link. They are late only if their windows were final.",
 )
-LULL_PROMISES = Metric(
+LULL_WATERMARKS = Metric(
     "wiretide_lull_promises_total",
     "counter",
     ("link", "kind"),
     "Number of times that the clock advanced the watermark of an idle link.",
 )
-PROMISE_LAG = Metric(
+WATERMARK_LAG = Metric(
     "wiretide_promise_lag_seconds",
     "gauge",
     ("link", "kind"),
@@ -274,9 +274,9 @@ METRICS = (
     ROWS_FROM_THE_FUTURE,
     ROWS_FROM_THE_PAST,
     ROWS_AFTER_ARRIVAL,
-    ROWS_BELOW_PROMISE,
-    LULL_PROMISES,
-    PROMISE_LAG,
+    ROWS_BELOW_WATERMARK,
+    LULL_WATERMARKS,
+    WATERMARK_LAG,
     ROWS_NOT_SPREAD,
     WATCHLIST_ENTRIES,
     WATCHLIST_RELOADS,

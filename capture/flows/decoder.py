@@ -95,7 +95,7 @@ class FlowDecoder:
         self.missing: Callable[[Session, int], Definition | None] | None = None
         """Called once for each template that has data but was not announced; returns its definition, if known."""
         self._requested: set[tuple[SessionKey, int]] = set()
-        self.texts = Texts(self.column_rows.texts)
+        self.texts = Texts(self.column_rows.has_texts)
         self.matrix: Numbers = np.zeros((self.column_rows.height, capacity), np.int64)
         self.valid: Bytes = np.zeros((self.column_rows.height, capacity), np.uint8)
         self.counts = np.zeros(len(kernel.COUNTS), np.int64)
@@ -159,7 +159,7 @@ class FlowDecoder:
             data, jobs.reshape(-1), jobs.shape[1], datagrams.count, is_retry, state, self.sessions.rows.reshape(-1),
             self.sessions.slots, len(self.sessions.slots) - 1, self.templates.slots, self.templates.mask,
             layouts.words.flat, layouts.steps.flat, layouts.fields.flat, self.sessions.keys, self._field_positions,
-            self.column_rows.common, self.column_rows.texts, pointer(self.matrix.reshape(-1), "i64"),
+            self.column_rows.header_rows, self.column_rows.has_texts, pointer(self.matrix.reshape(-1), "i64"),
             pointer(self.valid.reshape(-1), "u8"), self.capacity, self.texts.slots, self.texts.ends, self.texts.arena,
             self.texts.used, self.counts,
         )  # fmt: skip

@@ -1,4 +1,8 @@
-"""Compilation of templates into kernel steps for the requested columns, once per definition of a template."""
+"""Compiles the definition of a template into decoding steps for the requested columns.
+
+A step tells the compiled decoder (the kernel) which bytes of a record it decodes, how, and into which row of the matrix
+of columns. Equal definitions are compiled once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from capture.flows.sampling import INTERFACE, SAMPLER, SELECTOR
 from capture.flows.templates import IPFIX, V9, Definition, Field
 from capture.packets.columns import ColumnSpec
 
-CODES: dict[DataType, int] = {
+STEP_CODES: dict[DataType, int] = {
     DataType.SIGNED8: values.SIGNED,
     DataType.SIGNED16: values.SIGNED,
     DataType.SIGNED32: values.SIGNED,
@@ -38,12 +42,12 @@ CODES: dict[DataType, int] = {
     DataType.IPV4_ADDRESS: values.ADDRESS4,
     DataType.IPV6_ADDRESS: values.ADDRESS6,
 }
-"""Step code by data type; UNSIGNED for all others."""
+"""How a step decodes a field, by the data type of its element. Types that are not listed: UNSIGNED."""
 
 ADDRESS_CODES = (values.ADDRESS4, values.ADDRESS6)
 TEXT_CODES = (values.TEXT, values.OCTETS)
 
-COMMON: dict[str, int] = {
+HEADER_COLUMNS: dict[str, int] = {
     "exporter": kernel.COMMON_EXPORTER,
     "exporter_port": kernel.COMMON_PORT,
     "observation_domain": kernel.COMMON_DOMAIN,
@@ -51,34 +55,43 @@ COMMON: dict[str, int] = {
     "export_ts": kernel.COMMON_EXPORT,
     "arrival_ts": kernel.COMMON_ARRIVAL,
 }
-"""Columns that come from the header or the sender, in every version."""
+"""Columns from the header of a message or from the address of its sender; their place in the kernel's list."""
 
 TIMES: dict[str, str] = {"ts": "end_ts", "start_ts": "start_ts", "end_ts": "end_ts"}
 CORRECTED: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
-"""Columns computed from another column and the sampling rate."""
+"""Columns computed from another column: times, and counts (corrected by the sampling rate)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A column into which fields of a record are decoded. `row`: its first row of the matrix."""
+    """A column into which a field of a record is decoded.
+
+    `row`: the first row of the column in the matrix. `sources`: the elements that can provide it, in order of
+    preference. `max_bits`: a larger value is missing (NULL); 0 for no maximum.
+    """
 
     row: int
     sources: tuple[tuple[Element, Source], ...]
-    limit: int
+    max_bits: int
 
 
 class ColumnRows:
-    """Matrix rows and sources of the requested columns."""
+    """Assigns rows of the matrix to the requested columns, and collects the sources of the columns.
+
+    `rows`: the row of a column. `targets`: the columns that come from fields. `header_rows`: the rows of
+    HEADER_COLUMNS, -1 if not requested. `height`: the number of rows. `needs_sampling_rate`, `has_texts`: whether a
+    column depends on the sampling rate or contains texts.
+    """
 
     def __init__(self, columns: Iterable[str]) -> None:
         """Assign matrix rows to `columns`, named as in `flow_column`. Raises KeyError for an unknown column."""
         self.rows: dict[str, int] = {}
         self.specs: dict[str, ColumnSpec] = {}
         self.targets: list[Target] = []
-        self.common = np.full(kernel.COMMON_WORDS, -1, np.int64)
+        self.header_rows = np.full(kernel.COMMON_WORDS, -1, np.int64)
         self.height = values.SCRATCH_ROWS
-        self.sampled = False
-        self.texts = False
+        self.needs_sampling_rate = False
+        self.has_texts = False
         for name in columns:
             self._add_column(name)
 
@@ -86,28 +99,28 @@ class ColumnRows:
         if name in self.rows or name == "link" or name in TIMES:
             return
         if name in CORRECTED:
-            self.sampled = True
+            self.needs_sampling_rate = True
             self._add_column(CORRECTED[name])
         elif name == "sampling_rate":
-            self.sampled = True
+            self.needs_sampling_rate = True
         elif name == "ip_version":
             self._add_column("srcIP")
             self._add_column("destIP")
-        elif name in COMMON:
-            self.common[COMMON[name]] = self._allocate_rows(name, CORE[name].spec)
+        elif name in HEADER_COLUMNS:
+            self.header_rows[HEADER_COLUMNS[name]] = self._allocate_rows(name, CORE[name].spec)
         elif name in CORE:
             column = CORE[name]
             sources = tuple((element(source.id), source) for source in column.sources)
-            limit = column.spec.bits if column.spec.type in ("integer", "mac") and column.spec.bits < 64 else 0
-            self.targets.append(Target(self._allocate_rows(name, column.spec), sources, limit))
+            max_bits = column.spec.bits if column.spec.type in ("integer", "mac") and column.spec.bits < 64 else 0
+            self.targets.append(Target(self._allocate_rows(name, column.spec), sources, max_bits))
         else:
             unregistered = element_named(name)
             if unregistered is None:
                 raise KeyError(name)
-            self.texts |= CODES.get(unregistered.type) in TEXT_CODES
-            limit = 48 if unregistered.type is DataType.MAC_ADDRESS else 0
+            self.has_texts |= STEP_CODES.get(unregistered.type) in TEXT_CODES
+            max_bits = 48 if unregistered.type is DataType.MAC_ADDRESS else 0
             sources = ((unregistered, Source(unregistered.id)),)
-            self.targets.append(Target(self._allocate_rows(name, element_column(unregistered)), sources, limit))
+            self.targets.append(Target(self._allocate_rows(name, element_column(unregistered)), sources, max_bits))
 
     def _allocate_rows(self, name: str, spec: ColumnSpec) -> int:
         row = self.rows[name] = self.height
@@ -117,7 +130,7 @@ class ColumnRows:
 
 
 Step = tuple[int, int, int, int, int, int, int]
-"""Code, offset, length, row, field, offset inside the field, limit: see capture.flows.kernels.records."""
+"""Code, offset, length, row, field, offset inside the field, maximum bits: see `capture.flows.kernels.records`."""
 
 STARTS = {156: values.NANOSECONDS, 154: values.MICROSECONDS, 152: values.MILLISECONDS, 158: values.BEFORE_EXPORT}
 ENDS = {157: values.NANOSECONDS, 155: values.MICROSECONDS, 153: values.MILLISECONDS, 159: values.BEFORE_EXPORT}
@@ -126,7 +139,7 @@ OBSERVED = {325: values.NANOSECONDS, 324: values.MICROSECONDS, 323: values.MILLI
 
 
 class Compiler:
-    """Collect the steps and layout `flags` of one definition."""
+    """Collects the `steps` of one definition and the `flags` of its layout."""
 
     def __init__(self, definition: Definition) -> None:
         """Index the fields of a definition by element. If an element is repeated, its first field is used."""
@@ -136,29 +149,29 @@ class Compiler:
         self.fields: dict[tuple[int, int], tuple[int, int, Field]] = {}
         offset = 0
         for number, field in enumerate(definition.fields):
-            known = ALIASES.get(field.id, field.id) if definition.version == V9 else field.id
-            self.fields.setdefault((known, field.enterprise), (number, offset, field))
+            element_id = ALIASES.get(field.id, field.id) if definition.version == V9 else field.id
+            self.fields.setdefault((element_id, field.enterprise), (number, offset, field))
             offset += field.length
 
     def has(self, element: int, enterprise: int = 0) -> bool:
-        """Return whether records have bytes for an element."""
+        """Return whether records contain bytes of an element."""
         indexed = self.fields.get((element, enterprise))
         return indexed is not None and indexed[2].length > 0
 
     def add(
-        self, code: int, row: int, element: int, enterprise: int = 0, byte: int | None = None, limit: int = 0
+        self, code: int, row: int, element: int, enterprise: int = 0, byte: int | None = None, argument: int = 0
     ) -> None:
-        """Add a step for an element's field, or for one byte of it."""
+        """Add the step that decodes an element's field, or one byte of the field. `argument`: see `Step`."""
         number, offset, field = self.fields[element, enterprise]
         length = field.length if byte is None else 1
-        self.steps.append((code, offset, length, row, number, byte or 0, limit))
+        self.steps.append((code, offset, length, row, number, byte or 0, argument))
 
     def add_missing(self, code: int, row: int) -> None:
         """Add a step that writes missing values to a row."""
         self.steps.append((code, 0, 0, row, -1, 0, 0))
 
-    def add_first(self, row: int, codes: dict[int, int]) -> bool:
-        """Add the step of a row of times from the first existing element. Return whether one exists."""
+    def add_first_present(self, row: int, codes: dict[int, int]) -> bool:
+        """Add the step for the first element of `codes` that records contain. Return False if there is none."""
         for number, code in codes.items():
             if self.has(number):
                 self.add(code, row, number)
@@ -166,42 +179,48 @@ class Compiler:
         return False
 
     def add_times(self) -> None:
-        """Add the steps of start, end and duration. IPFIX headers have no uptime; element 160 defines its origin."""
+        """Add the steps for start, end and duration.
+
+        Times since the start of the exporter need the uptime in the header. IPFIX headers have none: element 160 of the
+        record contains the time of the start.
+        """
         is_ipfix = self.definition.version == IPFIX
         uptime = values.UPTIME_SINCE if is_ipfix else values.UPTIME
         if is_ipfix and self.has(160):
             self.add(values.INIT_MS, values.SINCE, 160)
-        seconds = {150: values.SECONDS, 151: values.SECONDS}
-        since = {22: uptime, 21: uptime}
-        after = seconds | since if is_ipfix else since | seconds
-        start = self.add_first(
-            values.START, STARTS | {number_: after[number_] for number_ in after if number_ in (22, 150)}
+        in_seconds = {150: values.SECONDS, 151: values.SECONDS}
+        in_uptime = {22: uptime, 21: uptime}
+        later = in_seconds | in_uptime if is_ipfix else in_uptime | in_seconds  # after STARTS and ENDS
+        start = self.add_first_present(
+            values.START, STARTS | {number: code for number, code in later.items() if number in (22, 150)}
         )
-        end = self.add_first(values.END, ENDS | {number_: after[number_] for number_ in after if number_ in (21, 151)})
+        end = self.add_first_present(
+            values.END, ENDS | {number: code for number, code in later.items() if number in (21, 151)}
+        )
         if not end:
-            end = self.add_first(values.END, OBSERVED)
+            end = self.add_first_present(values.END, OBSERVED)
             if end and not start:
-                start = self.add_first(values.START, OBSERVED)
+                start = self.add_first_present(values.START, OBSERVED)
         for exists, row in ((start, values.START), (end, values.END)):
             if not exists:
                 self.add_missing(values.ABSENT, row)
         if (
             start
             and end
-            and self.definition.fixed
+            and self.definition.has_fixed_length
             and all(step[0] == values.UPTIME and step[2] <= 8 for step in self.steps)
         ):
-            return  # start and end always exist
+            return  # every record has a start and an end, so it needs no duration
         self.flags |= NEEDS_TIMES
-        if not self.add_first(values.DURATION, {162: values.DURATION_US, 161: values.DURATION_MS}):
+        if not self.add_first_present(values.DURATION, {162: values.DURATION_US, 161: values.DURATION_MS}):
             self.add_missing(values.ABSENT, values.DURATION)
 
     def add_sampling(self) -> None:
-        """Add the steps of a record's sampling rate. Later steps override earlier ones."""
+        """Add the steps for the sampling rate of a record. Later steps override earlier ones."""
         self.flags |= SAMPLED
         for number, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
             if self.has(number):
-                self.add(values.RATE_KEY, values.RATE_NUM, number, limit=kind)
+                self.add(values.RATE_KEY, values.RATE_NUM, number, argument=kind)
         for number in (50, 34):
             if self.has(number):
                 self.add(values.RATE, values.RATE_NUM, number)
@@ -214,8 +233,8 @@ class Compiler:
                     self.add(code, values.RATE_NUM, element)
 
     def add_target(self, target: Target) -> None:
-        """Add the steps of a column from its first existing source, of an address from one source of each version."""
-        codes = [CODES.get(element_.type, values.UNSIGNED) for element_, _ in target.sources]
+        """Add the step for a column from its first source that records contain. An address may need two: IPv4, IPv6."""
+        codes = [STEP_CODES.get(element_.type, values.UNSIGNED) for element_, _ in target.sources]
         existing = [
             (code, element_, source)
             for code, (element_, source) in zip(codes, target.sources, strict=True)
@@ -225,15 +244,15 @@ class Compiler:
             self._add_missing_column(target, codes[0])
             return
         code, element_, source = existing[0]
-        self.add(code, target.row, element_.id, element_.enterprise, source.byte, target.limit)
+        self.add(code, target.row, element_.id, element_.enterprise, source.byte, target.max_bits)
         if code == values.ADDRESS4:
-            for other, element_, _ in existing[1:]:
-                if other == values.ADDRESS6:
+            for other_code, element_, _ in existing[1:]:
+                if other_code == values.ADDRESS6:
                     self.add(values.ADDRESS6_ELSE, target.row, element_.id, element_.enterprise)
                     break
 
     def _add_missing_column(self, target: Target, code: int) -> None:
-        """Add the step of a column that the definition lacks. A text field of fixed length 0 is an empty text."""
+        """Add the step for a column that records lack. A text field of length 0 is an empty text, not NULL."""
         element_, _ = target.sources[0]
         if code in TEXT_CODES and (element_.id, element_.enterprise) in self.fields:
             self.add(code, target.row, element_.id, element_.enterprise)
@@ -245,10 +264,10 @@ class Compiler:
 
 
 def compile_steps(definition: Definition, column_rows: ColumnRows) -> tuple[list[Step], int]:
-    """Compile the steps for flow records of a definition. Return the steps and the flags of the layout."""
+    """Return the steps for flow records of a definition, and the flags of the layout."""
     compiler = Compiler(definition)
     compiler.add_times()
-    if column_rows.sampled:
+    if column_rows.needs_sampling_rate:
         compiler.add_sampling()
     for target in column_rows.targets:
         compiler.add_target(target)
@@ -268,10 +287,10 @@ NETFLOW_V7 = Definition.of(7, [Field(*specifier) for specifier in (*_V5_FIELDS, 
 
 
 class Words:
-    """Rows of words in one flat array that grows."""
+    """A growing table of integers in one flat array, as kernels read it."""
 
     def __init__(self, width: int) -> None:
-        """Begin without rows; a row has `width` words."""
+        """Begin without rows. A row has `width` integers."""
         self.width = width
         self.rows = 0
         self.flat: npt.NDArray[np.int64] = np.zeros(64 * width, np.int64)
@@ -308,13 +327,14 @@ class Layouts:
 
     def number(self, definition: Definition) -> int:
         """Return the layout number of a definition of flow records; compile it if it is new."""
-        known = self.numbers.get(definition)
-        if known is not None:
-            return known
+        if (existing := self.numbers.get(definition)) is not None:
+            return existing
         steps, flags = compile_steps(definition, self.column_rows)
-        lengths = [] if definition.fixed else [(field_.length,) for field_ in definition.fields]
+        lengths = [] if definition.has_fixed_length else [(field_.length,) for field_ in definition.fields]
         first, field = self.steps.rows, self.fields.rows
-        self.words.add([(definition.shortest, definition.fixed, first, first + len(steps), field, len(lengths), flags)])
+        self.words.add(
+            [(definition.shortest, definition.has_fixed_length, first, first + len(steps), field, len(lengths), flags)]
+        )
         self.steps.add(steps)
         self.fields.add(lengths)
         number = self.numbers[definition] = self.words.rows - 1

@@ -85,7 +85,7 @@ class Definition:
         return sum(1 if field.length == VARIABLE else field.length for field in self.fields)
 
     @property
-    def fixed(self) -> bool:
+    def has_fixed_length(self) -> bool:
         """True if all records have the shortest length."""
         return all(field.length != VARIABLE for field in self.fields)
 
@@ -97,9 +97,10 @@ def _fields(specifiers: bytes) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One template record. `definition` None is a withdrawal (RFC 7011 §8.1); an `id` below 4 withdraws all templates.
+    """One template record.
 
-    `refused`: cause for which the record is rejected, or None.
+    `definition` is None for a withdrawal (RFC 7011 §8.1): of template `id`, of all flow templates (2) or of all options
+    templates (3). `refused` is the cause for which the record is rejected, or None.
     """
 
     id: int

@@ -19,7 +19,7 @@ from dashboards.stop_signals import stopping
 from lowlevel.metrics import (
     LINK_STATE,
     NODE_METRICS,
-    PARTIALS_LEFT,
+    PARTIALS_WRITTEN,
     RECORDS_SHED,
     SPOOL_ROWS_DROPPED,
     SPOOL_ROWS_WRITTEN,
@@ -109,7 +109,7 @@ _COLUMNS = {
     "records": RECORDS_READ,
     "shed": RECORDS_SHED,
     "bytes": BYTES_READ,
-    "partials": PARTIALS_LEFT,
+    "partials": PARTIALS_WRITTEN,
     "written": SPOOL_ROWS_WRITTEN,
     "dropped": SPOOL_ROWS_DROPPED,
     "segments": SPOOL_SEGMENTS_WRITTEN,
@@ -129,7 +129,7 @@ class _Status:
         if sys.stderr.isatty():
             rate = (records - self.records) / max(now - self.time, 1e-9)
             shed = f", {samples.total(RECORDS_SHED):,.0f} shed" if samples.total(RECORDS_SHED) else ""
-            partials = f"{samples.total(PARTIALS_LEFT):,.0f} partials"
+            partials = f"{samples.total(PARTIALS_WRITTEN):,.0f} partials"
             print(
                 f"\r{records:,.0f} records, {rate:,.0f}/s, {partials}{shed}\x1b[K", end="", file=sys.stderr, flush=True
             )

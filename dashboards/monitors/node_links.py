@@ -139,7 +139,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
         spool.abandon()
         return None
     try:
-        link_node = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=flushing)
+        link_node = Node(link.name, capture, low, slots, promise=link.watermark_rule(live=live), flushing=flushing)
         capturing = Capturing(capture, link_node, [(leaf.name, leaf.low) for leaf in leaves], spool)
     except BaseException:
         spool.abandon()
@@ -150,7 +150,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
         if tables
         else "none, each row is passed on unchanged"
     )
-    say(f"  tables: {sizes}; flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}")
+    say(f"  tables: {sizes}; flush {node.flushing_text()}; promise {link.watermark_rule_text(live=live)}")
     say(f"  spool: {spool_bounds(node)}")
     if capturing.sets_lost:
         say(

@@ -48,7 +48,7 @@ def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memo
     if not leaves:
         return
     path = Path(link.capture)
-    yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_followed(link.capture)))
+    yield _line("promise", link.watermark_rule_text(live=can_be_read_once(path) or is_followed(link.capture)))
     yield _line("flush", node.flushing_text())
     yield from _tables(leaves, table_slots(link, memory, leaves, node.flushing()), node.flushing())
     if any(leaf.low.reduced for leaf in leaves):

@@ -10,7 +10,7 @@ from capture.packets.link_layers import supported_link_types
 from highlevel.inline.readings import UNSUPPORTED, Reading
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
 from highlevel.plan.plan import Plan
-from lowlevel.metrics import LULL_PROMISES
+from lowlevel.metrics import LULL_WATERMARKS
 
 _INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"
 
@@ -50,7 +50,7 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
         yield f"{count(undecoded, 'record')} need the fall-back decoder, and are not in the answer: {_INSTALL}"
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
-        lull = " or --lull" if samples.total(LULL_PROMISES) else ""
+        lull = " or --lull" if samples.total(LULL_WATERMARKS) else ""
         yield f"{late} missed a window that was already final: use a larger --slack{lull}"
     if beyond := int(samples.total(PARTIALS_BEYOND_CAP)):
         rows = int(samples.total(ROWS_BEYOND_CAP))

@@ -22,7 +22,7 @@ from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.inline.schedule import Schedule, Sent, ahead, make_shards
-from highlevel.inline.shards import PASSES, LiveShard, Port, Shard, TableShares
+from highlevel.inline.shards import READS_PER_BYTE, LiveShard, Shard, ShardInput, TableSizes
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.pipeline import Pipeline
@@ -188,13 +188,13 @@ class InlineRun:
         """Every leaf with the index of its plan. The position in this list is the number of the leaf in the run."""
         self.total = 0
         self.shards: list[Shard] = []
-        tables = TableShares(slots)
+        tables = TableSizes(slots)
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
             fed = [(place, leaf) for place, (_, leaf) in enumerate(self._leaves) if each.feeds(leaf)]
             silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
             lists = Watchlists() if isinstance(capture, StreamedCapture) and capture.live else fixed
             lists.read(files_in(tuple(leaf.low for _, leaf in fed)))
-            port = Port(
+            shard_input = ShardInput(
                 number,
                 each.link,
                 fed,
@@ -205,14 +205,14 @@ class InlineRun:
                 files_of(each.link, self.inputs),
                 lists,
             )
-            self.shards += make_shards(port, capture, self.threads)
+            self.shards += make_shards(shard_input, capture, self.threads)
             self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
         self._schedule = Schedule(self.shards, tables, self._advance, self._unwanted)
         # The ports of a query are, leaf after leaf, the shards of the inputs that its streams name, in the order of the
         # inputs.
         shards_of: list[list[Shard]] = [[] for _ in self._leaves]
         for shard in self.shards:
-            for place, _ in shard.port.leaves:
+            for place, _ in shard.input.leaves:
                 shards_of[place].append(shard)
         self.ports: list[dict[tuple[int, Shard], int]] = [{} for _ in self.plans]
         for place, (reader, _) in enumerate(self._leaves):
@@ -224,7 +224,7 @@ class InlineRun:
             Pipeline(
                 plan,
                 [
-                    [shard.port.link for shard in shards]
+                    [shard.input.link for shard in shards]
                     for (of, _), shards in zip(self._leaves, shards_of, strict=True)
                     if of == reader
                 ],
@@ -253,7 +253,7 @@ class InlineRun:
             for result in items:
                 if isinstance(result, pa.RecordBatch):
                     yield reader, result
-                elif ends_early and result.low == END:
+                elif ends_early and result.watermark == END:
                     incomplete.discard(reader)
             if ends_early and not incomplete:
                 return
@@ -290,7 +290,7 @@ class InlineRun:
     @property
     def done(self) -> int:
         """Bytes that have been read. A byte that is scanned but not yet decoded counts half."""
-        return self._passed // PASSES
+        return self._passed // READS_PER_BYTE
 
     def _advance(self, amount: int) -> None:
         """Count bytes of one of the PASSES over the inputs."""
@@ -305,7 +305,7 @@ class InlineRun:
         """Return the outcome of each input, in their order. It is complete after the last result."""
         shards: dict[int, list[Shard]] = {}
         for shard in self.shards:
-            shards.setdefault(shard.port.number, []).append(shard)
+            shards.setdefault(shard.input.number, []).append(shard)
         return [
             reading_of(self.inputs[number].name, (shard.samples() for shard in found), found[0].capture)
             for number, found in shards.items()
@@ -321,7 +321,7 @@ class InlineRun:
             counted = Samples(shard.samples())
             for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
                 amount = counted.pop(key)
-                for held in (shard.port.number, None) if shard.node else (shard.port.number,):
+                for held in (shard.input.number, None) if shard.node else (shard.input.number,):
                     kept = tables.setdefault(held, Samples())
                     kept[key] = kept.get(key, 0) + amount
             for key in [key for key in counted if key[0] in OF_EACH_FILE]:

@@ -1,7 +1,7 @@
-"""Work of the low-level threads: scan all files, then repeatedly process a step of the shard with the smallest key.
+"""Work of the low-level threads: scan all files, then repeatedly process a block of the shard with the earliest rows.
 
-So links advance together and as few windows as possible are open, with one thread as with many. A thread without an
-available shard ends, because all other shards are in use by other threads and stay with them.
+So links advance together, and as few windows as possible are open, with one thread as with many. A thread that finds no
+waiting shard ends: other threads use all shards.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from highlevel.inline.shards import (
     BlockDistribution,
     LiveShard,
     MappedShard,
-    Port,
     Progress,
     Shard,
+    ShardInput,
     StreamShard,
-    TableShares,
+    TableSizes,
     max_overlap,
 )
 from lowlevel.punctuation import Item
@@ -39,13 +39,11 @@ Entry = tuple[list[T], BaseException | None]
 
 
 def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iterator[T]:
-    """Yield the items of all `producers`, up to `depth` of them computed ahead.
+    """Yield the items of all `producers`. Each producer runs in a thread; at most `depth` items wait in the queue.
 
-    The items of one producer keep their order.
-
-    This is useful if the producers release the GIL, as kernels do. An exception of a producer is raised here, after its
-    earlier items. When the consumer stops early or a producer fails, `unwanted` is set. Each thread then ends at its
-    next item, or sooner if its producer checks `unwanted` and raises.
+    The items of one producer keep their order. This is useful if the producers release the GIL, as compiled functions
+    do. An exception of a producer is raised here, after its earlier items. When the consumer stops early or a producer
+    fails, `unwanted` is set. Each thread then ends at its next item, or sooner if its producer checks `unwanted`.
     """
     queue: Queue[Entry[T]] = Queue(depth)
     threads = [
@@ -104,23 +102,23 @@ Sent = tuple[int, Shard, Item]
 """Number of the leaf, shard, and an item of the shard for the leaf."""
 
 
-def make_shards(port: Port, capture: AnyCapture, threads: int) -> list[Shard]:
-    """Make the shards of one input, for at most `threads` threads. All have the same port."""
+def make_shards(shard_input: ShardInput, capture: AnyCapture, threads: int) -> list[Shard]:
+    """Make the shards of one input, for at most `threads` threads."""
     if isinstance(capture, StreamedCapture):
-        return [LiveShard(port, capture) if capture.live else StreamShard(port, capture)]
+        return [LiveShard(shard_input, capture) if capture.live else StreamShard(shard_input, capture)]
     size = len(capture.data)
     pieces = 1 if threads == 1 else -(-size // PIECE_BYTES)
-    distribution = BlockDistribution(capture, pieces, port.block_records)
-    shared = all(leaf.low.dealt for _, leaf in port.leaves)
+    distribution = BlockDistribution(capture, pieces, shard_input.block_records)
+    shared = all(leaf.low.dealt for _, leaf in shard_input.leaves)
     shards = max(1, min(threads, size // SHARD_BYTES)) if shared else 1
-    return [MappedShard(port, distribution, first=number == 0) for number in range(shards)]
+    return [MappedShard(shard_input, distribution, reports_damage=number == 0) for number in range(shards)]
 
 
 class Schedule:
     """Distribution of scans and steps over threads. Each thread iterates over its own `work`."""
 
-    def __init__(self, shards: Sequence[Shard], tables: TableShares, progress: Progress, unwanted: Event) -> None:
-        """Process all finite `shards` until they end or are `unwanted`."""
+    def __init__(self, shards: Sequence[Shard], tables: TableSizes, progress: Progress, unwanted: Event) -> None:
+        """Process all finite `shards` until they end, or until `unwanted` is set."""
         self.shards = [shard for shard in shards if isinstance(shard, MappedShard | StreamShard)]
         self.tables = tables
         self.progress = progress
@@ -128,14 +126,14 @@ class Schedule:
         self._scans: deque[Callable[[], None]] = deque()
         for shard in self.shards:
             if isinstance(shard, StreamShard):
-                self._scans.append(shard.look)
-            elif shard.first:
+                self._scans.append(shard.read_start)
+            elif shard.reports_damage:
                 pieces = range(shard.distribution.scan.pieces)
                 self._scans.extend(partial(shard.distribution.walk, piece, progress) for piece in pieces)
         self._unscanned = len(self._scans)
         self._scanned = Event()
         self._waiting: list[tuple[int, int, int, MappedShard | StreamShard]] = []
-        self._held: set[Shard] = set()
+        self._in_use: set[Shard] = set()
         self._moved = Condition()
 
     def work(self) -> Iterator[Sent]:
@@ -164,30 +162,30 @@ class Schedule:
             distributions = [
                 shard.distribution
                 for shard in self.shards
-                if isinstance(shard, MappedShard) and not shard.distribution.over
+                if isinstance(shard, MappedShard) and not shard.distribution.is_empty
             ]
             self.tables.expected = max_overlap(
                 (distribution.low, distribution.newest) for distribution in distributions
             )
-            # A shard has a watermark before its first row. It may raise the watermark before this one is sent: both are
-            # valid.
-            promises = [(reader, shard, item) for shard in self.shards for reader, item in shard.begin()]
+            # Every shard has a watermark before its first row. Another thread may send a higher watermark of the shard
+            # before this one: both are correct.
+            first_watermarks = [(reader, shard, item) for shard in self.shards for reader, item in shard.begin()]
             for shard in self.shards:
                 self._put(shard)
             self._scanned.set()
-            yield from promises
+            yield from first_watermarks
 
     def _next(self) -> MappedShard | StreamShard | None:
-        """Return the shard with the smallest key, when it may continue.
+        """Return the waiting shard with the smallest `next_time`, once its `max_lead` allows it to continue.
 
         Return None if all shards are in use or have ended.
         """
         with self._moved:
             while self._waiting and not self.unwanted.is_set():
                 shard = self._waiting[0][-1]
-                if all(shard.key - each.key <= shard.lead for each in self._held):
+                if all(shard.next_time - each.next_time <= shard.max_lead for each in self._in_use):
                     heapq.heappop(self._waiting)
-                    self._held.add(shard)
+                    self._in_use.add(shard)
                     return shard
                 self._moved.wait(POLL)
             return None
@@ -195,7 +193,7 @@ class Schedule:
     def _put(self, shard: MappedShard | StreamShard) -> None:
         """Put a shard back, unless it has ended."""
         with self._moved:
-            self._held.discard(shard)
+            self._in_use.discard(shard)
             if not shard.ended:
-                heapq.heappush(self._waiting, (shard.key, shard.port.number, id(shard), shard))
+                heapq.heappush(self._waiting, (shard.next_time, shard.input.number, id(shard), shard))
             self._moved.notify_all()

@@ -1,10 +1,10 @@
-"""Shards: shares of the inputs in the low level, each with separate tables.
+"""Shards: each reads an input, or a share of a large file, and aggregates it in its own tables.
 
-An input is one shard. Only a large mapped file has several shards: its blocks are distributed over them, one after the
-other, to the next free shard. A shard is a port of every pipeline that reads the input, and its watermark is about its
-own later rows. Shards are connected only by `Meld`, which uses the minimum over all ports.
+A large mapped file has several shards, so that several threads can work on it: the next free shard takes the next
+block. Any other input has one shard. For a pipeline every shard is a separate input (a port) with a separate watermark.
+`Meld` in the pipeline computes the minimum of these watermarks.
 
-The watermark of a block is about all later blocks of its file, which include the later blocks of its shard.
+The watermark of a block holds for all later blocks of its file, so also for the later blocks of its shard.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from lowlevel.watermarks.jumps import AGREEING
 from lowlevel.watermarks.rule import Kind, WatermarkRule
 
-TABLES_IN_FULL = 4
-"""Maximum number of shards with tables of full size at the same time."""
+FULL_SIZE_SHARDS = 4
+"""Number of shards whose tables can all have the full size. More shards share the memory of these tables."""
 
-FEWEST_SLOTS = 1024
+MIN_SLOTS = 1024
+"""Minimum size of a table, however many shards share the memory."""
 
 
 def max_overlap(spans: Iterable[tuple[int, int]]) -> int:
-    """Return the maximum number of spans (first and last instant) that overlap: the number of shards with tables."""
+    """Return the maximum number of spans (first and last instant, both included) that overlap at some instant."""
     edges = [edge for first, last in spans for edge in ((first, 1), (last + 1, -1))]
     return max(itertools.accumulate(step for _, step in sorted(edges)), default=0)
 
 
-def shared_slots(slots: int, shards: int) -> int:
-    """Return the slots of each table if `shards` shards share the memory of TABLES_IN_FULL full tables."""
-    while shards > TABLES_IN_FULL and slots > FEWEST_SLOTS:
+def slots_per_table(slots: int, shards: int) -> int:
+    """Return the slots of a table if `shards` shards share the memory of FULL_SIZE_SHARDS full tables."""
+    while shards > FULL_SIZE_SHARDS and slots > MIN_SLOTS:
         slots //= 2
         shards = (shards + 1) // 2
     return slots
 
 
-class TableShares:
-    """Sizes of the tables of shards, as shards begin and end. Thread-safe.
+class TableSizes:
+    """Determines the size of the tables of each new shard, from the number of open shards. Thread-safe.
 
-    Shards whose overlap is known beforehand (`expected`) share the memory of TABLES_IN_FULL whole tables. For other
-    shards the first TABLES_IN_FULL have full tables, the same number of further shards half tables, twice that number
-    quarter tables, and so on. Doubling the number of shards adds half the memory of the full tables.
+    `expected` is the number of shards that will be open at the same time, if a scan has found it. These shards share
+    the memory of FULL_SIZE_SHARDS full tables. Otherwise the first FULL_SIZE_SHARDS shards have full tables, the next
+    FULL_SIZE_SHARDS half tables, the next 2 * FULL_SIZE_SHARDS quarter tables, and so on.
     """
 
     def __init__(self, slots: int) -> None:
@@ -67,43 +68,42 @@ class TableShares:
         self._open = 0
         self._lock = Lock()
 
-    def take(self) -> int:
+    def begin_shard(self) -> int:
         """Count a shard that begins. Return the slots of each of its tables."""
         with self._lock:
             self._open += 1
-            return shared_slots(self.slots, max(self.expected, self._open))
+            return slots_per_table(self.slots, max(self.expected, self._open))
 
-    def give(self) -> None:
+    def end_shard(self) -> None:
         """Count a shard that ends."""
         with self._lock:
             self._open -= 1
 
 
-Numbered = tuple[int, Item]
-"""An item, and the number of the leaf it is for."""
+LeafItem = tuple[int, Item]
+"""The number of a leaf, and an item for it."""
 
-PASSES = 2
-"""Times that each byte of a mapped file is read: scanned and decoded.
-
-A byte of a stream is read once, but counts twice.
-"""
+READS_PER_BYTE = 2
+"""Each byte of a mapped file is read twice: scanned, then decoded. A byte of a stream is read once and counts twice."""
 
 Progress = Callable[[int], None]
 """Called with the bytes done since its last call."""
 
 
 @dataclass(frozen=True)
-class Port:
-    """Input of a shard: the numbers of its input and link, the leaves that read it with their numbers, and its tables.
+class ShardInput:
+    """What a shard needs to know about its input.
 
-    `files` are all files of the link, if it has several. `slack` is the parameter of `Node`. `lull` advances idle live
-    inputs by the clock, if given. `watchlists` are the open files, which all finite inputs share.
+    `number`: the number of the input in the run. `link`: its name. `leaves`: the leaves that read it, with their
+    numbers in the run. `tables`: the sizes of tables. `slack`: see `Node`; None for exact watermarks. `block_records`:
+    records of a block. `lull`: the rule that advances an idle live input by the clock. `files`: all files of the link,
+    if it has several. `watchlists`: the open watchlist files; finite inputs share them.
     """
 
     number: int
     link: str
     leaves: Sequence[tuple[int, Leaf]]
-    tables: TableShares
+    tables: TableSizes
     slack: int | None = None
     block_records: int = BLOCK_RECORDS
     lull: IdleRule | None = None
@@ -111,42 +111,42 @@ class Port:
     watchlists: Watchlists | None = None
 
     @property
-    def knowledge(self) -> WatermarkRule:
-        """Watermark rule of the input."""
+    def watermark_rule(self) -> WatermarkRule:
+        """Return the watermark rule of the input."""
         kind = Kind.EXACT if self.slack is None else Kind.LATE_BY_TIME
         return WatermarkRule(kind, self.slack, None if self.lull is None else self.lull.threshold)
 
 
 class Shard:
-    """One port of the low level: its tables, its counters and its position. Used by one thread at a time."""
+    """Tables, counters and position of an input or of a share of it. One thread at a time uses a shard."""
 
-    def __init__(self, port: Port, capture: AnyCapture) -> None:
+    def __init__(self, shard_input: ShardInput, capture: AnyCapture) -> None:
         """Read `capture`, or a share of it."""
-        self.port = port
+        self.input = shard_input
         self.capture = capture
-        self.key = BEGINNING
-        """Time in ns by which waiting shards continue, the smallest first."""
-        self.lead = END
-        """Maximum difference in ns between this key and the keys of the shards that are being read."""
+        self.next_time = BEGINNING
+        """About the time of the next rows, ns. The waiting shard with the smallest value continues first."""
+        self.max_lead = END
+        """The shard waits while `next_time` of a shard in use is smaller by more than this, ns. END: it never waits."""
         self.newest = BEGINNING
         """Largest record time so far, ns."""
         self.node: Node | None = None
         self.damage: str | None = None
         self._counted: Samples | None = None
 
-    def raise_watermark(self, low: int) -> Iterator[Numbered]:
-        """Raise the watermark of the shard to `low`, if it grows."""
-        for reader, leaf in self.port.leaves:
-            if leaf.low.exact_low or low == END:
-                yield reader, Punctuation(self.port.link, low)
+    def raise_watermark(self, watermark: int) -> Iterator[LeafItem]:
+        """Yield the watermark for each leaf. Leaves with inexact times get only END."""
+        for number, leaf in self.input.leaves:
+            if leaf.low.exact_low or watermark == END:
+                yield number, Punctuation(self.input.link, watermark)
 
-    def take_in(self, block: Block) -> Iterator[Numbered]:
-        """Reduce one block."""
+    def process_block(self, block: Block) -> Iterator[LeafItem]:
+        """Aggregate one block in the tables."""
         node = self._opened()
         self.newest = max(self.newest, block.max_ts)
         yield from self._numbered(node.process(block))
 
-    def end(self, damage: str | None) -> Iterator[Numbered]:
+    def end(self, damage: str | None) -> Iterator[LeafItem]:
         """Flush the tables, keep the counters and release the memory."""
         if self.node is not None:
             yield from self._numbered(self.node.finish())
@@ -156,7 +156,7 @@ class Shard:
         self._counted = self.samples()
         if self.node is not None:
             self.node = None
-            self.port.tables.give()
+            self.input.tables.end_shard()
 
     @property
     def ended(self) -> bool:
@@ -168,33 +168,33 @@ class Shard:
         if self._counted is not None:
             return self._counted
         node = self.node or self._make_node([], 0)
-        samples = node.samples([leaf.name for _, leaf in self.port.leaves][: len(node.queries)], self.damage)
+        samples = node.samples([leaf.name for _, leaf in self.input.leaves][: len(node.queries)], self.damage)
         if isinstance(self.capture, StreamedCapture):
-            samples.update(self.capture.samples(self.port.link))
+            samples.update(self.capture.samples(self.input.link))
         return samples
 
     def _opened(self) -> Node:
-        """Return the node. The first call makes the node and its tables."""
+        """Return the node. The first call makes it and its tables."""
         if self.node is None:
-            self.node = self._make_node([leaf.low for _, leaf in self.port.leaves], self.port.tables.take())
+            self.node = self._make_node([leaf.low for _, leaf in self.input.leaves], self.input.tables.begin_shard())
         return self.node
 
     def _make_node(self, plans: Sequence[LowLevelPlan], slots: int) -> Node:
-        port = self.port
+        shard_input = self.input
         return Node(
-            *(port.link, self.capture, plans, slots, port.block_records, port.knowledge),
-            files=port.files,
-            watchlists=port.watchlists,
+            *(shard_input.link, self.capture, plans, slots, shard_input.block_records, shard_input.watermark_rule),
+            files=shard_input.files,
+            watchlists=shard_input.watchlists,
         )
 
-    def _numbered(self, items: Iterator[Numbered]) -> Iterator[Numbered]:
+    def _numbered(self, items: Iterator[LeafItem]) -> Iterator[LeafItem]:
         """Replace the leaf numbers of the node by the leaf numbers of the run."""
-        for place, item in items:
-            yield self.port.leaves[place][0], item
+        for leaf_of_node, item in items:
+            yield self.input.leaves[leaf_of_node][0], item
 
 
 class BlockDistribution:
-    """Distribution of the blocks of a mapped file over shards, after a scan in pieces. Thread-safe."""
+    """Scans a mapped file in pieces, and then distributes its blocks over shards. Thread-safe."""
 
     def __init__(self, capture: Capture, pieces: int, block_records: int = BLOCK_RECORDS) -> None:
         """Prepare to scan in up to `pieces` pieces."""
@@ -205,177 +205,176 @@ class BlockDistribution:
         self.newest = BEGINNING
         """Largest record time of the file, ns; BEGINNING without records."""
         self.damage: str | None = None
-        self._unwalked = self.scan.pieces
-        self._left: deque[Block] = deque()
+        self._unscanned = self.scan.pieces
+        self._blocks_left: deque[Block] = deque()
         self._lock = Lock()
 
     def walk(self, piece: int, progress: Progress) -> None:
         """Scan one piece. The thread that scans the last piece prepares the distribution of blocks."""
         self.scan.walk(piece, progress)
         with self._lock:
-            self._unwalked -= 1
-            if self._unwalked:
+            self._unscanned -= 1
+            if self._unscanned:
                 return
         index = self.scan.index(progress)
         self.low, self.damage = index.watermark, index.damage
         self.newest = max((block.max_ts for block in index.blocks), default=BEGINNING)
-        self._left.extend(index.blocks)
+        self._blocks_left.extend(index.blocks)
 
     def take(self) -> Block | None:
         """Return the next block, or None after the last."""
         try:
-            return self._left.popleft()
+            return self._blocks_left.popleft()
         except IndexError:
             return None
 
     @property
-    def over(self) -> bool:
-        """Return True after the last block."""
-        return not self._left
+    def is_empty(self) -> bool:
+        """Return True if all blocks are taken."""
+        return not self._blocks_left
 
 
 class MappedShard(Shard):
     """A shard that takes blocks of a mapped file."""
 
-    def __init__(self, port: Port, distribution: BlockDistribution, first: bool) -> None:
-        """Read blocks from `distribution`. The `first` of its shards reports the damage at the end of the file."""
-        super().__init__(port, distribution.capture)
+    def __init__(self, shard_input: ShardInput, distribution: BlockDistribution, reports_damage: bool) -> None:
+        """Read blocks from `distribution`. One of its shards reports the damage at the end of the file."""
+        super().__init__(shard_input, distribution.capture)
         self.distribution = distribution
-        self.first = first
+        self.reports_damage = reports_damage
 
-    def begin(self) -> Iterator[Numbered]:
+    def begin(self) -> Iterator[LeafItem]:
         """Emit the watermark of the scan before the first row."""
-        self.key = self.distribution.low
+        self.next_time = self.distribution.low
         yield from self.raise_watermark(self.distribution.low)
 
-    def step(self, progress: Progress) -> Iterator[Numbered]:
+    def step(self, progress: Progress) -> Iterator[LeafItem]:
         """Process the next block, or end after the last."""
         block = self.distribution.take()
         if block is not None:
-            yield from self.take_in(block)
-            self.key = block.watermark
+            yield from self.process_block(block)
+            self.next_time = block.watermark
             progress(block.end - block.start)
-        if self.distribution.over:
-            yield from self.end(self.distribution.damage if self.first else None)
+        if self.distribution.is_empty:
+            yield from self.end(self.distribution.damage if self.reports_damage else None)
 
 
 class StreamShard(Shard):
-    """Shard over a finite stream. A step processes one block, as for mapped files.
+    """Shard over a finite stream, such as a compressed file. A step processes one block, as for mapped files.
 
-    Its key is the smallest time of its last block, so several streams advance together. A record with a wrong time
-    moves the key for one block only. Before the first block the key is the smallest time of the first AGREEING records
-    at the beginning of the stream. So few of many consecutive files are open at a time.
+    `next_time` is the smallest time of the last block, so several streams advance together. A record with a wrong time
+    changes it for one block only. Before the first block it is the smallest time of the first AGREEING records. So of
+    many consecutive files few are open at a time.
     """
 
-    def __init__(self, port: Port, capture: StreamedCapture) -> None:
+    def __init__(self, shard_input: ShardInput, capture: StreamedCapture) -> None:
         """Read `capture`, which is not live."""
-        super().__init__(port, capture)
+        super().__init__(shard_input, capture)
         self.stream = capture
-        if port.slack is not None:  # windows close only up to the slowest stream, so other streams wait for it
-            self.lead = port.slack + max((leaf.low.pane for _, leaf in port.leaves), default=0)
+        if shard_input.slack is not None:  # the slowest stream delays all windows, so the others wait for it
+            self.max_lead = shard_input.slack + max((leaf.low.pane for _, leaf in shard_input.leaves), default=0)
         self._blocks: Iterator[Block | None] | None = None
         self._consumed = 0
 
-    def look(self) -> None:
-        """Read the first records to determine the key, and release them."""
+    def read_start(self) -> None:
+        """Read the first records to determine `next_time`, and release them."""
         with closing(_blocks(self.stream, AGREEING)) as blocks:
             first = next((block for block in blocks if block is not None), None)
-        self.key = BEGINNING if first is None else first.min_ts
+        self.next_time = BEGINNING if first is None else first.min_ts
 
-    def begin(self) -> Iterator[Numbered]:
+    def begin(self) -> Iterator[LeafItem]:
         """Emit the first watermark, computed from the beginning of the stream (`lowlevel.watermarks`)."""
-        if self.port.slack is not None and self.key != BEGINNING:
-            yield from self.raise_watermark(max(BEGINNING + 1, self.key - self.port.slack))
+        if self.input.slack is not None and self.next_time != BEGINNING:
+            yield from self.raise_watermark(max(BEGINNING + 1, self.next_time - self.input.slack))
 
-    def step(self, progress: Progress) -> Iterator[Numbered]:
+    def step(self, progress: Progress) -> Iterator[LeafItem]:
         """Process the next block, or end at the end of the stream."""
         if self._blocks is None:
-            self._blocks = self.stream.blocks(self.port.block_records)
+            self._blocks = self.stream.blocks(self.input.block_records)
         try:
             block = next(self._blocks)
         except StopIteration:
             yield from self.end(self.stream.damage)
-            progress(PASSES * (self.stream.size - self._consumed))
+            progress(READS_PER_BYTE * (self.stream.size - self._consumed))
             self._blocks = None
             self.stream.close()
             return
         if block is None:
             return
-        yield from self.take_in(block)
-        self.key = block.min_ts
+        yield from self.process_block(block)
+        self.next_time = block.min_ts
         before, self._consumed = self._consumed, self.stream.consumed
-        progress(PASSES * (self._consumed - before))
+        progress(READS_PER_BYTE * (self._consumed - before))
 
 
 class LiveShard(Shard):
-    """Shard over a live input in a separate thread.
+    """Shard over a live input, in a thread of its own. It waits for data.
 
-    It waits for data, and advances by the clock while the input is idle.
-
-    An idle input is reported with the time since which it is idle. While the shard waits for its consumer it does not
-    poll, and an input with unread data is not idle. So back-pressure causes no watermark.
+    While the input is idle, the clock raises the watermark, from the time at which the last poll found no data. The
+    shard does not poll while its consumer is slow, and an input with unread data is not idle. So a slow consumer never
+    raises the watermark.
     """
 
-    def __init__(self, port: Port, capture: StreamedCapture) -> None:
+    def __init__(self, shard_input: ShardInput, capture: StreamedCapture) -> None:
         """Read `capture`, which is live."""
-        super().__init__(port, capture)
+        super().__init__(shard_input, capture)
         self.stream = capture
-        self._polled: int | None = None  # the last poll without data before the first row
-        self._described = [WatermarkRounder(leaf.low.pane, leaf.low.origin) for _, leaf in port.leaves]
+        self._polled: int | None = None  # time of the last poll without data, before the first row
+        self._rounders = [WatermarkRounder(leaf.low.pane, leaf.low.origin) for _, leaf in shard_input.leaves]
 
-    def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[Numbered]:
+    def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[LeafItem]:
         """Process blocks as they arrive, until the input ends or `stopping` returns True.
 
-        Ends without a result once `unwanted` is set.
+        If `unwanted` is set, stop without results.
         """
-        heard = time.monotonic()
+        last_data = time.monotonic()
         stopped: float | None = None
-        with closing(_blocks(self.stream, self.port.block_records)) as blocks:
+        with closing(_blocks(self.stream, self.input.block_records)) as blocks:
             polled = self._clock()
             for block in blocks:
                 if unwanted.is_set():
                     break
                 now = time.monotonic()
-                silent = block is None and self.stream.silent
+                idle = block is None and self.stream.silent
                 if block is not None:
-                    heard = now
-                    yield from self._process_block(block)
-                elif silent:
+                    last_data = now
+                    yield from self._process_live(block)
+                elif idle:
                     yield from self._advance_by_clock(polled)
                 if stopping():
                     stopped = stopped or now
-                    last = min(max(heard, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS)
-                    if not self.stream.has_writer or now >= last:
+                    deadline = min(max(last_data, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS)
+                    if not self.stream.has_writer or now >= deadline:
                         self.stream.stop()
-                if silent or block is not None:
+                if idle or block is not None:
                     polled = self._clock()
         self.stream.close()
         if not unwanted.is_set():
             yield from self.end(self.stream.damage)
 
     def _clock(self) -> int:
-        return BEGINNING if self.port.lull is None else self.port.lull.clock()
+        return BEGINNING if self.input.lull is None else self.input.lull.clock()
 
-    def _process_block(self, block: Block) -> Iterator[Numbered]:
-        """Process a block."""
+    def _process_live(self, block: Block) -> Iterator[LeafItem]:
+        """Process a block, and advance the clock of a replay."""
         if self.node is None and self._polled is not None:
-            deque(self._opened().tick(self._polled), 0)  # the watermark has been emitted, so the node must apply it
-        yield from self.take_in(block)
-        if self.port.lull is not None and isinstance(self.port.lull.clock, ReplayClock):
-            self.port.lull.clock.advance(self._opened().newest)
+            deque(self._opened().tick(self._polled), 0)  # the new node must know the watermark that was sent before
+        yield from self.process_block(block)
+        if self.input.lull is not None and isinstance(self.input.lull.clock, ReplayClock):
+            self.input.lull.clock.advance(self._opened().newest)
 
-    def _advance_by_clock(self, polled: int) -> Iterator[Numbered]:
-        """Advance by the clock if the input is idle: no data had arrived at `polled`."""
-        if self.port.lull is None or polled == BEGINNING:
+    def _advance_by_clock(self, polled: int) -> Iterator[LeafItem]:
+        """Raise the watermark of an idle input by the clock. At the time `polled` no data had arrived."""
+        if self.input.lull is None or polled == BEGINNING:
             return
         if self.node is not None:
             yield from self._numbered(self.node.tick(polled))
             return
         self._polled = polled
-        for (reader, _), described in zip(self.port.leaves, self._described, strict=True):
-            mark = described.next_boundary(max(BEGINNING + 1, polled - self.port.lull.threshold))
-            if mark is not None:
-                yield reader, Punctuation(self.port.link, mark)
+        for (number, _), rounder in zip(self.input.leaves, self._rounders, strict=True):
+            boundary = rounder.next_boundary(max(BEGINNING + 1, polled - self.input.lull.threshold))
+            if boundary is not None:
+                yield number, Punctuation(self.input.link, boundary)
 
 
 def _blocks(stream: StreamedCapture, records: int) -> Generator[Block | None, None, None]:

@@ -1,15 +1,19 @@
 """Watermarks of a join, computed from the watermarks of its inputs (Li 2008, §7, with its errata corrected).
 
-Every future result contains a new row: a left row at or after b0, or a right row at or after b1. Its match may be a
-stored row that is not expired. With `expired` and `beyond` of `highlevel.joins.window` this gives:
+Let b0 and b1 be the watermarks of the left and the right input. A later result contains a new left row (time >= b0) or
+a new right row (time >= b1). The other row of the pair is new too, or stored. Stored left rows are not older than
+`expired(left, b1)`, and stored right rows not older than `expired(right, b0)` (see `highlevel.joins.window`). So for
+all later results:
 
-    left time   >= min(b0, expired(left, b1)) =: L          right time >= min(b1, expired(right, b0)) =: R
-    not (left time < b0 and right time < b1): a joint watermark, limited for pairs that are in a window to
-        (min(b0, beyond(left, b1)), min(b1, beyond(right, b0)))
-    later time  >= max(L, R, min(b0, b1))                    earlier time >= min(L, R)
+    left time      >= L = min(b0, expired(left, b1))
+    right time     >= R = min(b1, expired(right, b0))
+    later time     >= max(L, R, min(b0, b1))
+    earlier time   >= min(L, R)
+    joint          not (left time < b0 and right time < b1)
 
-A row without a match has only one time, bounded by L or R. The joint watermark advances even if one side is permanently
-ahead. The limit avoids a new punctuation if the watermark grows only where no pair is possible.
+A row without a match has only one time, at least L or R. The joint watermark grows even if one side is always ahead of
+the other. Its bounds are limited to `(min(b0, beyond(left, b1)), min(b1, beyond(right, b0)))`: above these limits no
+pair is in a window, so a larger bound would be a message without a use.
 """
 
 from __future__ import annotations
@@ -22,25 +26,28 @@ Bounds = tuple[int, ...]
 
 
 def output_bounds(spec: JoinSpec, watermark_form: WatermarkForm, bounds: tuple[int, int]) -> Bounds:
-    """Return the watermark values, two for a joint watermark, BEGINNING if there is none."""
+    """Return the watermark of the results for the watermarks `bounds` of the left and the right input.
+
+    It has two bounds if it is joint, otherwise one. A bound is BEGINNING if an input has no watermark yet.
+    """
     window = spec.window
     left, right = bounds
     if watermark_form is WatermarkForm.JOINT:
         return min(left, window.beyond(Port.LEFT, right)), min(right, window.beyond(Port.RIGHT, left))
-    of_left = min(left, window.expired(Port.LEFT, right))
-    of_right = min(right, window.expired(Port.RIGHT, left))
+    left_bound = min(left, window.expired(Port.LEFT, right))
+    right_bound = min(right, window.expired(Port.RIGHT, left))
     if watermark_form is WatermarkForm.LEFT:
-        return (of_left,)
+        return (left_bound,)
     if watermark_form is WatermarkForm.RIGHT:
-        return (of_right,)
+        return (right_bound,)
     if watermark_form is WatermarkForm.MIN:
-        return (min(of_left, of_right),)
-    alone = {JoinKind.LEFT: of_left, JoinKind.RIGHT: of_right, JoinKind.FULL: min(of_left, of_right)}
-    return (alone.get(spec.kind, max(of_left, of_right, min(left, right))),)
+        return (min(left_bound, right_bound),)
+    unmatched = {JoinKind.LEFT: left_bound, JoinKind.RIGHT: right_bound, JoinKind.FULL: min(left_bound, right_bound)}
+    return (unmatched.get(spec.kind, max(left_bound, right_bound, min(left, right))),)
 
 
 def make_punctuation(bounds: Bounds) -> Punctuation | JointPunctuation | None:
-    """Return the punctuation with these values. A joint punctuation needs both."""
+    """Return the message with a watermark, or None if a bound is BEGINNING."""
     if BEGINNING in bounds:
         return None
     return Punctuation(UNION, bounds[0]) if len(bounds) == 1 else JointPunctuation(UNION, (bounds[0], bounds[1]))

@@ -41,7 +41,7 @@ from highlevel.spark.byte_ranges import (
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import add_counts
 from highlevel.spark.errors import report_of
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -103,7 +103,7 @@ class BatchRun:
     def _stages(self, tasks: Sequence[Task]) -> DataFrame:
         """Return the output of the last stage: PACKED rows and counters."""
         parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
-        feeds = Feeds.of([self.plan], self.inputs, parts)
+        feeds = InputAssignment.of([self.plan], self.inputs, parts)
         reader = RangeReader(feeds, tuple(size_of(file) for file in self.files), tuple(tasks), self.slots)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
         for level in range(feeds.levels):

@@ -30,7 +30,7 @@ from capture.files.split import ByteRange, RangeScan, even_offsets, guess_record
 from capture.files.stream import StreamedCapture
 from capture.open import open_finite, open_mapped
 from highlevel.inline.engine import files_of
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, batch_of, leaf_rows
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
@@ -194,7 +194,7 @@ class RangeReader:
     `sizes` are the lengths of the inputs in bytes.
     """
 
-    feeds: Feeds
+    feeds: InputAssignment
     sizes: tuple[int, ...]
     tasks: tuple[Task, ...]
     slots: int

@@ -1,9 +1,9 @@
 """Assignment of inputs to queries, to their leaves, and to their ports.
 
-A query runs in fragments (`highlevel.plan.fragments`), which read *sources*: a leaf of the query or another fragment,
-repartitioned by a key. A source has one port for each input of its leaf, or for each partition of its fragment. The
-ports of a query are numbered over all its sources. A query that only scans and aggregates has one fragment with one
-source, so its ports are its inputs.
+A query runs in fragments (`highlevel.plan.fragments`). A fragment reads *sources*: leaves of the query, and other
+fragments, whose rows are repartitioned by a key. A *port* is one stream into a query, with its own watermark. A leaf
+has a port for each input that it reads. A fragment that is read has a port for each partition. The ports of a query are
+numbered over all its sources. The ports of a query that only scans and aggregates are its inputs.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from highlevel.plan.plan import Plan, named_leaves
 
 
 @dataclass(frozen=True, slots=True)
-class PortOf:
-    """A port of a query: its source, and the number of the input or partition."""
+class SourcePort:
+    """A port of a query: the number of its source, and the number of the input or partition."""
 
     source: int
     number: int
 
 
 @dataclass(frozen=True)
-class Feeds:
-    """The queries and inputs of one run, by `parts` partitions. Immutable and picklable: it is sent to every task.
+class InputAssignment:
+    """The queries and inputs of a run. Immutable and picklable: it is sent to every task.
 
-    The leaves are numbered over all queries.
+    Rows are repartitioned into `partitions` partitions. The leaves are numbered over all queries.
     """
 
     plans: tuple[Plan, ...]
     inputs: tuple[Input, ...]
-    parts: int = 1
+    partitions: int = 1
 
     @classmethod
-    def of(cls, plans: Sequence[Plan], inputs: Sequence[Input], parts: int = 1) -> Feeds:
-        """Bind `plans` to `inputs`."""
-        return cls(tuple(plans), tuple(inputs), parts)
+    def of(cls, plans: Sequence[Plan], inputs: Sequence[Input], partitions: int = 1) -> InputAssignment:
+        """Assign `inputs` to `plans`."""
+        return cls(tuple(plans), tuple(inputs), partitions)
 
     @cached_property
     def fragments(self) -> list[Fragments]:
@@ -72,18 +72,18 @@ class Feeds:
         return 1 + max((max(fragments.levels) for fragments in self.fragments), default=0)
 
     @cached_property
-    def ports(self) -> list[list[PortOf]]:
+    def ports(self) -> list[list[SourcePort]]:
         """The ports of each query."""
-        found: list[list[PortOf]] = []
+        found: list[list[SourcePort]] = []
         for plan, fragments in zip(self.plans, self.fragments, strict=True):
-            ports: list[PortOf] = []
-            for place, source in enumerate(fragments.sources):
+            ports: list[SourcePort] = []
+            for position, source in enumerate(fragments.sources):
                 if source.leaf is None:
-                    numbers = list(range(self.parts))
+                    numbers = list(range(self.partitions))
                 else:
                     leaf = plan.leaves[source.leaf]
                     numbers = [number for number, each in enumerate(self.inputs) if each.feeds(leaf)]
-                ports += [PortOf(place, number) for number in numbers]
+                ports += [SourcePort(position, number) for number in numbers]
             found.append(ports)
         return found
 
@@ -93,14 +93,14 @@ class Feeds:
 
     def link(self, query: int, port: int) -> str:
         """Return the link of a port, or the name of its partition."""
-        of = self.ports[query][port]
-        is_leaf = self.fragments[query].sources[of.source].leaf is not None
-        return self.inputs[of.number].link if is_leaf else f"partition {of.number}"
+        source_port = self.ports[query][port]
+        is_leaf = self.fragments[query].sources[source_port.source].leaf is not None
+        return self.inputs[source_port.number].link if is_leaf else f"partition {source_port.number}"
 
     def links(self, query: int) -> list[str]:
         """The link of each port of a query."""
         return [self.link(query, port) for port in range(len(self.ports[query]))]
 
-    def fed_by(self, query: int) -> set[int]:
+    def inputs_of(self, query: int) -> set[int]:
         """Return the numbers of the inputs that a query reads."""
         return {number for number, each in enumerate(self.inputs) if any(map(each.feeds, self.plans[query].leaves))}

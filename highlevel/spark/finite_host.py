@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from highlevel.spark.counters import counts_of
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.packing import pack
 from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
@@ -39,7 +39,7 @@ class FiniteHost:
     The last level yields PACKED rows. Other levels yield rows for the next level.
     """
 
-    feeds: Feeds
+    feeds: InputAssignment
     level: int
 
     @property

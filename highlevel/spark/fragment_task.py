@@ -13,7 +13,7 @@ from highlevel.plan.nodes import bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, make_punctuation
 from highlevel.plan.pipeline import Pipeline, make_finite_operator, make_operator
 from highlevel.plan.plan import Plan
-from highlevel.spark.feeds import Feeds, PortOf
+from highlevel.spark.feeds import InputAssignment, SourcePort
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
 from highlevel.spark.repartition import repartition_of
@@ -52,7 +52,7 @@ class FragmentOutput:
 class FragmentTask:
     """Fragment `number` of a query in partition `part`; `finite` if all rows arrive before the first watermark."""
 
-    feeds: Feeds
+    feeds: InputAssignment
     query: int
     number: int
     part: int
@@ -126,7 +126,7 @@ class FragmentTask:
         for number, source in enumerate(self.fragments.sources):
             if source.fragment != self.number:
                 continue
-            port = self.feeds.ports[self.query].index(PortOf(number, self.part))
-            payloads = repartition_of(self.fragments, number).packed(output.batches, self.feeds.parts)
+            port = self.feeds.ports[self.query].index(SourcePort(number, self.part))
+            payloads = repartition_of(self.fragments, number).packed(output.batches, self.feeds.partitions)
             for part, payload in enumerate(payloads):
                 yield part, self.query, port, sequence, low, second, payload

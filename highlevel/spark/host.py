@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from highlevel.spark.counters import counts_of
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.packing import pack
 from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
@@ -40,7 +40,7 @@ ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 class Host:
     """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`."""
 
-    feeds: Feeds
+    feeds: InputAssignment
     state: Path
     batch_id: int
     level: int = 0

@@ -28,7 +28,7 @@ from capture.files.blocks import Block
 from capture.files.formats import FileFormat
 from capture.metrics import Samples
 from capture.open import open_mapped
-from highlevel.spark.feeds import Feeds, PortOf
+from highlevel.spark.feeds import InputAssignment, SourcePort
 from highlevel.spark.repartition import repartition_of
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import Node
@@ -73,7 +73,7 @@ class Run:
     form: FileFormat
 
 
-def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
+def read_run(feeds: InputAssignment, run: Run, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
     """Read a block range and yield its rows as one batch. Raise InputError if the file has changed since the scan."""
     readers = feeds.readers(run.number)
     plans = [feeds.leaf(reader) for reader in readers]
@@ -136,7 +136,7 @@ class TaskOutput:
     sampled: Mapping[int, Ranges] = field(default_factory=dict)
 
 
-def rows_of(feeds: Feeds, read: TaskOutput) -> pa.RecordBatch:
+def rows_of(feeds: InputAssignment, read: TaskOutput) -> pa.RecordBatch:
     """Pack the output of a task."""
     rows: list[ArrivalRow] = []
     for reader, taken in read.taken.items():
@@ -144,7 +144,7 @@ def rows_of(feeds: Feeds, read: TaskOutput) -> pa.RecordBatch:
     if not read.taken:
         # Every partition receives a row per range. A partition without rows would save no state, and the next
         # micro-batch would need it.
-        rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, None) for part in range(feeds.parts)]
+        rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, None) for part in range(feeds.partitions)]
     counts = {
         "samples": [[name, labels, value] for (name, labels), value in read.samples.items()],
         "newest": read.newest,
@@ -158,15 +158,17 @@ def rows_of(feeds: Feeds, read: TaskOutput) -> pa.RecordBatch:
     return batch_of(rows)
 
 
-def leaf_rows(feeds: Feeds, reader: int, number: int, sequence: int, taken: LeafOutput) -> Iterator[ArrivalRow]:
+def leaf_rows(
+    feeds: InputAssignment, reader: int, number: int, sequence: int, taken: LeafOutput
+) -> Iterator[ArrivalRow]:
     """Yield the rows of a leaf from input `number`: one row per partition, for each source that is the leaf."""
     query, leaf = feeds.leaves[reader]
     fragments = feeds.fragments[query]
     for source, of in enumerate(fragments.sources):
         if of.leaf != leaf:
             continue
-        port = feeds.ports[query].index(PortOf(source, number))
-        for part, payload in enumerate(repartition_of(fragments, source).packed(taken.batches, feeds.parts)):
+        port = feeds.ports[query].index(SourcePort(source, number))
+        for part, payload in enumerate(repartition_of(fragments, source).packed(taken.batches, feeds.partitions)):
             yield part, query, port, sequence, taken.low, BEGINNING, payload
 
 

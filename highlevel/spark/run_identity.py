@@ -16,7 +16,7 @@ from capture.files.read_ahead import CHUNK_BYTES
 from capture.open import open_mapped
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from lowlevel.layers import Layer
 
 STATE_FORMAT = 6
@@ -31,7 +31,7 @@ def fingerprint(file: Capture) -> str:
     return f"{len(file.data)} bytes, {digest.hexdigest()}"
 
 
-def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[str, Any]:
+def identity(feeds: InputAssignment, parts: int, block_records: int, paced: bool) -> dict[str, Any]:
     """Describe a run by the names that the error message uses. Raises InputError for a file that is no capture."""
     described: dict[str, Any] = {
         "state format": STATE_FORMAT,

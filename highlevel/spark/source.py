@@ -28,7 +28,7 @@ from capture.files.scan import scan
 from capture.open import open_mapped
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.decompressed_inputs import with_damage
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
 from highlevel.spark.spool_backlog import latest
 from highlevel.spark.spool_planner import SpoolPlanner
@@ -53,7 +53,7 @@ class StreamSpec:
     A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool.
     """
 
-    feeds: Feeds
+    feeds: InputAssignment
     slots: int
     block_records: int
     max_blocks: int
@@ -209,7 +209,7 @@ class CaptureReader(DataSourceStreamReader):
         return offset_keys(self.spec.feeds)
 
 
-def offset_keys(feeds: Feeds) -> list[str]:
+def offset_keys(feeds: InputAssignment) -> list[str]:
     """Return the keys of offsets, input by input."""
     return [f"{number} {each.path}" for number, each in enumerate(feeds.inputs)]
 

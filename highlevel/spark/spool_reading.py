@@ -32,7 +32,7 @@ from highlevel.metrics import (
 )
 from highlevel.plan.nodes import Leaf
 from highlevel.spark.estimates import sampled_times, with_ranges
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.reading import LeafOutput, TaskOutput, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
 from highlevel.spark.spool_plans import Match, Offered, SpoolQuery, match, without_plan
@@ -54,7 +54,7 @@ class SpoolRun:
     partials_lost: int = 0
 
 
-def read_spool_run(feeds: Feeds, run: SpoolRun) -> Iterator[pa.RecordBatch]:
+def read_spool_run(feeds: InputAssignment, run: SpoolRun) -> Iterator[pa.RecordBatch]:
     """Read a run of segments and yield its rows as one batch. Raise SpoolError if the spool belongs to another link."""
     yield rows_of(feeds, _Reading(feeds, run).read())
 
@@ -62,7 +62,7 @@ def read_spool_run(feeds: Feeds, run: SpoolRun) -> Iterator[pa.RecordBatch]:
 class _Reading:
     """State while a run of segments is read."""
 
-    def __init__(self, feeds: Feeds, run: SpoolRun) -> None:
+    def __init__(self, feeds: InputAssignment, run: SpoolRun) -> None:
         self.run = run
         self.input: Input = feeds.inputs[run.number]
         self.plans: dict[int, Leaf] = {reader: feeds.leaf(reader) for reader in feeds.readers(run.number)}

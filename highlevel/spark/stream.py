@@ -46,7 +46,7 @@ from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
 from highlevel.spark.errors import FolderError, RunError, report_of
 from highlevel.spark.estimates import with_estimates
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -154,7 +154,7 @@ class StreamRun:
             if plan.low.remembers and any(each.feeds(plan) and not each.spool for each in read):
                 problem = f"query {plan.name}: seen_within depends on earlier rows, but tasks read parts of a file"
                 raise InputError(f"{problem}: expected a link with a spool, or wiretide query")
-        self.feeds = Feeds.of(plans, read, partitions)
+        self.feeds = InputAssignment.of(plans, read, partitions)
         self.folder = folder.absolute()
         self.partitions = partitions
         self.slots = slots
@@ -215,7 +215,7 @@ class StreamRun:
     def _check_folder(self) -> None:
         inputs = mapped_inputs(self.feeds.inputs, self.folder, self.say)
         inputs = [replace(each, path=each.path.absolute()) for each in inputs]
-        self.feeds = Feeds.of(self.feeds.plans, inputs, self.partitions)
+        self.feeds = InputAssignment.of(self.feeds.plans, inputs, self.partitions)
         claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
         remove_unfinished(self.folder)
         following = check_checkpoint(self.folder, offset_keys(self.feeds))
@@ -324,7 +324,7 @@ class StreamRun:
     def _as_file(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
         """Return results in the form of their file. For a spool, mark the windows that contain estimates."""
         plan = self.feeds.plans[query]
-        if any(self.feeds.inputs[number].spool for number in self.feeds.fed_by(query)):
+        if any(self.feeds.inputs[number].spool for number in self.feeds.inputs_of(query)):
             results = with_estimates(results, sampled.get(plan.name, []))
         return readable(results, plan.times)
 

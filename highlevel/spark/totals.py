@@ -21,7 +21,7 @@ from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import with_ranges
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.state import KEEP
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
@@ -52,7 +52,7 @@ class Totals:
         """Return True if each of `inputs` inputs has been read to its end."""
         return len(self.progress) == inputs and all(done == total for done, total in self.progress.values())
 
-    def add(self, feeds: Feeds, task_counters: Sequence[bytes], host_counters: Sequence[bytes]) -> None:
+    def add(self, feeds: InputAssignment, task_counters: Sequence[bytes], host_counters: Sequence[bytes]) -> None:
         """Add the counters of one micro-batch, from the tasks of the source and of the operators."""
         tables = Samples()  # of this micro-batch, because each task has separate tables
         self.warnings = []
@@ -77,7 +77,7 @@ class Totals:
         for query, parts in by_query.items():
             self._add_query(feeds, query, parts)
 
-    def _add_query(self, feeds: Feeds, query: int, parts: list[Counts]) -> None:
+    def _add_query(self, feeds: InputAssignment, query: int, parts: list[Counts]) -> None:
         name = feeds.plans[query].name
         add_counts(self.samples, name, parts)
         bounds = [(number, bound) for part in parts for number, bound in part["bounds"]]
@@ -88,10 +88,10 @@ class Totals:
         self.lows.setdefault(name, BEGINNING)
         self._add_progress(feeds, query, bounds)
 
-    def _add_progress(self, feeds: Feeds, query: int, bounds: list[tuple[int, int]]) -> None:
+    def _add_progress(self, feeds: InputAssignment, query: int, bounds: list[tuple[int, int]]) -> None:
         """Set the progress of each link of a query, from (number of an input, its watermark)."""
         newest = max(
-            (self.newest[number] for number in feeds.fed_by(query) if number in self.newest), default=BEGINNING
+            (self.newest[number] for number in feeds.inputs_of(query) if number in self.newest), default=BEGINNING
         )
         links = ((feeds.inputs[number].link, low) for number, low in bounds)
         set_progress(self.samples, feeds.plans[query].name, links, newest)

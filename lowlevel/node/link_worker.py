@@ -33,7 +33,7 @@ from lowlevel.metrics import (
     ITEMS_WAITING,
     NODE_LAG,
     NODE_WATERMARK,
-    PARTIALS_LEFT,
+    PARTIALS_WRITTEN,
     RECORDS_SHED,
     SAMPLING_ASKED,
     SAMPLING_RATE,
@@ -306,7 +306,7 @@ class Capturing:
         samples.set(SAMPLING_ASKED, 1 << self.shedding.ring_k, link, "ring")
         samples.set(ITEMS_WAITING, len(self.waiting), link)
         for number, name in enumerate(self.names):
-            samples.add(PARTIALS_LEFT, self.left[number], name, link)
+            samples.add(PARTIALS_WRITTEN, self.left[number], name, link)
             if self.lows[number] not in (BEGINNING, END):
                 samples.set(NODE_WATERMARK, self.lows[number] / SECOND, name, link)
                 samples.set(NODE_LAG, max(0, self.newest - self.lows[number]) / SECOND, name, link)

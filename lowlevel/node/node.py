@@ -12,11 +12,10 @@ from capture.files.stream import StreamedCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from capture.units import SECOND
 from lowlevel.metrics import (
-    LULL_PROMISES,
-    PROMISE_LAG,
+    LULL_WATERMARKS,
     ROWS_ACCEPTED,
     ROWS_AFTER_ARRIVAL,
-    ROWS_BELOW_PROMISE,
+    ROWS_BELOW_WATERMARK,
     ROWS_FILTERED,
     ROWS_FROM_THE_FUTURE,
     ROWS_FROM_THE_PAST,
@@ -31,6 +30,7 @@ from lowlevel.metrics import (
     TABLE_PANES,
     TABLE_RESIDENT,
     TABLE_SWEPT,
+    WATERMARK_LAG,
 )
 from lowlevel.node.filter_join import Recalling
 from lowlevel.node.freed_memory import keep_freed_memory
@@ -263,7 +263,7 @@ class Node:
         samples.add(ROWS_FROM_THE_FUTURE, promise.future, *labels)
         samples.add(ROWS_FROM_THE_PAST, promise.past, *labels)
         samples.add(ROWS_AFTER_ARRIVAL, promise.after_arrival, *labels)
-        samples.add(ROWS_BELOW_PROMISE, promise.below, *labels)
-        samples.add(LULL_PROMISES, promise.lulls, *labels)
+        samples.add(ROWS_BELOW_WATERMARK, promise.below, *labels)
+        samples.add(LULL_WATERMARKS, promise.lulls, *labels)
         if BEGINNING not in (promise.low, promise.newest) and promise.low != END:
-            samples.set(PROMISE_LAG, max(0, promise.newest - promise.low) / SECOND, *labels)
+            samples.set(WATERMARK_LAG, max(0, promise.newest - promise.low) / SECOND, *labels)

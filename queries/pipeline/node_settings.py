@@ -61,15 +61,15 @@ class SpooledLink:
         """Raise PipelineError for texts that are no watermark rule."""
         for live in (False, True):
             try:
-                self.knowledge(live=live)
+                self.watermark_rule(live=live)
             except ValueError as error:
                 raise PipelineError(f"links.{self.name}: {error}") from error
 
-    def knowledge(self, *, live: bool) -> WatermarkRule:
+    def watermark_rule(self, *, live: bool) -> WatermarkRule:
         """Return the watermark rule. The default depends on `live`."""
         return parse_rule(self.promise or (LIVE_PROMISE if live else "exact"), self.lull, self.clock_jump)
 
-    def knowledge_text(self, *, live: bool) -> str:
+    def watermark_rule_text(self, *, live: bool) -> str:
         """Return the text of the watermark rule."""
         text = self.promise or (LIVE_PROMISE if live else "exact")
         text += f", lull {self.lull}" if self.lull else ""

@@ -67,7 +67,7 @@ class FreshDecoder(FlowDecoder):
             setattr(layouts, name, words)
         self.column_rows = model.column_rows
         self.templates.layouts = layouts
-        self.texts = Texts(self.column_rows.texts)
+        self.texts = Texts(self.column_rows.has_texts)
         self.matrix = np.zeros(model.matrix.shape, np.int64)
         self.valid = np.zeros(model.valid.shape, np.uint8)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.inline.engine import Input
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
 from highlevel.spark.reading import LeafOutput, TaskOutput, rows_of
 from lowlevel.punctuation import BEGINNING
@@ -35,7 +35,7 @@ def taken(random: Random, query: Asked, piece: Stream) -> LeafOutput:
     return LeafOutput(marks[-1] if marks else BEGINNING, query.partials(rows, random.random() < 0.5))
 
 
-def source_batches(random: Random, feeds: Feeds, queries: list[Asked]) -> list[list[pa.RecordBatch]]:
+def source_batches(random: Random, feeds: InputAssignment, queries: list[Asked]) -> list[list[pa.RecordBatch]]:
     """Return the rows of the source for all micro-batches: one or two block ranges per input."""
     sizes = [random.choice([1, 1, 1, 1, 2]) for _ in range(random.choice([2, 2, 2, 3]))]
     found: list[list[pa.RecordBatch]] = [[] for _ in sizes]

@@ -14,7 +14,7 @@ from highlevel.inline.engine import Input
 from highlevel.plan.fragments import cut
 from highlevel.plan.plan import Plan
 from highlevel.spark import byte_ranges
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -30,7 +30,7 @@ def batch_answer(plan: Plan, inputs: Sequence[Input], parts: int, random: Random
     parts = parts if cut(plan).partitioned else 1
     files = [open_finite(each.path, "a test") for each in read]
     tasks = tuple(byte_ranges.whole_tasks(files))
-    feeds = Feeds.of([plan], read, parts)
+    feeds = InputAssignment.of([plan], read, parts)
     reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.size_of, files)), tasks, 64)
     batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
     stages: list[Task] = [FiniteHost(feeds, level) for level in range(feeds.levels)]
@@ -62,7 +62,9 @@ def stream_answers(
     plans: Sequence[Plan], inputs: Sequence[Input], parts: int, folder: Path, random: Random
 ) -> dict[str, pa.Table]:
     """Return the answers of the stream engine over captures, in many micro-batches, by the names of the plans."""
-    spec = StreamSpec(Feeds.of(plans, inputs, parts), 64, int(np.clip(random.randrange(40), 1, 40)), 2, None, 2)
+    spec = StreamSpec(
+        InputAssignment.of(plans, inputs, parts), 64, int(np.clip(random.randrange(40), 1, 40)), 2, None, 2
+    )
     found = {plan.name: [plan.schema.empty_table()] for plan in plans}
     for results, _ in steps(spec, folder, random):
         for name, table in results.items():

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -23,7 +23,7 @@ PLANS = [compile_query(query.gsql, query.name) for query in QUERIES]
 def spec(inputs: list[Input], random: Random, plans: Sequence[Plan] = PLANS) -> StreamSpec:
     block_records, max_blocks = random.choice([(1, 400), (10, 9), (100, 1), (100, 3), (5000, 100)])
     return StreamSpec(
-        Feeds.of(plans, inputs, parts=random.choice([1, 2, 5])),
+        InputAssignment.of(plans, inputs, partitions=random.choice([1, 2, 5])),
         slots=random.choice([8, 64, 1 << 12]),
         block_records=block_records,
         max_blocks=max_blocks,
@@ -54,7 +54,7 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
             batches = source_rows(reader, start, end)
             for level in range(spec.feeds.levels):
                 random.shuffle(batches)
-                answers = hosted(Host(spec.feeds, folder, batch_id, level), batches, spec.feeds.parts)
+                answers = hosted(Host(spec.feeds, folder, batch_id, level), batches, spec.feeds.partitions)
                 batches = answers.to_batches()
             reader = CaptureReader(spec)
         results: dict[str, pa.Table] = {}

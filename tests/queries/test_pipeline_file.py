@@ -96,10 +96,10 @@ when_full = "oldest"
     }
     assert file.node == NodeSettings("slow", 2, 16, 64 << 20, 10**6, 2 * 10**9, 1 << 30, "oldest")
     assert file.node.flushing() == Flushing("slow", 2, 16)
-    assert file.spooled["Wire"].knowledge(live=True) == WatermarkRule(
+    assert file.spooled["Wire"].watermark_rule(live=True) == WatermarkRule(
         Kind.LATE_BY_TIME, 2 * 10**9, 5 * 10**9, 600 * 10**9
     )
-    assert file.spooled["Pipe"].knowledge(live=True).jump == JUMP
+    assert file.spooled["Pipe"].watermark_rule(live=True).jump == JUMP
     (tmp_path / "p.pcap").touch()
     (tmp_path / "same.pcap").touch()
     assert [each.link for each in file.inputs(file.plans())] == ["Plain", "Same"]

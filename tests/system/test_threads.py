@@ -104,7 +104,7 @@ def test_a_big_file_has_a_shard_for_each_thread_and_a_small_one_has_one(
         (tmp_path / f"{name}.pcap").write_bytes(pcap_bytes([(0, bytes(60))] * records))
     inputs = bind_files([str(tmp_path)])
     engine = InlineRun(PLANS[:1], inputs, threads=5)
-    assert Counter(shard.port.link for shard in engine.shards) == {"small": 1, "middle": 2, "big": 5}
+    assert Counter(shard.input.link for shard in engine.shards) == {"small": 1, "middle": 2, "big": 5}
     assert len(InlineRun(PLANS[:1], inputs, threads=1).shards) == 3
 
 

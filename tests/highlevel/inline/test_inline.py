@@ -27,7 +27,7 @@ from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_S
 from capture.packets.link_layers import LINK_TYPES
 from highlevel.inline import engine as inline
 from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
-from highlevel.inline.shards import TableShares, max_overlap, shared_slots
+from highlevel.inline.shards import TableSizes, max_overlap, slots_per_table
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.plan.operators.counters import number_of
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
@@ -283,20 +283,20 @@ def test_tables_get_smaller_where_many_shards_overlap_and_only_there() -> None:
     assert max_overlap([]) == 0
     assert max_overlap([(0, 5), (5, 9), (6, 8), (10, 12)]) == 2
     assert max_overlap([(0, 5), (0, 5), (0, 5), (6, 6)]) == 3
-    assert [shared_slots(2**18, shards) for shards in (1, 4, 5, 8, 40, 10**6)] == [
+    assert [slots_per_table(2**18, shards) for shards in (1, 4, 5, 8, 40, 10**6)] == [
         *(2**18, 2**18, 2**17, 2**17, 2**14),
         1024,
     ]
 
 
 def test_tables_of_shards_that_come_unannounced_get_smaller_the_more_there_are() -> None:
-    tables = TableShares(2**18)
-    assert [tables.take() for _ in range(9)] == [2**18] * 4 + [2**17] * 4 + [2**16]
+    tables = TableSizes(2**18)
+    assert [tables.begin_shard() for _ in range(9)] == [2**18] * 4 + [2**17] * 4 + [2**16]
     for _ in range(6):
-        tables.give()
-    assert tables.take() == 2**18
+        tables.end_shard()
+    assert tables.begin_shard() == 2**18
     tables.expected = 40
-    assert tables.take() == 2**14
+    assert tables.begin_shard() == 2**14
 
 
 def test_an_input_that_no_query_reads_is_not_read(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
     pytest.importorskip("pyspark")
     from capture.open import open_finite
     from highlevel.spark import byte_ranges
-    from highlevel.spark.feeds import Feeds
+    from highlevel.spark.feeds import InputAssignment
     from highlevel.spark.finite_host import FiniteHost
     from highlevel.spark.packing import unpack
 
@@ -246,7 +246,7 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
     for name in ("printed_q5_3", "idle"):
         file = open_finite(capture, "a test")
         tasks = tuple(byte_ranges.whole_tasks([file]))
-        feeds = Feeds.of([PLANS[name]], [Input("Main", capture)], 3)
+        feeds = InputAssignment.of([PLANS[name]], [Input("Main", capture)], 3)
         reader = byte_ranges.RangeReader(feeds, (byte_ranges.size_of(file),), tasks, 64)
         handed = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
         assert len(handed) > 20

@@ -18,7 +18,7 @@ from capture.metrics import RECORDS_READ, Samples
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.decompressed_inputs import decompressed
 from highlevel.spark.errors import FolderError
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -106,7 +106,7 @@ def test_damaged_old_versions_do_not_stop_a_run(tmp_path: Path) -> None:
 def test_a_micro_batch_after_damage_has_the_rows_of_an_undisturbed_one_or_none(tmp_path: Path) -> None:
     random = Random("damage")
     queries = [of_panes(random) for _ in range(20)]
-    feeds = Feeds.of([query.plan_of(str(number)) for number, query in enumerate(queries)], INPUTS, 1)
+    feeds = InputAssignment.of([query.plan_of(str(number)) for number, query in enumerate(queries)], INPUTS, 1)
     first, second, *_ = source_batches(random, feeds, queries)
     hosted(Host(feeds, tmp_path, 0), first, [0])
 

@@ -11,7 +11,7 @@ from highlevel.inline.engine import Input
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.decompressed_inputs import decompressed
 from highlevel.spark.errors import FolderError
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.run_identity import STATE_FORMAT, claim, identity
 from queries.binding.define import define
 from queries.gsql import compile_query
@@ -19,7 +19,7 @@ from tests.references.netflow_bytes import v5, v5_record
 
 
 def described(sql: str) -> dict[str, object]:
-    return identity(Feeds.of([compile_query(sql, "q")], []), 2, 100, False)
+    return identity(InputAssignment.of([compile_query(sql, "q")], []), 2, 100, False)
 
 
 def test_a_folder_of_another_format_of_the_state_is_refused(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_capture_with_other_bytes_in_its_middle_is_another_input_and_a_copy_is
     plans = [compile_query("SELECT count(*) FROM flows", "q")]
 
     def described_now() -> dict[str, object]:
-        return identity(Feeds.of(plans, [Input("a", path)]), 2, 100, False)
+        return identity(InputAssignment.of(plans, [Input("a", path)]), 2, 100, False)
 
     claim(tmp_path, described_now())
     copy = tmp_path / "copy"

@@ -17,7 +17,7 @@ from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED,
 from highlevel.plan.plan import Plan
 from highlevel.spark import byte_ranges
 from highlevel.spark.byte_ranges import RangeReader, exact_tasks, guessed_tasks, open_as_seen
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.reading import COUNTERS
 from lowlevel.metrics import TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.gsql import compile_query
@@ -105,7 +105,7 @@ def test_a_task_hands_on_what_its_table_evicts(tmp_path: Path, monkeypatch) -> N
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 16)
     files = [open_capture(each.path)]
     tasks = tuple(guessed_tasks(files, 1))
-    reader = RangeReader(Feeds.of(PLANS[:1], [each], 2), (len(files[0].data),), tasks, 8)
+    reader = RangeReader(InputAssignment.of(PLANS[:1], [each], 2), (len(files[0].data),), tasks, 8)
     batches = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
     assert len(batches) > 1
     told = [row["payload"] for batch in batches for row in batch.to_pylist() if row["part"] == COUNTERS]

@@ -22,7 +22,7 @@ from highlevel.plan.operators import windowed as window_operators
 from highlevel.plan.pipeline import make_operator
 from highlevel.sliding import window_rows as strategy
 from highlevel.spark.counters import windows_of
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import unpack
@@ -39,7 +39,7 @@ STREAMS, RUNS = 1000, 20
 def run(random: Random, queries: list[Asked], folder: Path) -> tuple[list[Counter[tuple]], Totals]:
     """All micro-batches of all queries; the rows of each, and the counters."""
     parts = random.choice([1, 1, 2, 2, 3])
-    feeds = Feeds.of([query.plan_of(str(place)) for place, query in enumerate(queries)], INPUTS, parts)
+    feeds = InputAssignment.of([query.plan_of(str(place)) for place, query in enumerate(queries)], INPUTS, parts)
     found: list[Counter[tuple]] = [Counter() for _ in queries]
     totals = Totals()
     for batch_id, batches in enumerate(source_batches(random, feeds, queries)):

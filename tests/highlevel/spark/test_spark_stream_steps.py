@@ -27,7 +27,7 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.source import StreamSpec
 from highlevel.spark.totals import Totals
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
@@ -74,7 +74,7 @@ def test_a_cap_is_one_for_all_partitions_and_what_is_beyond_it_is_counted(tmp_pa
     plan = compile_query(sql, "since")
     inputs = write_links(tmp_path, 8)
     answers, run = inline([plan], inputs)
-    made = StreamSpec(Feeds.of([plan], inputs, 3), 64, 100, 3, None, 2)
+    made = StreamSpec(InputAssignment.of([plan], inputs, 3), 64, 100, 3, None, 2)
     got: list[pa.Table] = []
     totals = Totals()
     for results, after in steps(made, tmp_path / "state", Random(0)):
@@ -89,7 +89,7 @@ def test_a_cap_is_one_for_all_partitions_and_what_is_beyond_it_is_counted(tmp_pa
 def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Path) -> None:
     inputs = write_links(tmp_path, 1)[:1]
     random = Random(0)
-    made = StreamSpec(Feeds.of(PLANS[:1], inputs, 2), 64, 100, 1, None, 1)
+    made = StreamSpec(InputAssignment.of(PLANS[:1], inputs, 2), 64, 100, 1, None, 1)
     arrived = [results for results, _ in steps(made, tmp_path / "state", random)]
     assert len(arrived) == 18
     assert sum("pairs" in results for results in arrived) > 10
@@ -97,7 +97,7 @@ def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Pa
 
 def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) -> None:
     inputs = [each for each in write_links(tmp_path, 2) if each.link == "silent"]
-    made = StreamSpec(Feeds.of(PLANS, inputs, 2), 64, 100, 1, None, 1)
+    made = StreamSpec(InputAssignment.of(PLANS, inputs, 2), 64, 100, 1, None, 1)
     (only,) = steps(made, tmp_path / "state", Random(0))
     assert only[0] == {}
     assert only[1].finished(1)
@@ -106,7 +106,7 @@ def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) ->
 def test_a_micro_batch_of_nothing_but_an_unread_input_carries_the_state_on(tmp_path: Path) -> None:
     inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
     plans = [compile_query("SELECT link, count(*) AS n FROM main1 GROUP BY link", "main1")]
-    made = StreamSpec(Feeds.of(plans, inputs, 2), 64, 100, 1, None, 1)
+    made = StreamSpec(InputAssignment.of(plans, inputs, 2), 64, 100, 1, None, 1)
     found = [results["main1"] for results, _ in steps(made, tmp_path / "state", Random(0)) if "main1" in results]
     assert pa.concat_tables(found).equals(inline(plans, inputs)[0]["main1"])
 
@@ -131,7 +131,7 @@ def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(tmp_path: P
         )
         for name in ("main1", "jumps")
     ]
-    made = StreamSpec(Feeds.of(plans, inputs, 2), 64, 20, 1, None, 1)
+    made = StreamSpec(InputAssignment.of(plans, inputs, 2), 64, 20, 1, None, 1)
     streamed = [Samples(after.samples) for _, after in steps(made, tmp_path / "state", Random(0))]
     run = InlineRun(plans, inputs, threads=1, block_records=20)
     for told in (streamed, [run.samples() for _ in run.results()]):
@@ -142,7 +142,7 @@ def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(tmp_path: P
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_memory_of_tables_is_that_of_all_tasks_of_a_link(tasks: int, tmp_path: Path) -> None:
     inputs = write_links(tmp_path, 3)[:1]
-    made = StreamSpec(Feeds.of([ALL], inputs, 2), 64, 100, 6, None, tasks)
+    made = StreamSpec(InputAssignment.of([ALL], inputs, 2), 64, 100, 6, None, tasks)
     held = [after.samples.total(TABLE_BYTES) for _, after in steps(made, tmp_path / "state", Random(0))]
     assert held == [tasks * one_table(inputs[0], 100)] * 3
 

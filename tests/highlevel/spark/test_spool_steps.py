@@ -27,7 +27,7 @@ from highlevel.metrics import (
 )
 from highlevel.plan.plan import Plan
 from highlevel.spark.estimates import ESTIMATED, with_estimates
-from highlevel.spark.feeds import Feeds
+from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -52,7 +52,7 @@ class Engine:
         parts = options.pop("parts", 2)
         self.spec = StreamSpec(
             **{"slots": 64, "block_records": 100, "max_blocks": 3, "tasks": 2, "max_bytes": 20_000}
-            | {"feeds": Feeds.of(plans, inputs, parts), "speed": None}
+            | {"feeds": InputAssignment.of(plans, inputs, parts), "speed": None}
             | options
         )
         self.folder = folder
@@ -80,7 +80,7 @@ class Engine:
             batches = source_rows(self.reader, start, end)
             for level in range(self.spec.feeds.levels):
                 host = Host(self.spec.feeds, self.folder, len(self.offsets) - 2, level)
-                answers = hosted(host, batches, self.spec.feeds.parts)
+                answers = hosted(host, batches, self.spec.feeds.partitions)
                 batches = answers.to_batches()
             self.restart()
         told: dict[bool, list[bytes]] = {True: [], False: []}

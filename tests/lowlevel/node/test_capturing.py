@@ -31,7 +31,7 @@ from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import (
     ITEMS_WAITING,
-    PARTIALS_LEFT,
+    PARTIALS_WRITTEN,
     RECORDS_SHED,
     SAMPLING_ASKED,
     SAMPLING_RATE,
@@ -121,7 +121,7 @@ def test_what_comes_through_the_spool_is_the_answer(
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
     samples = link.samples
     assert samples.total(RECORDS_READ) == PACKETS
-    assert samples.total(PARTIALS_LEFT) == samples.total(SPOOL_ROWS_WRITTEN) == sum(each.rows for each in found)
+    assert samples.total(PARTIALS_WRITTEN) == samples.total(SPOOL_ROWS_WRITTEN) == sum(each.rows for each in found)
     assert not samples.total(RECORDS_SHED) + samples.total(SPOOL_ROWS_DROPPED) + samples.total(ITEMS_WAITING)
 
 
@@ -425,7 +425,7 @@ def test_a_wire_whose_spool_is_full_sheds_and_everything_is_counted(wire: Path, 
     assert samples.total(RECORDS_SHED, cause="spool_full") > 0
     found = segments(tmp_path / "s")
     assert sum(path.stat().st_size for path in (tmp_path / "s").iterdir()) <= limits.spool_bytes
-    assert samples.total(PARTIALS_LEFT) == sum(each.rows for each in found)
+    assert samples.total(PARTIALS_WRITTEN) == sum(each.rows for each in found)
     assert not found[-1].ended
 
 

@@ -57,11 +57,11 @@ def exports(path: Path, ahead: int | None, wrong_first: bool = True) -> Path:
     return path
 
 
-def lows(path: Path, knowledge: str, block: int) -> tuple[list[int], WatermarkGenerator]:
+def lows(path: Path, watermark_rule: str, block: int) -> tuple[list[int], WatermarkGenerator]:
     """Return the watermark after each block, and its generator."""
     capture = open_capture(path)
     assert isinstance(capture, Capture)
-    reader, promise = FlowReader("link", capture, ["ts"], 16_384), parse_rule(knowledge).make()
+    reader, promise = FlowReader("link", capture, ["ts"], 16_384), parse_rule(watermark_rule).make()
     found = []
     for each in scan(capture, block).blocks:
         for rows in reader.read(each):
@@ -98,14 +98,14 @@ def test_an_exporter_that_is_ahead_alone_on_its_link_moves_it_as_it_arrives(tmp_
     assert (promise.after_arrival, promise.below) == (RECORDS * DATAGRAMS, 0)
 
 
-@pytest.mark.parametrize("knowledge", ["ordered", "late 10s", "late 40s", "late 20 rows", "blocks 1m"])
+@pytest.mark.parametrize("watermark_rule", ["ordered", "late 10s", "late 40s", "late 20 rows", "blocks 1m"])
 @pytest.mark.parametrize("wrong_first", [True, False])
 @pytest.mark.parametrize("behind", [2 * HOUR, YEAR])
 def test_an_exporter_that_is_far_behind_neither_holds_back_nor_moves_what_is_promised(
-    behind: int, wrong_first: bool, knowledge: str, tmp_path: Path
+    behind: int, wrong_first: bool, watermark_rule: str, tmp_path: Path
 ) -> None:
-    alone, right = lows(exports(tmp_path / "alone.pcap", None), knowledge, 1)
-    found, promise = lows(exports(tmp_path / "behind.pcap", -behind, wrong_first), knowledge, 4)
+    alone, right = lows(exports(tmp_path / "alone.pcap", None), watermark_rule, 1)
+    found, promise = lows(exports(tmp_path / "behind.pcap", -behind, wrong_first), watermark_rule, 4)
     assert found == alone
     # `past` counts all its rows, except those before any other row. `below` counts those after the first watermark.
     assert promise.past == 3 * RECORDS * (DATAGRAMS - wrong_first)

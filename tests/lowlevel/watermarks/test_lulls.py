@@ -22,9 +22,9 @@ from capture.files.blocks import Block
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
 from highlevel.inline.engine import EXACT, InlineRun, Input
-from highlevel.inline.shards import LiveShard, Port, TableShares
+from highlevel.inline.shards import LiveShard, ShardInput, TableSizes
 from highlevel.metrics import LATE_ROWS
-from lowlevel.metrics import LULL_PROMISES, PROMISE_LAG, ROWS_ACCEPTED, ROWS_BELOW_PROMISE
+from lowlevel.metrics import LULL_WATERMARKS, ROWS_ACCEPTED, ROWS_BELOW_WATERMARK, WATERMARK_LAG
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from queries.gsql import compile_query
@@ -87,7 +87,7 @@ def promised(
     Its threshold is 5 s, its windows are of 10 s.
     """
     capture: Any = Scripted(tmp_path / "link.pcap.gz", script)
-    port = Port(0, "link", [(0, plan.leaves[0])], TableShares(64), slack, lull=IdleRule(5 * NS, clock))
+    port = ShardInput(0, "link", [(0, plan.leaves[0])], TableSizes(64), slack, lull=IdleRule(5 * NS, clock))
     shard = LiveShard(port, capture)
     items = [item for _, item in shard.run(lambda: False, Event())]
     assert sum(item.num_rows for item in items if isinstance(item, pa.RecordBatch)) > 0
@@ -109,8 +109,8 @@ def test_in_a_lull_a_link_is_promised_to_be_no_further_behind_than_the_threshold
     # A poll begins before the calls in it, so the next poll reports each of these times.
     lows, shard = promised([*BEGUN, *waits, 26], clock, tmp_path)
     assert lows == [0, 10, 20]
-    assert total(shard, LULL_PROMISES) == 4  # 9.9, 10, 19 and 20.5: at 6 the link was not further behind
-    assert total(shard, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, LULL_WATERMARKS) == 4  # 9.9, 10, 19 and 20.5: at 6 the link was not further behind
+    assert total(shard, ROWS_BELOW_WATERMARK) == 0
 
 
 def test_what_comes_during_a_poll_is_not_taken_for_late(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_a_clock_that_is_put_back_takes_nothing_back_and_lulls_go_on_when_it_has
     waits = [step for now in (25, 3, 12, 24.9, 36) for step in (lambda now=now: clock.put(now), None, None)]
     lows, shard = promised([*BEGUN, *waits, 36, 40], clock, tmp_path)
     assert lows == [0, 20, 30, 40]
-    assert total(shard, LULL_PROMISES) == 2
-    assert total(shard, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, LULL_WATERMARKS) == 2
+    assert total(shard, ROWS_BELOW_WATERMARK) == 0
 
 
 @pytest.mark.parametrize("polls", [1, AGREED - 1])
@@ -137,7 +137,7 @@ def test_a_clock_that_is_an_hour_ahead_for_a_few_polls_closes_nothing(polls: int
     ahead: list[Step] = [None, lambda: clock.put(4000), *[None] * polls, lambda: clock.put(13), None, None]
     lows, shard = promised([*BEGUN, *ahead, 14, 25, 26], clock, tmp_path)
     assert lows == [0, 10, 20]
-    assert total(shard, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, ROWS_BELOW_WATERMARK) == 0
 
 
 def test_a_clock_that_stays_ahead_closes_what_is_read_and_counts_what_comes_below_it(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_clock_that_stays_ahead_closes_what_is_read_and_counts_what_comes_belo
     lows, shard = promised([*BEGUN, *ahead, 14, 25, 4100], clock, tmp_path)
     assert lows[:2] == [0, 4000]
     assert lows == sorted(lows)
-    assert total(shard, ROWS_BELOW_PROMISE) == 2
+    assert total(shard, ROWS_BELOW_WATERMARK) == 2
 
 
 def test_unread_packets_close_no_windows_however_long_they_wait(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_unread_packets_close_no_windows_however_long_they_wait(tmp_path: Path) 
         script += [lambda second=second: clock.put(1000 * second), second]
     lows, shard = promised(script, clock, tmp_path, slack=2 * NS)
     assert lows == [-10, 0, 10]
-    assert total(shard, LULL_PROMISES) == 0
-    assert total(shard, ROWS_BELOW_PROMISE) == 0
+    assert total(shard, LULL_WATERMARKS) == 0
+    assert total(shard, ROWS_BELOW_WATERMARK) == 0
 
 
 def test_a_record_that_is_there_in_part_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_a_link_that_has_not_spoken_yet_is_covered_and_what_was_promised_stands(
     script = [None, lambda: clock.put(26), None, None, lambda: clock.put(30), 22, 8, 23]
     lows, shard = promised(script, clock, tmp_path, slack)  # type: ignore[arg-type]
     assert lows == [10, 20]
-    assert total(shard, ROWS_BELOW_PROMISE) == 1  # 8, which broke the rule
+    assert total(shard, ROWS_BELOW_WATERMARK) == 1  # 8, which broke the rule
     assert shard.samples().total(ROWS_ACCEPTED) == 3
 
 
@@ -265,8 +265,8 @@ def test_an_idle_link_does_not_hold_back_a_busy_one_for_longer_than_the_threshol
     assert counts(results) == [(30, 2)]
     samples = run.samples()
     assert samples.total(LATE_ROWS) == 0
-    assert samples.total(LULL_PROMISES, link="idle") >= (3 if spoken else 1)
-    assert samples.total(ROWS_BELOW_PROMISE) == 0
+    assert samples.total(LULL_WATERMARKS, link="idle") >= (3 if spoken else 1)
+    assert samples.total(ROWS_BELOW_WATERMARK) == 0
 
 
 def test_without_a_lull_the_idle_link_is_waited_for(pipe: Pipe, idle: Pipe) -> None:
@@ -278,7 +278,7 @@ def test_without_a_lull_the_idle_link_is_waited_for(pipe: Pipe, idle: Pipe) -> N
     pipe.close()
     idle.close()
     assert counts(results) == [(10, 2), (20, 1), (30, 1)]
-    assert run.samples().total(LULL_PROMISES) == 0
+    assert run.samples().total(LULL_WATERMARKS) == 0
 
 
 def test_in_a_replay_the_other_links_are_the_clock(pipe: Pipe, idle: Pipe) -> None:
@@ -307,7 +307,7 @@ def test_back_pressure_closes_no_window_though_the_clock_goes_on(pipe: Pipe) -> 
     pipe.write(491, 492, 505)
     pipe.close()
     assert counts(results) == [*((start, 1) for start in steps[:-1]), (490, 3), (500, 1)]
-    assert run.samples().total(LATE_ROWS) == run.samples().total(ROWS_BELOW_PROMISE) == 0
+    assert run.samples().total(LATE_ROWS) == run.samples().total(ROWS_BELOW_WATERMARK) == 0
 
 
 def test_late_rows_after_a_lull_promise_that_was_wrong_are_counted(pipe: Pipe) -> None:
@@ -321,8 +321,8 @@ def test_late_rows_after_a_lull_promise_that_was_wrong_are_counted(pipe: Pipe) -
     pipe.close()
     assert counts(results) == [(10, 1)]
     samples = run.samples()
-    assert (samples.total(LATE_ROWS), samples.total(ROWS_BELOW_PROMISE)) == (1, 1)
-    assert samples.total(PROMISE_LAG) == 0  # ended
+    assert (samples.total(LATE_ROWS), samples.total(ROWS_BELOW_WATERMARK)) == (1, 1)
+    assert samples.total(WATERMARK_LAG) == 0  # ended
 
 
 def test_with_the_systems_clock_a_window_is_answered_though_nothing_follows(pipe: Pipe) -> None:

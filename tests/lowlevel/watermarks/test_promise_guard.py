@@ -209,13 +209,13 @@ def test_times_at_the_edges_of_64_bits_neither_wrap_nor_close_windows() -> None:
     assert paced([-(2**63) + 1] * AGREEING, slack=NS).low == BEGINNING + 1
 
 
-@pytest.mark.parametrize("knowledge", KINDS)
-def test_how_far_ahead_a_row_is_believed_can_be_set(knowledge: str) -> None:
+@pytest.mark.parametrize("watermark_rule", KINDS)
+def test_how_far_ahead_a_row_is_believed_can_be_set(watermark_rule: str) -> None:
     """A row one ns beyond the limit is refused like a row of next year. A row at the limit is accepted."""
     for jump in ("1s", "10s", "1d"):
         distance = parse_jump(jump)
         for ahead, believed in ((distance, True), (distance + 1, False)):
-            promise = parse_rule(knowledge, None, jump).make()
+            promise = parse_rule(watermark_rule, None, jump).make()
             promise.advance(MadeRows([START] * AGREEING))
             promise.advance(MadeRows([START + ahead]))
             promise.advance(MadeRows([START]))
@@ -268,17 +268,19 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
 
 
 @pytest.mark.parametrize("lull", [None, "5s"])
-@pytest.mark.parametrize("knowledge", KINDS)
-def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(knowledge: str, lull: str | None) -> None:
+@pytest.mark.parametrize("watermark_rule", KINDS)
+def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(
+    watermark_rule: str, lull: str | None
+) -> None:
     times = [START + number * NS for number in range(3 * AGREEING)]
-    undisturbed = parse_rule(knowledge, lull).make()
+    undisturbed = parse_rule(watermark_rule, lull).make()
     lows = []
     for time in times:
         undisturbed.advance(MadeRows([time]))
         lows.append(undisturbed.low)
     for wrong in (START + YEAR, START - YEAR, 2**63 - 1, -(2**63)):
         for place in (AGREEING, AGREEING + 1, 2 * AGREEING, len(times) - 1):
-            promise = parse_rule(knowledge, lull).make()
+            promise = parse_rule(watermark_rule, lull).make()
             for number, time in enumerate(times):
                 if number == place:
                     promise.advance(MadeRows([wrong]))

@@ -310,12 +310,12 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("text", "lull", "knowledge"), READ, ids=[text for text, *_ in READ])
-def test_what_is_written_is_what_is_known(text: str, lull: str | int | None, knowledge: WatermarkRule) -> None:
-    assert parse_rule(text, lull) == knowledge
+@pytest.mark.parametrize(("text", "lull", "watermark_rule"), READ, ids=[text for text, *_ in READ])
+def test_what_is_written_is_what_is_known(text: str, lull: str | int | None, watermark_rule: WatermarkRule) -> None:
+    assert parse_rule(text, lull) == watermark_rule
     promise = parse_rule(text, lull).make()
     assert isinstance(promise, IdleWatermark) == (lull is not None)
-    assert parse_rule(text, lull, "10m") == replace(knowledge, jump=600 * 10**9)
+    assert parse_rule(text, lull, "10m") == replace(watermark_rule, jump=600 * 10**9)
     assert parse_rule(text, lull).make().guard.jump == JUMP
     assert parse_rule(text, lull, "10m").make().guard.jump == 600 * 10**9
 
