@@ -216,7 +216,7 @@ class Binder:
     def _call(self, node: tree.Call, depth: int) -> Bound:
         word, arguments = node.function, node.arguments
         name = word.text.lower()
-        selects = name in SELECTIONS and (name not in HOLISTIC or _is_literal(arguments[0]))
+        selects = compares_groups(node)
         if node.where is not None and (selects or name not in known_aggregates()):
             self._fail(f"FILTER after {name}", node.where, "FILTER after an aggregate such as count(*)")
         if name == SEEN_WITHIN and self._clause != "WHERE":
@@ -350,6 +350,12 @@ def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -
     if not any(columns_of(bound)):
         raise QueryError("got a constant", text, 0, f"an aggregate, for example sum({ARGUMENT})")
     return bound
+
+
+def compares_groups(call: tree.Call) -> bool:
+    """Whether a call is a condition on the groups of a window: `top(3, x)`, but not `top(x, 3)`, or heavy."""
+    name = call.function.text.lower()
+    return name in SELECTIONS and (name not in HOLISTIC or _is_literal(call.arguments[0]))
 
 
 def _is_literal(node: Expression) -> bool:

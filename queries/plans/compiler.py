@@ -40,7 +40,7 @@ from queries.plans.table_lookup import TableLookup
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.parser import parse_query
-from queries.text.tree import Condition, Query, Word, calls_in
+from queries.text.tree import Condition, Query, SelectItem, Word, calls_in
 
 MakeSource = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
 """Return the node of FROM and its names of columns. Arguments: the needed columns, and the times for watermarks."""
@@ -126,12 +126,16 @@ class Compiler:
 
     def _of_rows_of_links(self, query: Query, relation: LinkRelation, names: Names) -> ReadableQuery:
         assert names.time is not None
+        if query.distinct is not None and query.window is not None:
+            return self.compile_query(_as_groups(query))
         if query.selects_all:
             columns = [(name, column) for name in relation.shown if (column := relation.column(name)) is not None]
             named = [(names.shown(name) or name, column) for name, column in columns]
             selected = select_all(named, [names.time])
         else:
             selected = select_rows(query, names, [names.time])
+        if query.distinct is not None and not selected.sources:
+            return self.compile_query(_as_groups(query))
         selected, sorting = self._sorted(query, names, selected)
         outputs = tuple(Output(out.name, relation.computing(out.expression)) for out in selected.outputs)
         selected = replace(selected, outputs=outputs)
@@ -215,8 +219,14 @@ class Compiler:
         """Compile SELECT over tables; `placed` includes WHERE."""
         if has_groups(query):
             return self._groups(replace(query, where=None), names, placed)
+        if query.distinct is not None and query.window is not None:
+            return self._groups(replace(_as_groups(query), where=None), names, placed)
         times = names.times
         selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
+        if query.distinct is not None and not selected.sources:
+            items = tuple(SelectItem(_name_of(name, query.distinct)) for name, _ in names.all)
+            listed = replace(query, select=items) if query.selects_all else query
+            return self._groups(replace(_as_groups(listed), where=None), names, placed)
         return self._rows(query, *self._sorted(query, names, selected), placed)
 
     def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:
@@ -285,9 +295,6 @@ class Compiler:
             rows = applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
             return rows if sorting is None else sorting.over(rows)
 
-        if distinct is not None and not selected.sources:
-            expected = "ts among the columns, or time, ts/60, …: otherwise every row would be stored until the end"
-            raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
         root = node(None)
         if sorting is not None:  # rows sorted by another column have no watermark
             times = {name: of for name, of in times.items() if node(name).time_columns == (name,)}
@@ -300,3 +307,24 @@ class Compiler:
             problem = f"{clause} over a value of type {bound.type}"
             raise QueryError(problem, self.sql, condition.expression.start, "a condition, for example len > 100")
         return bound
+
+
+def _as_groups(query: Query) -> Query:
+    """Return SELECT DISTINCT as groups of all its items: each group is one row.
+
+    This is the plan of DISTINCT in windows, and without a time column. The groups of the whole input are complete at
+    the end of the input. Rows with a time column need no groups: `Distinct` deletes a key below the watermark.
+    """
+    constants = (tree.Constant, tree.Star)
+    items = tuple(SelectItem(item.expression) for item in query.select if not isinstance(item.expression, constants))
+    if not items:
+        assert query.distinct is not None
+        expected = "the names of columns after DISTINCT"
+        raise QueryError("DISTINCT without a column", query.sql, query.distinct.start, expected)
+    return replace(query, distinct=None, group_by=items)
+
+
+def _name_of(column: str, at: Word) -> tree.Name:
+    """Return the name of a column of tables, `a.b` or `b`, as if it were written at `at`."""
+    table, _, name = column.rpartition(".")
+    return tree.Name(Word(name, at.start, quoted=True), Word(table, at.start, quoted=True) if table else None)

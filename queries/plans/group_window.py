@@ -1,6 +1,7 @@
 """The window of a query's groups: from the clause or call in the syntax tree to the window of a plan.
 
     [RANGE 1 minute, WA ts]    [RANGE 1 minute, WA M1.ts]    [RANGE 1 hour, WA window_end]    TUMBLE(S.ts, …)
+    [RANGE 600, WA time]       [RANGE 600 seconds, WA ts]: `time` counts seconds, so its lengths need no unit
 
     GROUP BY srcIP, TUMBLE(ts, INTERVAL '1' MINUTE)                  [RANGE 1 minute, SLIDE 1 minute]
     GROUP BY srcIP, HOP(ts, INTERVAL '1' MINUTE, INTERVAL '1' HOUR)  [RANGE 1 hour, SLIDE 1 minute]
@@ -13,7 +14,7 @@ divisor below a million is in seconds; `ts/60000000000` means the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capture.units import SECOND
 from highlevel.windows.kind import (
@@ -126,8 +127,9 @@ def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[Sliding
 def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
     """Bind TUMBLE, HOP or SESSION."""
     name, start = call.function.text.upper(), call.function.start
-    time = _time_column(call.time, of_links)
-    if time is None and call.time.text != TS.name:
+    attribute = _over_ts(call.time) if of_links else call.time
+    time = _time_column(attribute, of_links)
+    if time is None and attribute.text != TS.name:
         column = call.time.word
         raise QueryError(f"{name} over {column.shown}", sql, column.start, "ts: windows are over it")
     lengths = [duration_of(sql, length) for length in call.lengths]
@@ -138,6 +140,13 @@ def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
         problem = f"{window.range // window.pane} panes per window"
         raise QueryError(problem, sql, start, f"at most {MAX_PANES}: one length a multiple of the other")
     return GroupWindow(window, start, time, call.alias)
+
+
+def _over_ts(attribute: Attribute) -> Attribute:
+    """Return an attribute of links with `ts` in place of `time`: both make the same windows."""
+    if attribute.word.text.lower() == "time":
+        return replace(attribute, text=TS.name, word=replace(attribute.word, text=TS.name))
+    return replace(attribute, text=RANK) if attribute.text == "rank(time)" else attribute
 
 
 def _time_column(attribute: Attribute, of_links: bool) -> TimeColumn | None:
@@ -153,6 +162,14 @@ class _ClauseBinder:
 
     def __init__(self, sql: str, clause: Window, of_links: bool) -> None:
         self._sql = sql
+        if of_links:
+            parameters = tuple(
+                replace(parameter, value=_over_ts(parameter.value))
+                if isinstance(parameter.value, Attribute)
+                else parameter
+                for parameter in clause.parameters
+            )
+            clause = replace(clause, parameters=parameters)
         self._clause = clause
         self._given = {parameter.name: parameter for parameter in clause.parameters}
         attributes = (self._given[name] for name in ("WA", "RATTR") if name in self._given)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection
+from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection, SelectionKind
 from highlevel.windows.kind import WHOLE_INPUT, SessionWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column, transform
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
 from queries.binding.aggregates import Aggregates
-from queries.binding.binder import Binder, Resolve
+from queries.binding.binder import Binder, Resolve, compares_groups
 from queries.binding.links import PACKETS, SPREADABLE, Links
 from queries.binding.names import Names, Scope
 from queries.plans.group_times import GroupTimes, interval_of
@@ -27,7 +27,10 @@ from queries.plans.output_names import ColumnName, check_implied_names, output_n
 from queries.plans.sorting import Sorting, bind_order
 from queries.text import tree
 from queries.text.errors import QueryError
-from queries.text.tree import Condition, Name, Query, SelectItem, Word
+from queries.text.lexer import Kind as TokenKind
+from queries.text.tree import Condition, Constant, Name, Order, OrderItem, Query, SelectItem, Star, Word
+
+TOP = SelectionKind.TOP.value
 
 
 class Grouping:
@@ -46,6 +49,7 @@ class Grouping:
         lacking: Sequence[Column] = (),
     ) -> None:
         """Set the query. `times`: time columns of tables; `lacking`: time columns without a watermark."""
+        query = _without_positions(query)
         self._query = query
         self._clause = window
         self._sql = query.sql
@@ -251,7 +255,7 @@ class Grouping:
 
     def _order(self, select: tuple[Output, ...]) -> tuple[Output, ...]:
         """Bind ORDER BY; return the outputs that only its keys need."""
-        order = self._query.order
+        order = self._query.order or self._order_of_top()
         if order is None:
             return ()
         if self._clause.emit_late:
@@ -267,6 +271,21 @@ class Grouping:
         windowed = self._window != WHOLE_INPUT
         self.sorting = bind_order(self._sql, order, select, bind, windowed=windowed)
         return self.sorting.hidden
+
+    def _order_of_top(self) -> Order | None:
+        """Return the order of the largest groups for `HAVING top(n, value)`: by the value, descending."""
+        having = self._query.having
+        over_times = bool(self.pairs) and self._window == WHOLE_INPUT
+        if having is None or self._clause.emit_late or over_times:
+            return None
+        ranked = [
+            call
+            for call in tree.calls_in(having.expression)
+            if call.function.text.lower() == TOP and compares_groups(call)
+        ]
+        if len(ranked) != 1:
+            return None
+        return Order(ranked[0].function, (OrderItem(ranked[0].arguments[1], descending=True),))
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
         if expression.type is Type.BYTES:
@@ -300,3 +319,23 @@ class Grouping:
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:
         return QueryError(problem, self._sql, start, expected)
+
+
+def _without_positions(query: Query) -> Query:
+    """Return a query with the items of its select list in place of their positions in GROUP BY: `GROUP BY 1, 2`."""
+
+    def item_at(item: SelectItem) -> SelectItem:
+        position = item.expression
+        if not isinstance(position, Constant) or position.kind is not TokenKind.NUMBER or position.negative:
+            return item
+        count = len(query.select)
+        if not position.text.isdecimal() or not 1 <= int(position.text[:20]) <= count:
+            many = "1 item" if count == 1 else f"{count} items"
+            problem = f"GROUP BY {position.text}, but the select list has {many}"
+            raise QueryError(problem, query.sql, position.start, f"a position from 1 to {count}, or a column")
+        selected = query.select[int(position.text) - 1]
+        if isinstance(selected.expression, Star):
+            raise QueryError("GROUP BY a position of *", query.sql, position.start, "the name of a column")
+        return SelectItem(selected.expression, item.alias)
+
+    return replace(query, group_by=tuple(item_at(item) for item in query.group_by))

@@ -49,10 +49,13 @@ _TIME_COLUMN = {
 class WindowParser(ExpressionParser):
     """Reads window clauses and window calls."""
 
+    _no_unit: QueryError | None = None  # for the first length without a unit in the current clause
+
     def _window(self) -> Window:
         """Read a window clause, brackets included."""
         bracket, first = self._take(), self._token.start
         parameters: dict[str, Parameter] = {}
+        self._no_unit = None
         while not self._accept("]"):
             parameter = self._parameter()
             if parameter.name in parameters:
@@ -61,7 +64,16 @@ class WindowParser(ExpressionParser):
             parameters[parameter.name] = parameter
             if self._ahead().keyword != "]":
                 self._accept(",")
+        self._check_units(parameters)
         return Window(tuple(parameters.values()), bracket.start, first)
+
+    def _check_units(self, parameters: dict[str, Parameter]) -> None:
+        """Raise QueryError for a length without a unit, unless the window is over `time`, which counts seconds."""
+        if self._no_unit is None:
+            return
+        columns = (parameters[name].value for name in ("WA", "RATTR") if name in parameters)
+        if not any(isinstance(column, Attribute) and column.word.text.lower() == "time" for column in columns):
+            raise self._no_unit
 
     def _parameter(self) -> Parameter:
         token = self._token
@@ -104,10 +116,17 @@ class WindowParser(ExpressionParser):
             raise self._wrong(f"got {number.shown}", "a length, for example 1 minute, 6.4 seconds or 100 rows")
         self._at += 1
         unit = self._token
+        if unit.keyword in (",", "]") or _is_parameter(unit):
+            self._no_unit = self._no_unit or self._unknown_unit(number)
+            return Length(number.text, "seconds", number.start, unit.start, tumbling)
         if unit.kind is not Kind.WORD or (unit.text.lower() not in UNITS and unit.text.lower() not in ROWS):
-            raise self._wrong(f"got {unit.shown} after {number.text}", "a unit of time, or rows", (*UNITS, *ROWS))
+            raise self._unknown_unit(number)
         self._at += 1
         return Length(number.text, unit.text, number.start, unit.start, tumbling)
+
+    def _unknown_unit(self, number: Token) -> QueryError:
+        problem = f"got {self._token.shown} after {number.text}"
+        return self._wrong(problem, "a unit of time, or rows", (*UNITS, *ROWS))
 
     def _attribute(self, problem: str, expected: str) -> Attribute:
         """Read `ts`, `S.ts`, `row-num` or `rank(ts)`."""
@@ -123,9 +142,9 @@ class WindowParser(ExpressionParser):
         if following[0] == "-" and following[1] == "num":
             self._at += 2
             text += "-num"
-        elif following == ["(", "ts", ")"]:
+        elif following in (["(", "ts", ")"], ["(", "time", ")"]):
             self._at += 3
-            text += "(ts)"
+            text += f"({following[1]})"
         return Attribute(text, word)
 
     def _partition(self) -> tuple[Name, ...]:
@@ -208,3 +227,7 @@ class WindowParser(ExpressionParser):
     def _wrong(self, problem: str, expected: str, choices: Sequence[str] = ()) -> QueryError:
         """Return an error at the current token."""
         return QueryError(problem, self._sql, self._token.start, expected, choices, self._token.text)
+
+
+def _is_parameter(token: Token) -> bool:
+    return _OTHER_NAMES.get(token.keyword, token.keyword) in (*PARAMETERS, *JOIN_PARAMETERS)

@@ -74,9 +74,9 @@ WRONG = [
     ("SELECT ts FROM M «[RANGE 1 s]", "a window over rows without an aggregate"),
     ("SELECT ts FROM M «HAVING ts > 5", "HAVING without groups"),
     ("SELECT «payload FROM M", "SELECT of bytes"),
-    ("SELECT «DISTINCT srcIP FROM M", "DISTINCT without a time"),
+    ("SELECT «DISTINCT 1, 'a' FROM M", "DISTINCT without a column"),
     ("SELECT «DISTINCT srcIP, count(*) FROM M GROUP BY srcIP", "DISTINCT together with groups"),
-    ("SELECT «DISTINCT A.len FROM A [RANGE 1 s], B [RANGE 1 s]", "DISTINCT without a time"),
+    ("SELECT DISTINCT A.len, «abs(B.len) FROM A [RANGE 1 s], B [RANGE 1 s]", "unknown function 'abs'"),
     (
         "SELECT count(*) «[RANGE 1 s] FROM a [RANGE 1 s], b [RANGE 1 s]",
         "without the name of a time column",

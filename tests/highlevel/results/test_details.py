@@ -245,7 +245,6 @@ def by_definition(arrivals: list[Arrival]) -> list[tuple[Any, ...]]:
         ("top(len, 2.5)", "an invalid number of values"),
         ("mode(5)", "mode over a constant; expected mode(x)"),
         ("entropy(sum(len))", "the aggregate sum in the argument of entropy"),
-        ("DISTINCT len", "DISTINCT without a time"),
         ("sum(DISTINCT len)", "DISTINCT is not supported"),
         ("medain(len)", "unknown function 'medain'"),
     ],
