@@ -9,10 +9,8 @@ Functions import the heavy modules that they use, so that `wiretide --help` and 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from capture.errors import InputError, MissingPackageError, WiretideError
+    from dashboards.inputs import Inputs
     from highlevel.aggregation import AggregateError
     from highlevel.compare.question import NotComparedError
     from queries.pipeline.sections import PipelineError
@@ -43,6 +42,7 @@ __all__ = [
     "compare",
     "explain",
     "main",
+    "open",
     "packets",
     "query",
     "watch",
@@ -105,18 +105,37 @@ def query(
     Raises QueryError for a wrong query and InputError for a file that is no capture. Emits a RuntimeWarning for
     unreadable parts of the input and for late rows.
     """
-    import pyarrow as pa
+    from dashboards.inputs import Inputs, Options
 
-    from dashboards.answer import answer
-    from highlevel.results.user_types import readable, readable_schema
+    options = Options.parse(on, layer, sampling, threads, slack, follow, lull)
+    return Inputs(files, streams, options).query(sql).arrow()
 
-    plan, inputs = request.bind(sql, layer, request.parse_sampling(sampling), files, streams, follow)
-    with answer(plan, inputs, on, None, threads, request.parse_slack(slack), request.parse_lull(lull)) as result:
-        with result.until_stopped():
-            batches = [readable(batch, plan.times) for batch in result.batches]
-        for text in result.warnings():
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
-    return pa.Table.from_batches(batches, readable_schema(plan.schema, plan.times))
+
+def open(  # noqa: A001  # as gzip.open
+    *files: str | os.PathLike[str],
+    streams: Mapping[str, Iterable[str]] | None = None,
+    on: str = request.INLINE,
+    layer: str = Layer.OUTER,
+    sampling: str | Iterable[str] = (),
+    threads: int | None = None,
+    slack: str | None = None,
+    follow: bool = False,
+    lull: str | None = None,
+) -> Inputs:
+    """Open inputs for any number of queries, each with a result in the format that the caller reads.
+
+        with wiretide.open("trace.pcap") as trace:
+            result = trace.query("SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP")
+            frame = result.pandas()
+
+    Arguments are as in `query`. Raises ValueError for a wrong option, and InputError for an input that is missing or no
+    capture. Live inputs are opened when a result is read.
+    """
+    from dashboards.inputs import Inputs, Options
+
+    inputs = Inputs(files, streams, Options.parse(on, layer, sampling, threads, slack, follow, lull))
+    inputs.check()
+    return inputs
 
 
 def compare(
@@ -165,22 +184,10 @@ def watch(
     Arguments and errors are as in `query`. Inputs are opened at once and read from the first request of a batch on.
     Closing the iterator ends the run.
     """
-    from dashboards.answer import answer
-    from highlevel.results.user_types import readable
+    from dashboards.inputs import Inputs, Options
 
-    plan, inputs = request.bind(sql, layer, request.parse_sampling(sampling), files, streams, follow)
-    stack = contextlib.ExitStack()
-    result = stack.enter_context(
-        answer(plan, inputs, threads=threads, slack=request.parse_slack(slack), lull=request.parse_lull(lull))
-    )
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with stack:
-            yield from (readable(batch, plan.times) for batch in result.batches)
-            for text in result.warnings():
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-    return batches()
+    options = Options.parse(request.INLINE, layer, sampling, threads, slack, follow, lull)
+    return Inputs(files, streams, options).query(sql).batches()
 
 
 def packets(

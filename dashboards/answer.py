@@ -84,6 +84,12 @@ class Answer:
         return list(run_warnings(samples, readings))
 
 
+def check_engine(on: str, threads: int | None, slack: int | None, lull: IdleRule | None, follow: bool) -> None:
+    """Raise ValueError for an option of the inline engine with another engine `on`."""
+    if on != INLINE and (threads is not None or slack is not None or lull is not None or follow):
+        raise ValueError(f"threads, slack, lull and follow need the engine {INLINE}; got the engine {on}")
+
+
 @contextlib.contextmanager
 def answer(
     plan: Plan,
@@ -104,11 +110,10 @@ def answer(
     slots = slots or TABLE_SLOTS
     if on == INLINE:
         run = InlineRun([plan], inputs, slots, threads=threads, slack=slack, lull=lull)
-        with contextlib.closing(run.results()) as results:
+        with contextlib.closing(run), contextlib.closing(run.results()) as results:
             yield Answer((batch for _, batch in results), run.samples, run.readings, run)
         return
-    if threads is not None or slack is not None or lull is not None or any(source.follow for source in inputs):
-        raise ValueError(f"threads, slack, lull and follow need the engine {INLINE}; got the engine {on}")
+    check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
     from capture.open import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.java import require_java

@@ -32,12 +32,21 @@ def bind(
     Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
     """
     from queries.gsql import compile_query
-    from queries.pipeline.inputs import bind_files, bind_streams, check_streams
+    from queries.pipeline.inputs import check_streams
 
     plan = compile_query(sql, layer=layer, sampling=sampling)
-    inputs = bind_files([os.fspath(file) for file in files], follow) + bind_streams(streams or {}, follow)
+    inputs = bind_inputs(files, streams, follow)
     check_streams([plan], inputs)
     return plan, inputs
+
+
+def bind_inputs(
+    files: Iterable[str | os.PathLike[str]], streams: Mapping[str, Iterable[str]] | None, follow: bool
+) -> list[Input]:
+    """Return the inputs of `files` and `streams`. Raises InputError for a folder or a glob without files."""
+    from queries.pipeline.inputs import bind_files, bind_streams
+
+    return bind_files([os.fspath(file) for file in files], follow) + bind_streams(streams or {}, follow)
 
 
 def parse_sampling(texts: str | Iterable[str]) -> FixedRates | None:

@@ -10,3 +10,9 @@ class Layer(StrEnum):
 
     OUTER = "outer"
     INNER = "inner"
+
+
+def check_layer(layer: str) -> None:
+    """Raise ValueError for text that is not a layer."""
+    if layer not in list(Layer):
+        raise ValueError(f"got the layer {layer!r}, expected one of {', '.join(Layer)}")

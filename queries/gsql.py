@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from capture.flows.sampling import FixedRates
 from highlevel.plan.plan import Plan
-from lowlevel.layers import Layer
+from lowlevel.layers import Layer, check_layer
 from queries.binding.filter_joins import refuse_above
 from queries.plans.compiler import Compiler
 from queries.plans.known_queries import KnownQueries, NamedQuery
@@ -41,8 +41,7 @@ def compile_query(
     >>> [type(node).__name__ for node in compile_query("SELECT ts, srcIP FROM M WHERE destPort = 53").nodes]
     ['Leaf', 'Apply']
     """
-    if layer not in list(Layer):
-        raise ValueError(f"got the layer {layer!r}, expected one of {', '.join(Layer)}")
+    check_layer(layer)
     named = {key.lower(): query for key, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, {}, links, path)

@@ -131,6 +131,12 @@ def available_threads() -> int:
     return min(cores, MAX_THREADS)
 
 
+def check_threads(threads: int | None) -> None:
+    """Raise ValueError for a number of threads below 1."""
+    if threads is not None and threads < 1:
+        raise ValueError(f"got {threads} threads, expected at least 1")
+
+
 class InlineRun:
     """One pass over inputs for any number of queries.
 
@@ -158,8 +164,7 @@ class InlineRun:
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
         self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
-        if threads is not None and threads < 1:
-            raise ValueError(f"got {threads} threads, expected at least 1")
+        check_threads(threads)
         self.threads = threads or available_threads()
         self.progress: Callable[[int, int], None] | None = None
         """Called with (bytes done, bytes in all), by one thread at a time."""
@@ -282,6 +287,16 @@ class InlineRun:
     def stop(self) -> None:
         """End live inputs after the data read so far. Returns at once; a signal handler may call this method."""
         self._stopping = True
+
+    def close(self) -> None:
+        """Release the inputs. The threads of the run must have ended."""
+        del self._schedule  # it refers to this run: mapped files are closed with the last reference
+        for shard in self.shards:
+            shard.close()
+
+    def cancel(self) -> None:
+        """End the run without its remaining results: `results` ends or raises UnwantedError soon. Thread-safe."""
+        self._unwanted.set()
 
     def _listen(self, shard: LiveShard) -> Iterator[Sent]:
         for place, item in shard.run(lambda: self._stopping, self._unwanted):

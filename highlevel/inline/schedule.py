@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import Full, Queue
 from threading import Condition, Event, Thread
@@ -43,7 +44,8 @@ def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iter
 
     The items of one producer keep their order. This is useful if the producers release the GIL, as compiled functions
     do. An exception of a producer is raised here, after its earlier items. When the consumer stops early or a producer
-    fails, `unwanted` is set. Each thread then ends at its next item, or sooner if its producer checks `unwanted`.
+    fails, `unwanted` is set. Each thread then ends at its next item, or sooner if its producer checks `unwanted`. If
+    another thread sets `unwanted`, the iterator ends soon.
     """
     queue: Queue[Entry[T]] = Queue(depth)
     threads = [
@@ -55,6 +57,8 @@ def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iter
     try:
         while running:
             item, failure = queue.get()
+            if unwanted.is_set():
+                return
             if failure is not None:
                 raise failure
             yield from item
@@ -87,6 +91,8 @@ def _put(queue: Queue[Entry[T]], entry: Entry[T], unwanted: Event) -> None:
         except Full:
             continue
         return
+    with suppress(Full):  # a full queue wakes the consumer too
+        queue.put_nowait(entry)
 
 
 POLL = 0.05

@@ -158,6 +158,11 @@ class Shard:
             self.node = None
             self.input.tables.end_shard()
 
+    def close(self) -> None:
+        """Close the input, also before its end."""
+        if isinstance(self.capture, StreamedCapture):
+            self.capture.close()
+
     @property
     def ended(self) -> bool:
         """Return True if no work is left."""
@@ -273,8 +278,14 @@ class StreamShard(Shard):
         self.stream = capture
         if shard_input.slack is not None:  # the slowest stream delays all windows, so the others wait for it
             self.max_lead = shard_input.slack + max((leaf.low.pane for _, leaf in shard_input.leaves), default=0)
-        self._blocks: Iterator[Block | None] | None = None
+        self._blocks: Generator[Block | None, None, None] | None = None
         self._consumed = 0
+
+    def close(self) -> None:
+        """Close the input, also before its end."""
+        if self._blocks is not None:
+            self._blocks.close()
+        super().close()
 
     def read_start(self) -> None:
         """Read the first records to determine `next_time`, and release them."""
@@ -290,7 +301,7 @@ class StreamShard(Shard):
     def step(self, progress: Progress) -> Iterator[LeafItem]:
         """Process the next block, or end at the end of the stream."""
         if self._blocks is None:
-            self._blocks = self.stream.blocks(self.input.block_records)
+            self._blocks = _blocks(self.stream, self.input.block_records)
         try:
             block = next(self._blocks)
         except StopIteration:

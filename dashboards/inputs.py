@@ -1,0 +1,300 @@
+"""Inputs of the Python API, their queries, and the results as Arrow tables, data frames or windows.
+
+    Inputs ──query()──► Result ──► Batches ──► arrow(), pandas(), windows()
+
+A result runs its query when it is read. Every run is one `Batches`. `Batches.read` holds a lock while it computes, and
+`cancel` works without this lock. So `close` in another thread first ends the computation, then releases the threads and
+the files of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from capture.errors import MissingPackageError
+from capture.files.stream import StreamedCapture
+from capture.flows.sampling import FixedRates
+from capture.open import open_capture
+from dashboards import request
+from dashboards.answer import Answer, answer, check_engine
+from highlevel.inline.engine import Input, UnwantedError, check_threads
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.plan import Plan
+from highlevel.results.user_types import readable, readable_schema
+from lowlevel.layers import Layer, check_layer
+from lowlevel.watermarks.idle import IdleRule
+from queries.explain.plan import explain
+from queries.pipeline.inputs import can_be_read_once, check_streams
+
+API_MODULES = ("wiretide", __name__)
+"""Modules between the user's code and a warning."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `wiretide.open` (docs/guide/python.md). `slack` is in ns.
+
+    Raises ValueError for an unknown layer, for no threads, and for options of the inline engine with another engine.
+    """
+
+    on: str = request.INLINE
+    layer: str = Layer.OUTER
+    sampling: FixedRates | None = None
+    threads: int | None = None
+    slack: int | None = None
+    follow: bool = False
+    lull: str | None = None
+
+    def __post_init__(self) -> None:
+        check_layer(self.layer)
+        check_threads(self.threads)
+        check_engine(self.on, self.threads, self.slack, self.idle_rule(), self.follow)
+
+    @classmethod
+    def parse(
+        cls,
+        on: str,
+        layer: str,
+        sampling: str | Iterable[str],
+        threads: int | None,
+        slack: str | None,
+        follow: bool,
+        lull: str | None,
+    ) -> Options:
+        """Parse the texts of options. Raises ValueError for text that is not a rate or a duration."""
+        rates = request.parse_sampling(sampling)
+        return cls(on, layer, rates, threads, request.parse_slack(slack), follow, lull)
+
+    def idle_rule(self) -> IdleRule | None:
+        """Return a new rule for idle inputs: its clock may belong to one run."""
+        return request.parse_lull(self.lull)
+
+
+class Inputs:
+    """Inputs for any number of queries. A context manager: its end closes all runs of its queries."""
+
+    def __init__(
+        self,
+        files: Sequence[str | os.PathLike[str]],
+        streams: Mapping[str, Iterable[str]] | None,
+        options: Options,
+    ) -> None:
+        """Use `files` for every name in FROM, or `streams`, the files of each name."""
+        self.options = options
+        self._files = files
+        self._streams = None if streams is None else {name: list(paths) for name, paths in streams.items()}
+        self._runs = weakref.WeakSet[Batches]()
+        self._closed = False
+
+    def __enter__(self) -> Inputs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Raise InputError for an input that is missing or no capture. Live inputs are not opened."""
+        inputs = request.bind_inputs(self._files, self._streams, self.options.follow)
+        check_streams([], inputs)
+        for each in inputs:
+            if not each.follow and not can_be_read_once(each.path):
+                capture = open_capture(each.path)
+                if isinstance(capture, StreamedCapture):
+                    capture.close()
+
+    def query(self, sql: str) -> Result:
+        """Compile a query over these inputs. Raises QueryError for the query, InputError for a name without a file."""
+        options = self.options
+        plan, inputs = request.bind(sql, options.layer, options.sampling, self._files, self._streams, options.follow)
+        return Result(self, plan, inputs)
+
+    def start(self, plan: Plan, inputs: Sequence[Input]) -> Batches:
+        """Return a new run of a query. Raises ValueError after `close`."""
+        if self._closed:
+            raise ValueError("the inputs are closed: results must be read before close() or the end of the with block")
+        batches = Batches(plan, inputs, self.options)
+        self._runs.add(batches)
+        return batches
+
+    def close(self) -> None:
+        """End all runs and close their files. Tables and data frames that exist remain valid."""
+        self._closed = True
+        for run in list(self._runs):
+            run.close()
+
+
+class Result:
+    """The result of one query, in the format of the method that reads it.
+
+    `arrow` runs the query once and keeps the table for `pandas` and the other formats. Every iteration runs the query
+    again, and yields windows as soon as they are final.
+    """
+
+    def __init__(self, inputs: Inputs, plan: Plan, bound: Sequence[Input]) -> None:
+        """Read the result of `plan` over the inputs `bound`, in runs of `inputs`."""
+        self._inputs = inputs
+        self._plan = plan
+        self._bound = bound
+        self._table: pa.Table | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return readable_schema(self._plan.schema, self._plan.times)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self.schema.names
+
+    def explain(self) -> str:
+        """Explain the plan of the query, as `wiretide.explain`."""
+        return explain(self._plan)
+
+    def arrow(self) -> pa.Table:
+        """Return all rows. Live inputs are read until they end or until Ctrl-C."""
+        if self._table is None:
+            with contextlib.closing(self.batches()) as batches, batches.until_stopped():
+                self._table = pa.Table.from_batches(list(batches), self.schema)
+        return self._table
+
+    def pandas(self) -> Any:
+        """Return all rows as a `pandas.DataFrame`."""
+        _imported("pandas")
+        return self.arrow().to_pandas()
+
+    def batches(self) -> Batches:
+        """Open the inputs. Return an iterator over batches of final rows; `close` ends the run."""
+        batches = self._inputs.start(self._plan, self._bound)
+        batches.open()
+        return batches
+
+    def windows(self) -> Generator[pa.Table, None, None]:
+        """Open the inputs. Return an iterator over closed windows, each a table; `close` ends the run.
+
+        Without windows the tables contain final rows, as they become available.
+        """
+        return self._windows(self.batches())
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        return self.windows()
+
+    def _windows(self, batches: Batches) -> Generator[pa.Table, None, None]:
+        with contextlib.closing(batches):
+            for batch in batches:
+                yield from self._split(batch)
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Yield the rows of each window of a batch. Rows of one window are neighbours."""
+        rows = pa.Table.from_batches([batch])
+        starts = [0]
+        if self._plan.windowed:
+            bounds = (batch[name].cast(pa.int64()).to_numpy() for name in (WINDOW_START, WINDOW_END))
+            starts += (np.flatnonzero(np.any([np.diff(bound) != 0 for bound in bounds], axis=0)) + 1).tolist()
+        for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            yield rows.slice(start, end - start)
+
+
+class Batches(Iterator[pa.RecordBatch]):
+    """One run of a query: its final rows, with readable types. At the end it warns of data that could not be read."""
+
+    def __init__(self, plan: Plan, inputs: Sequence[Input], options: Options) -> None:
+        """Run `plan` over `inputs`, which `open` opens."""
+        self._plan = plan
+        self._inputs = inputs
+        self._options = options
+        self._stack = contextlib.ExitStack()
+        self._answer: Answer | None = None
+        self._ended = threading.Event()
+        self._warnings: list[str] = []
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Open the inputs. Raises InputError for an input that cannot be read."""
+        with self._lock:
+            self._open()
+
+    def _open(self) -> Answer:
+        if self._answer is None:
+            options = self._options
+            lull = options.idle_rule()
+            run = answer(self._plan, self._inputs, options.on, None, options.threads, options.slack, lull)
+            self._answer = self._stack.enter_context(run)
+        return self._answer
+
+    def until_stopped(self) -> contextlib.AbstractContextManager[None]:
+        """End live inputs at the first Ctrl-C or SIGTERM, in the main thread (`Answer.until_stopped`)."""
+        return contextlib.nullcontext() if self._answer is None else self._answer.until_stopped()
+
+    def read(self) -> pa.RecordBatch | None:
+        """Return the next batch, or None at the end and after `cancel`. The call after the last batch sets warnings."""
+        with self._lock:
+            if self._ended.is_set():
+                return None
+            result = self._open()
+            try:
+                batch = None if self._ended.is_set() else next(result.batches, None)
+            except UnwantedError:
+                return None
+            if self._ended.is_set():
+                return None
+            if batch is not None:
+                return readable(batch, self._plan.times)
+            self._warnings = result.warnings()
+            self._ended.set()
+            return None
+
+    def warn(self) -> None:
+        """Emit the warnings of the run once, with the line of the user's code."""
+        while self._warnings:
+            frame, level = sys._getframe(), 1
+            while frame.f_back is not None and frame.f_globals.get("__name__") in API_MODULES:
+                frame, level = frame.f_back, level + 1
+            warnings.warn(self._warnings.pop(0), RuntimeWarning, stacklevel=level)
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            batch = self.read()
+        except BaseException:
+            self.close()
+            raise
+        if batch is None:
+            self.close()
+            self.warn()
+            raise StopIteration
+        return batch
+
+    def cancel(self) -> None:
+        """Let `read` return None soon. Does not wait; any thread may call it."""
+        self._ended.set()
+        if self._answer is not None and self._answer.run is not None:
+            self._answer.run.cancel()
+
+    def close(self) -> None:
+        """End the run, its threads and its files. Waits for `read` in another thread."""
+        self.cancel()
+        with self._lock:
+            self._stack.close()
+            self._answer = None
+
+
+def _imported(package: str) -> Any:
+    """Import an optional package. Raises MissingPackageError if it is not installed."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise MissingPackageError(package, "frames", f"the result as {package}") from error
