@@ -1,6 +1,6 @@
 """Inputs of the Python API, their queries, and the results as Arrow tables, data frames or windows.
 
-    Inputs ──query()──► Result ──► Batches ──► arrow(), pandas(), windows()
+    Inputs ──query()──► Result ──► Batches ──► arrow(), pandas(), …, windows(), async for
 
 A result runs its query when it is read. Every run is one `Batches`. `Batches.read` holds a lock while it computes, and
 `cancel` works without this lock. So `close` in another thread first ends the computation, then releases the threads and
@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,7 @@ class Result:
     """The result of one query, in the format of the method that reads it.
 
     `arrow` runs the query once and keeps the table for `pandas` and the other formats. Every iteration runs the query
-    again, and yields windows as soon as they are final.
+    again, and yields windows as soon as they are final. An asynchronous iteration runs the query in a thread.
     """
 
     def __init__(self, inputs: Inputs, plan: Plan, bound: Sequence[Input]) -> None:
@@ -175,6 +175,14 @@ class Result:
         _imported("pandas")
         return self.arrow().to_pandas()
 
+    def polars(self) -> Any:
+        """Return all rows as a `polars.DataFrame`."""
+        return _imported("polars").from_arrow(self.arrow())
+
+    def duckdb(self, connection: Any = None) -> Any:
+        """Return all rows as a DuckDB relation, in a `connection` or else in DuckDB's default connection."""
+        return (connection or _imported("duckdb")).from_arrow(self.arrow())
+
     def batches(self) -> Batches:
         """Open the inputs. Return an iterator over batches of final rows; `close` ends the run."""
         batches = self._inputs.start(self._plan, self._bound)
@@ -190,6 +198,24 @@ class Result:
 
     def __iter__(self) -> Iterator[pa.Table]:
         return self.windows()
+
+    async def __aiter__(self) -> AsyncIterator[pa.Table]:
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        batches = self._inputs.start(self._plan, self._bound)
+        loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "wiretide-async")
+        try:
+            while (batch := await loop.run_in_executor(thread, batches.read)) is not None:
+                for table in self._split(batch):
+                    yield table
+            batches.warn()
+        finally:
+            batches.cancel()
+            closed = loop.run_in_executor(thread, batches.close)
+            thread.shutdown(wait=False)  # also if this task is cancelled again before the run is closed
+            await closed
+            thread.shutdown()
 
     def _windows(self, batches: Batches) -> Generator[pa.Table, None, None]:
         with contextlib.closing(batches):

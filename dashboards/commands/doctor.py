@@ -17,6 +17,9 @@ PACKAGES = {
     "scapy": ("generate", "wiretide generate with scripts and protocols"),
     "dpkt": ("fallback", "rare link layers"),
     "matplotlib": ("plots", "plots of wiretide compare"),
+    "pandas": ("frames", "results as pandas data frames"),
+    "polars": ("frames", "results as Polars data frames"),
+    "duckdb": ("frames", "results as DuckDB relations"),
 }
 """Packages of extras: the extra, and the features that need the package."""
 

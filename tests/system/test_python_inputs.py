@@ -4,16 +4,19 @@ The tests can find a window that is split or merged, a format with other values 
 files that a closed run leaves.
 """
 
+import asyncio
 import gzip
 import os
+import sys
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 import wiretide
 from capture.errors import InputError, MissingPackageError
-from dashboards.inputs import Inputs
+from dashboards.inputs import Inputs, Result
 from queries.text.errors import QueryError
 from tests.conftest import StartedThreads
 from tests.references.pcap_bytes import NS, pcap_bytes
@@ -50,6 +53,17 @@ def test_pandas_has_the_values_of_the_table(capture: Path) -> None:
     result = wiretide.open(capture).query(PER_WINDOW)
     frame = result.pandas()
     assert pa.Table.from_pandas(frame, result.schema) == result.arrow()
+
+
+def test_polars_and_duckdb_have_the_values_of_the_table(capture: Path) -> None:
+    result = wiretide.open(capture).query(PER_WINDOW)
+    assert result.polars().rows(named=True) == result.arrow().to_pylist()
+    relation = result.duckdb()
+    assert relation.columns == result.columns
+    assert relation.aggregate("srcIP, sum(n) AS n").order("srcIP").fetchall() == [("10.0.0.1", 3), ("10.0.0.2", 1)]
+    with duckdb.connect() as connection:
+        relation = result.duckdb(connection)
+        assert relation.order("n DESC").limit(1).select("srcIP", "n").fetchall() == [("10.0.0.1", 2)]
 
 
 def test_several_queries_read_the_same_inputs(capture: Path) -> None:
@@ -128,6 +142,90 @@ def test_a_run_that_is_left_early_ends_its_threads(capture: Path, started_thread
     assert not started_threads()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_asynchronous_iteration_yields_the_windows(
+    capture: Path, threads: int, started_threads: StartedThreads
+) -> None:
+    result = wiretide.open(capture, threads=threads).query(PER_WINDOW)
+
+    async def windows() -> list[pa.Table]:
+        return [window async for window in result]
+
+    assert asyncio.run(windows()) == list(result)
+    assert not started_threads()
+
+
+def test_an_asynchronous_iteration_is_cancelled_while_it_waits_for_rows(
+    tmp_path: Path, started_threads: StartedThreads
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    windows = []
+
+    async def main() -> None:
+        read = asyncio.Event()
+
+        async def consume() -> None:
+            async for window in wiretide.open(pipe, slack="2s").query(PER_WINDOW):
+                windows.append(window["n"].to_pylist())
+                read.set()
+
+        task = asyncio.create_task(consume())
+        await read.wait()
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not [thread for thread in started_threads() if thread.name.startswith("wiretide")]
+        assert open_files(tmp_path) == [pipe.name, pipe.name]  # both are open in this test
+
+    with pipe.open("wb", buffering=0) as end:
+        end.write(pcap_bytes([(NS, FRAME)] * 64 + [(12 * NS, FRAME)], RAW_IP))
+        asyncio.run(main())
+    os.close(reading)
+    assert windows == [[64]]
+
+
+def test_other_tasks_run_during_an_asynchronous_iteration(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def main() -> list[int]:
+        async def windows() -> list[int]:
+            return [n async for window in wiretide.open(pipe).query(PER_WINDOW) for n in window["n"].to_pylist()]
+
+        task = asyncio.create_task(windows())
+        with pipe.open("wb", buffering=0) as end:
+            for second in range(3):
+                await asyncio.sleep(0.05)
+                end.write(pcap_bytes([(second * NS, FRAME)], RAW_IP)[24 if second else 0 :])
+            os.close(reading)
+        return await task
+
+    assert asyncio.run(main()) == [3]
+
+
+def test_an_error_of_an_asynchronous_run_is_raised_in_the_task(capture: Path, started_threads: StartedThreads) -> None:
+    with wiretide.open(capture) as inputs:
+        result = inputs.query(PER_WINDOW)
+    capture.unlink()
+
+    async def consume(result: Result) -> None:
+        async for _ in result:
+            pass
+
+    with pytest.raises(ValueError, match="the inputs are closed"):
+        asyncio.run(consume(result))
+    capture.write_bytes(pcap_bytes([], RAW_IP))
+    result = wiretide.open(capture).query(PER_WINDOW)
+    capture.unlink()
+    with pytest.raises(InputError, match="No such file"):
+        asyncio.run(consume(result))
+    assert not started_threads()
+
+
 def test_wrong_options_and_inputs_are_errors_of_open(capture: Path) -> None:
     for options, message in (
         ({"layer": "middle"}, "got the layer 'middle'"),
@@ -157,11 +255,14 @@ def test_warnings_have_the_line_of_the_user(capture: Path) -> None:
         assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_a_missing_package_is_named_with_its_command(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", ["pandas", "polars", "duckdb"])
+def test_a_missing_package_is_named_with_its_command(
+    capture: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
     result = wiretide.open(capture).query(PER_WINDOW)
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(MissingPackageError, match=r"requires pandas, .* pip install 'wiretide\[frames\]'"):
-        result.pandas()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError, match=rf"requires {package}, .* pip install 'wiretide\[frames\]'"):
+        getattr(result, package)()
 
 
 def test_open_returns_inputs(capture: Path) -> None:
