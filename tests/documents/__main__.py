@@ -1,6 +1,7 @@
 """Run the commands of pages of the guide and write their output into the pages: `python -m tests.documents PAGE…`.
 
-The pages run in the order in which they are given, in one folder: the tutorial, whose captures the others use, first.
+The pages run in the order in which they are given, in one folder: the tutorial, whose captures the others use, first. A
+page may be a notebook, which runs in a kernel of its own.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.documents import notebooks
 from tests.documents.blocks import LEFT_OUT, ROOT, Command, blocks_of, commands_of, is_shown
 from tests.documents.terminal import Terminal
 
@@ -59,7 +61,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(Terminal(Path(folder))) as terminal:
         (Path(folder) / "docs").symlink_to(ROOT / "docs")
         for page in pages:
-            record(page, terminal, "--spark" in sys.argv)
+            if page.suffix == ".ipynb":
+                notebooks.record(page, Path(folder))
+            else:
+                record(page, terminal, "--spark" in sys.argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every command, query, pipeline file and Python block of the guide works, and prints what the page shows.
+"""Every command, query, pipeline file, Python block and notebook of the guide works, and prints what the page shows.
 
 A page that is not run ages: options are renamed, queries no longer compile, and outputs belong to older versions.
 Outputs are compared with those of the captures that the tutorial and the cookbook generate, so a change of the
@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from queries.gsql import compile_query
 from queries.pipeline.file import PipelineFile, parse_pipeline
 from queries.pipeline.node_settings import LINK_KEYS, NODE_KEYS, NodeSettings
+from tests.documents import notebooks
 from tests.documents.blocks import GUIDE, ROOT, Block, blocks_of, commands_of, is_shown, sql_statements
 from tests.documents.terminal import Terminal
 
+NOTEBOOKS = sorted(GUIDE.glob("*.ipynb"))
+MAX_NOTEBOOK_BYTES = 64 << 10
 PAGES = [ROOT / "README.md", *sorted(GUIDE.glob("*.md"))]
 LISTS = {
     "bad.txt": "203.0.113.7\n198.51.100.0/24\n",
@@ -116,6 +120,15 @@ def test_python_blocks_run_and_print_what_the_page_shows(page: Path, prepared: T
             output = prepared.run_python(block.text)
             if following is not None and following.language == "output":
                 assert output == following.text, block.name
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=ids)
+def test_notebooks_run_and_print_what_they_show(notebook: Path, tmp_path: Path) -> None:
+    shown = nbformat.read(notebook, as_version=4)
+    run = notebooks.executed(notebook, tmp_path)
+    assert notebooks.texts(run) == notebooks.texts(shown)
+    assert len(notebooks.images(run)) == len(notebooks.images(shown)) > 0
+    assert notebook.stat().st_size < MAX_NOTEBOOK_BYTES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
