@@ -82,9 +82,11 @@ def query(
     slack: str | None = None,
     follow: bool = False,
     lull: str | None = None,
+    params: Mapping[str, object] | None = None,
 ) -> pa.Table:
-    """Answer one query.
+    """Answer one query: SQL, or `@name` for a ready query of the catalogue (docs/guide/catalogue.md).
 
+    * `params`: values of the parameters of a ready query, such as {"n": 20}.
     * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
       `streams`: the files of each name in FROM, instead of `files`.
     * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
@@ -108,7 +110,7 @@ def query(
     from dashboards.inputs import Inputs, Options
 
     options = Options.parse(on, layer, sampling, threads, slack, follow, lull)
-    return Inputs(files, streams, options).query(sql).arrow()
+    return Inputs(files, streams, options).query(sql, params).arrow()
 
 
 def open(  # noqa: A001  # as gzip.open
@@ -128,8 +130,8 @@ def open(  # noqa: A001  # as gzip.open
             result = trace.query("SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP")
             frame = result.pandas()
 
-    Arguments are as in `query`. Raises ValueError for a wrong option, and InputError for an input that is missing or no
-    capture. Live inputs are opened when a result is read.
+    Arguments are as in `query`, except for `params`. Raises ValueError for a wrong option, and InputError for an input
+    that is missing or no capture. Live inputs are opened when a result is read.
     """
     from dashboards.inputs import Inputs, Options
 
@@ -152,20 +154,23 @@ def compare(
     repeat: int = 3,
     tick: str | None = None,
     limit: int = 20_000_000,
+    params: Mapping[str, object] | None = None,
 ) -> pa.Table:
     """Run one query in order and out of order over the same arrivals; return a row of figures for each method.
 
     The arguments are those of the command line (docs/guide/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}.
+    `params` are the parameters of a ready query, as in `query`.
     The result has the columns of the CSV file of `wiretide compare`. Raises QueryError for a wrong query,
     NotComparedError for a query without an in-order method, InputError for a wrong input, ValueError for a wrong time.
     """
     from dashboards import comparing
     from highlevel.compare.figures import figures
+    from queries.catalogue.catalogue import query_text
 
     skews = [f"{name}={time}" for name, time in (skew or {}).items()]
     lulls = [f"{name}={time}" for name, time in (lull or {}).items()]
     settings = comparing.settings(slack, skews, lulls, disorder, block, seed, repeat, tick, limit)
-    return figures(comparing.run_comparison(sql, files, streams, layer, settings))
+    return figures(comparing.run_comparison(query_text(sql, params), files, streams, layer, settings))
 
 
 def watch(
@@ -178,6 +183,7 @@ def watch(
     slack: str | None = None,
     follow: bool = False,
     lull: str | None = None,
+    params: Mapping[str, object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Answer one query in this process; yield a batch whenever windows become final, or rows if there are no windows.
 
@@ -187,7 +193,7 @@ def watch(
     from dashboards.inputs import Inputs, Options
 
     options = Options.parse(request.INLINE, layer, sampling, threads, slack, follow, lull)
-    return Inputs(files, streams, options).query(sql).batches()
+    return Inputs(files, streams, options).query(sql, params).batches()
 
 
 def packets(
@@ -228,12 +234,13 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
     define(name, parts, finish)
 
 
-def explain(sql: str, layer: str = Layer.OUTER) -> str:
-    """Explain a query: its low-level part, its high-level part, and the reasons. `layer` is as in `query`."""
+def explain(sql: str, layer: str = Layer.OUTER, params: Mapping[str, object] | None = None) -> str:
+    """Explain a query: its low-level part, its high-level part, and the reasons. Arguments are as in `query`."""
+    from queries.catalogue.catalogue import query_text
     from queries.explain.plan import explain as explain_plan
     from queries.gsql import compile_query
 
-    return explain_plan(compile_query(sql, layer=layer))
+    return explain_plan(compile_query(query_text(sql, params), layer=layer))
 
 
 if __name__ == "__main__":

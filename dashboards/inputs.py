@@ -114,10 +114,15 @@ class Inputs:
                 if isinstance(capture, StreamedCapture):
                     capture.close()
 
-    def query(self, sql: str) -> Result:
-        """Compile a query over these inputs. Raises QueryError for the query, InputError for a name without a file."""
+    def query(self, sql: str, params: Mapping[str, object] | None = None) -> Result:
+        """Compile a query over these inputs. Arguments are as in `wiretide.query`.
+
+        Raises QueryError for the query, InputError for a name without a file.
+        """
         options = self.options
-        plan, inputs = request.bind(sql, options.layer, options.sampling, self._files, self._streams, options.follow)
+        plan, inputs = request.bind(
+            sql, options.layer, options.sampling, self._files, self._streams, options.follow, params
+        )
         return Result(self, plan, inputs)
 
     def start(self, plan: Plan, inputs: Sequence[Input]) -> Batches:

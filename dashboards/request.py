@@ -26,15 +26,18 @@ def bind(
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
+    params: Mapping[str, object] | None = None,
 ) -> tuple[Plan, list[Input]]:
     """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
 
-    Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
+    `sql` may be `@name`, a query of the catalogue; `params` are the values of its parameters. Returns the plan and its
+    inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
     """
+    from queries.catalogue.catalogue import query_text
     from queries.gsql import compile_query
     from queries.pipeline.inputs import check_streams
 
-    plan = compile_query(sql, layer=layer, sampling=sampling)
+    plan = compile_query(query_text(sql, params), layer=layer, sampling=sampling)
     inputs = bind_inputs(files, streams, follow)
     check_streams([plan], inputs)
     return plan, inputs

@@ -18,6 +18,7 @@ from dashboards.commands.demo import demo
 from dashboards.commands.doctor import doctor
 from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
+from dashboards.commands.queries import queries
 from dashboards.commands.query import query
 from dashboards.commands.run import run
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
@@ -36,6 +37,7 @@ COMMANDS = (
     capture,
     interruptible(demo),
     columns,
+    queries,
     interruptible(doctor),
 )
 

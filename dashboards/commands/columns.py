@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,10 +31,14 @@ def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
     names = dict.fromkeys([*rows.shown, *(rows.hidden() if every else ())])
     specs = [spec for name in names if (spec := rows.find(name)) is not None]
     cells = [HEADER, *((spec.name, spec.type, "yes" if spec.nullable else "no", spec.help) for spec in specs)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADER) - 1)]
+    return aligned(cells)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row; its cells begin at the same columns and are two blanks apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]])
-        for row in cells
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]) for row in rows
     ]
 
 

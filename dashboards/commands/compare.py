@@ -7,17 +7,22 @@ from typing import Annotated
 
 import typer
 
-from dashboards.commands.query import NO_INPUT, parse_bindings
+from dashboards.commands.query import NO_INPUT, parse_bindings, parse_params
 from lowlevel.layers import Layer
 
 
 def compare(
     words: Annotated[
-        list[str], typer.Argument(metavar="[FILE]... SQL", help="Captures, folders or globs, then the query in quotes.")
+        list[str],
+        typer.Argument(metavar="[FILE]... SQL", help="Captures, folders or globs, then the query in quotes or @NAME."),
     ],
     stream: Annotated[
         list[str] | None,
         typer.Option("--stream", "-s", metavar="NAME=PATH", help="Bind a name in FROM to a file, folder or glob."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the ready query @NAME. Repeatable."),
     ] = None,
     slack: Annotated[
         str, typer.Option(metavar="TIMES", help="Allowed disorder, separated by commas; each one is measured.")
@@ -62,6 +67,7 @@ def compare(
     from dashboards.output.comparison_table import describe_input, format_table, verdict
     from dashboards.output.console import compile_kernels, progress_bar
     from highlevel.compare.figures import figures
+    from queries.catalogue.catalogue import query_text
 
     *files, sql = words
     if not (files or stream):
@@ -72,8 +78,9 @@ def compare(
         raise typer.BadParameter(str(error)) from error
     if plots is not None:
         require_plots()
+    text = query_text(sql, parse_params(param or []))
     comparison = comparing.run_comparison(
-        sql, files, parse_bindings(stream or []), layer, settings, progress_bar, compile_kernels
+        text, files, parse_bindings(stream or []), layer, settings, progress_bar, compile_kernels
     )
     table = figures(comparison)
     if csv is not None:

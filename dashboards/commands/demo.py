@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +15,21 @@ if TYPE_CHECKING:
     from queries.pipeline.file import PipelineFile
 
 LINKS = ("Main1", "Main2", "Control")
-QUERIES = ("packets", "links", "talkers", "syn_targets", "sources")
-EVERY = "10 seconds"
+EVERY = {"window": "10 seconds"}
+QUERIES: dict[str, tuple[str, Mapping[str, object]]] = {
+    "total": ("@packets", EVERY),
+    "links": ("@links", EVERY),
+    "talkers": ("@pairs", EVERY),
+    "syn_targets": ("@syn-floods", EVERY),
+    "sources": ("@sources", {"range": "100 seconds", "slide": "10 seconds"}),
+}
+"""The queries of the demonstration: ready queries and their parameters."""
 
 
 def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, port: int) -> PipelineFile:
     """Generate captures of the links into `folder`, and write the pipeline file `pipeline.toml` into it; return it."""
     from capture.generate import three_links
-    from queries.catalogue import CATALOGUE
+    from queries.catalogue.catalogue import ready_query
     from queries.pipeline.file import read_pipeline
 
     captures = folder / "captures"
@@ -36,9 +44,9 @@ def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, po
         "[metrics]",
         f"port = {port}",
     ]
-    for name in QUERIES:
-        sql = CATALOGUE[name].sql(*LINKS, every=EVERY)
-        text += ["", f"[queries.{name}]", f"# {CATALOGUE[name].help}", f'sql = """{sql}"""']
+    for name, (ready, params) in QUERIES.items():
+        query = ready_query(ready)
+        text += ["", f"[queries.{name}]", f"# {query.sentence}", f'sql = """\n{query.sql(params)}"""']
     path = folder / "pipeline.toml"
     path.write_text("\n".join(text) + "\n", encoding="utf-8")
     return read_pipeline(path)

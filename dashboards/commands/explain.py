@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from capture.errors import InputError, WiretideError
+from dashboards.commands.query import parse_params
 from lowlevel.layers import Layer
 
 
@@ -17,20 +19,24 @@ class ExplainError(WiretideError):
     status = 2
 
 
-def explain_text(text: str, layer: Layer | None = None) -> str:
-    """Return the explanation of a query in SQL, or of the pipeline file or spool at a path.
+def explain_text(text: str, layer: Layer | None = None, params: Mapping[str, object] | None = None) -> str:
+    """Return the explanation of a query in SQL or of a ready query `@name`, or of the pipeline file or spool at a path.
 
-    `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word. A query has several words.
+    `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word without `@`. A query in SQL
+    has several words. `params` are the parameters of a ready query.
     Raises InputError if the path does not exist, otherwise PipelineError, QueryError or SpoolError.
     """
     path = Path(text)
     if not _is_path(text):
+        from queries.catalogue.catalogue import query_text
         from queries.explain.plan import explain
         from queries.gsql import compile_query
 
-        return explain(compile_query(text, layer=layer or Layer.OUTER))
+        return explain(compile_query(query_text(text, params), layer=layer or Layer.OUTER))
     if layer is not None:
         raise ExplainError(f"{path} and --layer: --layer needs a query; in a pipeline file each query has its layer")
+    if params:
+        raise ExplainError(f"{path} and --param: --param needs a ready query, @NAME")
     try:
         return _explain_path(path)
     except OSError as error:
@@ -59,6 +65,8 @@ def _explain_spool(folder: Path) -> str:
 
 
 def _is_path(text: str) -> bool:
+    if text.startswith("@"):
+        return False
     if text.endswith(".toml") or len(text.split()) == 1:
         return True
     try:
@@ -70,10 +78,17 @@ def _is_path(text: str) -> bool:
 def explain(
     what: Annotated[
         str,
-        typer.Argument(metavar="SQL|PIPELINE.toml|SPOOL", help="A query, a pipeline file, or the folder of a spool."),
+        typer.Argument(
+            metavar="SQL|@NAME|PIPELINE.toml|SPOOL",
+            help="A query, a ready query, a pipeline file, or the folder of a spool.",
+        ),
     ],
     layer: Annotated[
         Layer | None, typer.Option(help="IP layer of plain column names of a query. Default: outer.")
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the ready query @NAME. Repeatable."),
     ] = None,
 ) -> None:
     """Show the plan of a query or a pipeline file, or inspect a spool.
@@ -90,4 +105,4 @@ def explain(
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.wire_text import escape_lines
 
-    print(escape_lines(explain_text(what, layer)))
+    print(escape_lines(explain_text(what, layer, parse_params(param or []))))

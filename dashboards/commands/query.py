@@ -34,6 +34,19 @@ def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
     return bound
 
 
+def parse_params(pairs: list[str]) -> dict[str, object]:
+    """Parse NAME=VALUE pairs into the values of parameters. Raises BadParameter for other text and for equal names."""
+    values: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        if not (name and equals and value):
+            raise typer.BadParameter(f"--param {pair}: expected NAME=VALUE, for example --param n=20")
+        if name in values:
+            raise typer.BadParameter(f"--param {pair}: got a second value of {name}, expected one")
+        values[name] = value
+    return values
+
+
 class WithoutPandas:
     """An import finder that hides pandas from Arrow.
 
@@ -49,11 +62,16 @@ class WithoutPandas:
 
 def query(
     words: Annotated[
-        list[str], typer.Argument(metavar="[INPUT]... SQL", help="The inputs (see above), then the query in quotes.")
+        list[str],
+        typer.Argument(metavar="[INPUT]... SQL", help="The inputs (see above), then the query in quotes, or @NAME."),
     ],
     stream: Annotated[
         list[str] | None,
         typer.Option("--stream", "-s", metavar="NAME=INPUT", help="Bind a name in FROM to an input. Repeatable."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the ready query @NAME. Repeatable."),
     ] = None,
     format: Annotated[  # noqa: A002
         Format | None,
@@ -138,6 +156,11 @@ def query(
 
     Every name in FROM means all inputs together. -s NAME=INPUT binds one name to one input.
 
+    @NAME is a ready query: `wiretide queries` lists all, `wiretide queries NAME` shows its parameters.
+
+    \b
+    wiretide query trace.pcap @top-talkers --param n=20
+
     Live inputs: each window is printed when it is final. Ctrl-C ends the query and prints the open windows.
 
     \b
@@ -180,7 +203,8 @@ def query(
         rates = request.parse_sampling(sampling or [])
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
-    plan, inputs = request.bind(sql, layer, rates, files, parse_bindings(stream or []), follow)
+    params = parse_params(param or [])
+    plan, inputs = request.bind(sql, layer, rates, files, parse_bindings(stream or []), follow, params)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()

@@ -35,6 +35,7 @@ COMMAND_OF = {
     "dashboards/request.py": "query",
     "dashboards/wire_text.py": "query",
     "highlevel/spark/result_files.py": "query",
+    "queries/catalogue/ready_query.py": "query",
     "highlevel/spark/stream.py": "query",
 }
 """The command that prints the messages of a module. Each module of `dashboards/commands` is one command."""

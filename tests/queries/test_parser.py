@@ -15,7 +15,7 @@ from functools import cache
 
 import pytest
 
-from queries.catalogue import CATALOGUE
+from queries.catalogue.catalogue import CATALOGUE
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.expressions import ExpressionParser
@@ -28,7 +28,7 @@ from tests.references.query_printer import query_text
 @cache
 def queries() -> tuple[str, ...]:
     """Every text in tests and documents that is a query."""
-    texts = [query.sql("Main1", "Main2") for query in CATALOGUE.values()]
+    texts = [query.sql() for query in CATALOGUE.values()]
     texts += [text for page in GUIDE.glob("*.md") for block in blocks_of(page) for text in sql_statements(block)]
     texts += [path.read_bytes().decode() for path in (ROOT / "tests/fuzz/corpus/sql").iterdir()]
     for path in (ROOT / "tests").rglob("*.py"):

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dashboards.commands.demo import EVERY, LINKS, QUERIES
+from dashboards.commands.demo import LINKS, QUERIES
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.arrow import to_text
-from queries.catalogue import CATALOGUE
+from queries.catalogue.catalogue import query_text
 from queries.gsql import compile_query
 from tests.harness.demo_process import WIRETIDE, lines_until
 from tests.harness.prometheus_server import prometheus
@@ -47,7 +47,7 @@ def demo(*options: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.
 
 def expected(folder: Path) -> dict[str, tuple[Plan, pa.Table]]:
     """The last window of each of the demo's queries, by the inline engine over the same captures."""
-    plans = [compile_query(CATALOGUE[name].sql(*LINKS, every=EVERY), name) for name in QUERIES]
+    plans = [compile_query(query_text(*ready), name) for name, ready in QUERIES.items()]
     inputs = [Input(link, folder / "captures" / f"{link}.pcap", link) for link in LINKS]
     rows: dict[int, list[pa.RecordBatch]] = {}
     for number, batch in InlineRun(plans, inputs).results():

@@ -32,7 +32,6 @@ from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WIN
 from highlevel.plan.operators.counters import number_of
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.rows.batches import row_batches
-from queries.catalogue import CATALOGUE
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files, bind_streams
 from tests.harness.inline_rows import rows_of
@@ -170,9 +169,9 @@ def test_several_files_are_one_link_however_it_is_cut(tmp_path: Path, links: Pat
 def test_two_queries_in_one_pass_are_two_passes(links: Path) -> None:
     inputs = bind_streams({name: [str(links / f"{name}.pcap")] for name in ("Main1", "Main2", "Control")})
     texts = [
-        CATALOGUE["sources"].sql("Main1", "Control"),
-        CATALOGUE["talkers"].sql("Main2"),
-        CATALOGUE["ports"].sql("MAIN1", "main2", "control", every="7 seconds"),
+        "SELECT srcIP, count(*) FROM Main1 UNION Control [RANGE 10 minutes, SLIDE 1 minute] GROUP BY srcIP",
+        "SELECT srcIP, destIP, count(*), sum(len) FROM Main2 [RANGE 1 minute] GROUP BY srcIP, destIP",
+        "SELECT destPort, count(*) FROM MAIN1 UNION main2 UNION control [RANGE 7 seconds] GROUP BY destPort",
         "SELECT protocol, count(*), avg(caplen) FROM Control GROUP BY protocol",
     ]
     plans = [compile_query(sql, f"q{number}") for number, sql in enumerate(texts)]

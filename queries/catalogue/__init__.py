@@ -1,0 +1,1 @@
+"""Ready queries by name, with parameters."""

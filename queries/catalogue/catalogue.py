@@ -1,0 +1,45 @@
+"""The catalogue: all ready queries by name, and the text of `@name` as a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queries.catalogue.conversations import CONVERSATIONS
+from queries.catalogue.exports import EXPORTS
+from queries.catalogue.networks import NETWORKS
+from queries.catalogue.ready_query import ReadyQuery
+from queries.catalogue.security import SECURITY
+from queries.catalogue.traffic import TRAFFIC
+from queries.text.errors import QueryError
+
+CATALOGUE: dict[str, ReadyQuery] = {
+    query.name: query for query in (*TRAFFIC, *CONVERSATIONS, *SECURITY, *NETWORKS, *EXPORTS)
+}
+"""The ready queries by name, ordered by category."""
+
+
+def ready_query(name: str) -> ReadyQuery:
+    """Return a query of the catalogue; `name` may begin with `@`. Raises QueryError for an unknown name."""
+    wanted = name.removeprefix("@").lower().replace("_", "-")
+    if wanted not in CATALOGUE:
+        expected = "a name of the catalogue; `wiretide queries` describes all"
+        raise QueryError(f"unknown query '{name}'", name, 0, expected, CATALOGUE, wanted)
+    return CATALOGUE[wanted]
+
+
+def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
+    r"""Return the text of a query that is given as GSQL, or as `@name` with values of its parameters.
+
+    >>> query_text("@packets", {"window": "1m"})
+    'SELECT count(*) AS packets, sum(len) AS bytes\nFROM packets [RANGE 1 minute]'
+    >>> query_text("SELECT count(*) FROM packets")
+    'SELECT count(*) FROM packets'
+
+    Raises QueryError for an unknown name, for a wrong parameter, and for parameters of another query.
+    """
+    text = sql.strip()
+    if text.startswith("@"):
+        return ready_query(text).sql(values)
+    if values:
+        raise QueryError(f"got the parameter {next(iter(values))}", sql, 0, "@NAME, a query of the catalogue")
+    return sql

@@ -1,0 +1,66 @@
+"""A ready query: text of GSQL with placeholders, and the parameters that replace them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from queries.catalogue.parameters import Parameter
+from queries.text.errors import QueryError
+
+_PLACEHOLDER = re.compile(r"\$([a-z0-9_]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyQuery:
+    """One query of the catalogue.
+
+    * `name`: lower-case words with hyphens. `sentence`: the answer in one sentence.
+    * `input`: the kind of rows, such as `packets`.
+    * `text`: the query. A placeholder `$name` stands for the value of the parameter `name`.
+    """
+
+    name: str
+    category: str
+    input: str
+    sentence: str
+    text: str
+    parameters: tuple[Parameter, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that the placeholders are the parameters."""
+        names = {parameter.name for parameter in self.parameters}
+        placeholders = set(_PLACEHOLDER.findall(self.text))
+        if names != placeholders or len(names) < len(self.parameters):
+            raise ValueError(f"{self.name}: got the placeholders {sorted(placeholders)}, expected {sorted(names)}")
+
+    @property
+    def usage(self) -> str:
+        """A command that runs the query, with its first parameter."""
+        option = f" --param {self.parameters[0].name}={self.parameters[0].default}" if self.parameters else ""
+        return f"wiretide query FILE @{self.name}{option}"
+
+    def sql(self, values: Mapping[str, object] | None = None) -> str:
+        """Return the query with the values of parameters, which are numbers or text. The others have their defaults.
+
+        Raises QueryError for an unknown parameter and for an invalid value.
+        """
+        values = values or {}
+        shown = f"@{self.name}"
+        names = [parameter.name for parameter in self.parameters]
+        for name in values:
+            if name not in names:
+                expected = "a parameter of this query" if names else "no parameter"
+                raise QueryError(f"unknown parameter '{name}'", shown, 0, expected, names, name)
+        literals = {}
+        for parameter in self.parameters:
+            value = values.get(parameter.name, parameter.default)
+            try:
+                literals[parameter.name] = parameter.literal(value)
+            except ValueError:
+                problem = f"got {parameter.name} = {str(value)!r}"
+                raise QueryError(problem, shown, 0, parameter.expected) from None
+        # A window clause that is left out must leave no blanks and no empty line.
+        lines = _PLACEHOLDER.sub(lambda found: literals[found[1]], self.text).split("\n")
+        return "\n".join(line.rstrip() for line in lines if line.strip())
