@@ -8,6 +8,7 @@
     Join        pairs of rows of two nodes (`highlevel.joins`)
     Windowed    groups of windows over one time column
     PairGroups  groups that contain the time columns themselves
+    Over        columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
     Sort        rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 
 Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node with several
@@ -22,6 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
@@ -366,6 +368,67 @@ class Sort(Node):
             return ()
         first = self.order[0].column
         return (first,) if self.input.time_columns == (first,) and first not in self.hidden else ()
+
+
+class RowFunctionKind(StrEnum):
+    """What a window function of SQL computes."""
+
+    ROW_NUMBER = "row_number"
+    RANK = "rank"
+    DENSE_RANK = "dense_rank"
+    PERCENT_RANK = "percent_rank"
+    CUME_DIST = "cume_dist"
+    LAG = "lag"
+    LEAD = "lead"
+    FIRST_VALUE = "first_value"
+    LAST_VALUE = "last_value"
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class RowFunction:
+    """A window function: `kind(argument) OVER (PARTITION BY partition ORDER BY order)`. Its value is the column `name`.
+
+    `argument`, `partition` and `order` are columns of the input. Without an argument `count` counts rows. `distance` is
+    the number of rows of lag and lead.
+    """
+
+    name: str
+    kind: RowFunctionKind
+    type: Type
+    argument: str | None = None
+    partition: tuple[str, ...] = ()
+    order: tuple[SortKey, ...] = ()
+    distance: int = 1
+
+
+@dataclass(frozen=True)
+class Over(Node):
+    """The columns `outputs` over the columns of `input` and the window functions `functions`.
+
+    With `window_columns`, the bounds of the window, a function uses the rows of one window only. Otherwise it uses the
+    rows of the whole input. The result has `window_columns` and `outputs`.
+    """
+
+    input: Node
+    functions: tuple[RowFunction, ...]
+    outputs: tuple[Output, ...]
+    window_columns: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The bounds of the window, and the columns of `outputs`."""
+        bounds = tuple(column for column in self.input.columns if column.name in self.window_columns)
+        return (*bounds, *(computed_column(out.name, out.expression) for out in self.outputs))
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the time column of the input if it is a bound of the window, otherwise ()."""
+        return self.input.time_columns if set(self.input.time_columns) <= {*self.window_columns} else ()
 
 
 def bound_count(node: Node) -> int:

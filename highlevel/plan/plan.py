@@ -10,8 +10,9 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
-from highlevel.plan.nodes import Join, Leaf, Node, Sort, TimeGroups, Windowed, nodes_of
+from highlevel.plan.nodes import Join, Leaf, Node, Over, RowFunction, Sort, TimeGroups, Windowed, nodes_of
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
+from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES
@@ -75,13 +76,25 @@ class Plan:
     @property
     def aggregation(self) -> Aggregation | None:
         """Return the aggregation whose windows are the results, or None if the results are rows without a window."""
-        if not isinstance(self.root, Sort):
-            return self.root.aggregation if isinstance(self.root, Windowed) else None
-        windows, hidden = self.root.input, self.root.hidden
+        windows, hidden = (self.root.input, self.root.hidden) if isinstance(self.root, Sort) else (self.root, ())
+        over = windows if isinstance(windows, Over) else None
+        windows = windows if over is None else over.input
         if not isinstance(windows, Windowed):
             return None
-        select = tuple(out for out in windows.aggregation.select if out.name not in hidden)
-        return replace(windows.aggregation, select=select)
+        select = windows.aggregation.select
+        if over is not None:
+            by_name = {out.name: out.expression for out in select}
+
+            def expanded(part: Expression) -> Expression | None:
+                return by_name.get(part.name) if isinstance(part, Column) else None
+
+            select = tuple(replace(out, expression=transform(out.expression, expanded)) for out in over.outputs)
+        return replace(windows.aggregation, select=tuple(out for out in select if out.name not in hidden))
+
+    @property
+    def row_functions(self) -> tuple[RowFunction, ...]:
+        """The window functions (OVER) of all nodes."""
+        return tuple(function for node in self.nodes if isinstance(node, Over) for function in node.functions)
 
     @property
     def scan(self) -> Windowed | None:
@@ -104,7 +117,7 @@ class Plan:
         return any(
             not node.time_columns and not (isinstance(node, Sort) and node.passes_through)
             for node in self.nodes
-            if isinstance(node, Windowed | Sort)
+            if isinstance(node, Windowed | Over | Sort)
         )
 
     @property

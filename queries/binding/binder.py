@@ -29,6 +29,7 @@ from queries.binding.filter_joins import SEEN_WITHIN
 from queries.binding.functions import FUNCTIONS, call
 from queries.binding.patterns import like
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
+from queries.binding.window_functions import OrderKey, WindowFunctions
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.expressions import MAX_DEPTH, ExpressionParser
@@ -53,7 +54,8 @@ The second word is the stream before the dot.
 class Binder:
     """Binds one expression of a clause.
 
-    Without `aggregates`, aggregates are refused; `inside` resolves the names in their arguments.
+    Without `aggregates`, aggregates are refused; `inside` resolves the names in their arguments. Without `functions`,
+    window functions (OVER) are refused.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Binder:
         resolve: Resolve,
         aggregates: Aggregates | None = None,
         inside: Resolve | None = None,
+        functions: WindowFunctions | None = None,
     ) -> None:
         """`clause` is the name that messages use."""
         self._sql = sql
@@ -72,6 +75,7 @@ class Binder:
         self._resolve = resolve
         self._aggregates = aggregates
         self._inside = inside or resolve
+        self._functions = functions
         self.columns: dict[Column, Word] = {}
         """Input columns outside aggregates, with the first use of each."""
 
@@ -109,6 +113,8 @@ class Binder:
                 self._fail("got NULL", node, "NULL as a result of CASE only: IS NULL tests for it")
             case tree.Call():
                 bound = self._call(node, depth)
+            case tree.Over():
+                bound = self._over(node, depth)
             case tree.Star():
                 self._fail("'*' as an item is not supported", node, "named columns, or count(*)")
         return bound
@@ -243,6 +249,21 @@ class Binder:
             self._fail(f"{name} with {len(arguments)} arguments", node, "one argument")
         return self._bounded(name, node, inner, depth, self._aggregates)
 
+    def _over(self, node: tree.Over, depth: int) -> Bound:
+        """Bind a window function. Its arguments may be aggregates of the groups."""
+        if self._functions is None:
+            expected = "window functions in SELECT and ORDER BY only, and not within each other"
+            self._fail(f"OVER in {self._clause}", node, expected)
+        inner = copy(self)  # shares `columns`
+        inner._functions = None
+        star = [isinstance(argument, tree.Star) for argument in node.call.arguments] == [True]
+        arguments = None if star else [inner._operand(argument, depth + 1) for argument in node.call.arguments]
+        partition = [inner._bind(key, depth + 1) for key in node.partition]
+        order = [
+            OrderKey(inner._bind(item.expression, depth + 1), item.descending, item.nulls_first) for item in node.order
+        ]
+        return self._functions.add(self._sql, node, arguments, partition, order)
+
     def _bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Column:
         """Bind an aggregate of a fixed size, or one that a user has defined."""
         argument = node.arguments[0]
@@ -303,6 +324,7 @@ class Binder:
     def _argument_binder(self, function: str) -> Binder:
         """Return a binder for the argument of an aggregate."""
         inner = copy(self)
+        inner._functions = None
         inner._clause, inner._aggregates, inner._resolve = f"the argument of {function}", None, self._inside
         inner.columns = {}
         return inner

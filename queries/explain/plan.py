@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, WatermarkForm
-from highlevel.plan.nodes import PANE, Apply, Distinct, Filter, Join, Leaf, Node, Sort, TimeGroups, Union, Windowed
+from highlevel.plan.nodes import (
+    PANE,
+    Apply,
+    Distinct,
+    Filter,
+    Join,
+    Leaf,
+    Node,
+    Over,
+    RowFunctionKind,
+    Sort,
+    SortKey,
+    TimeGroups,
+    Union,
+    Windowed,
+)
 from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
@@ -73,6 +88,8 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from list(high_lines(node.aggregation))[1:]
         case TimeGroups():
             yield from _groups(node)
+        case Over():
+            yield from _over(node)
         case Sort():
             yield from _sort(node)
         case _:
@@ -159,8 +176,25 @@ def _groups(node: TimeGroups) -> Iterator[str]:
     yield line("state", f"a group until the {kind} of {times} covers it")
 
 
+def _over(node: Over) -> Iterator[str]:
+    for function in node.functions:
+        argument = function.argument or ("*" if function.kind is RowFunctionKind.COUNT else "")
+        argument += f", {function.distance}" if function.distance != 1 else ""
+        partition = ", ".join((*node.window_columns, *function.partition))
+        clauses = [f"PARTITION BY {partition}"] if partition else []
+        clauses += [f"ORDER BY {_sort_keys(function.order)}"] if function.order else []
+        yield line("function", f"{function.name} = {function.kind}({argument}) OVER ({' '.join(clauses)})")
+    yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
+    until = f"the watermark of {_spelled(node.time_columns[0])}" if node.time_columns else "the end of the input"
+    yield line("state", f"all rows, until {until}")
+
+
+def _sort_keys(keys: Sequence[SortKey]) -> str:
+    return ", ".join(key.column + " DESC" * key.descending + " NULLS FIRST" * key.nulls_first for key in keys)
+
+
 def _sort(node: Sort) -> Iterator[str]:
-    keys = ", ".join(key.column + " DESC" * key.descending + " NULLS FIRST" * key.nulls_first for key in node.keys)
+    keys = _sort_keys(node.keys)
     scope = "in each window" if node.window_columns else "over all rows"
     if not node.passes_through:
         yield line("order", f"{f'{keys}, then ' if keys else ''}the other columns, {scope}")

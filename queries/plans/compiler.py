@@ -5,6 +5,7 @@
     FROM a query, a union, a join, with        … ► [Filter] ► Windowed, or TimeGroups
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
+    rank() OVER (…)                            … ► Over
     ORDER BY, LIMIT                            … ► Sort
 
 The reader of a join or of another query selects its time columns (Li 2008, §7.2): the window of an aggregation, the
@@ -75,7 +76,7 @@ class Compiler:
                 aggregation = grouping.compile()
                 source = relation.links.source
                 leaf = Leaf(self.name, source.streams, aggregation.low, relation.links.layer)
-                return self._of_windows(Windowed(leaf, aggregation, PANE), grouping.sorting)
+                return self._of_windows(Windowed(leaf, aggregation, PANE), grouping)
             return self._of_rows_of_links(query, relation, names)
         return self._of_one(query, NamedTable(item.name or "", relation))
 
@@ -240,16 +241,21 @@ class Compiler:
         pairs = tuple(each for each in grouping.pairs if each[0] in node.time_columns)
         if pairs and not aggregation.windowed:
             grouped = TimeGroups(node, aggregation, pairs)
-            root = grouped if grouping.sorting is None else grouping.sorting.over(grouped)
-            return make_pair_query(grouped, Plan(self.name, self.sql, root, self.layer))
+            return make_pair_query(grouped, self._plan_above(grouped, grouping))
         time = grouping.time.name if aggregation.windowed else next(iter(node.time_columns), "")
         if not time:
             self._check_order(query, aggregation)
-        return self._of_windows(Windowed(node, aggregation, time), grouping.sorting)
+        return self._of_windows(Windowed(node, aggregation, time), grouping)
 
-    def _of_windows(self, node: Windowed, sorting: Sorting | None) -> ReadableQuery:
-        root = node if sorting is None else sorting.over(node, windowed=node.aggregation.windowed)
-        return make_window_query(node.aggregation, Plan(self.name, self.sql, root, self.layer))
+    def _of_windows(self, node: Windowed, grouping: Grouping) -> ReadableQuery:
+        return make_window_query(node.aggregation, self._plan_above(node, grouping))
+
+    def _plan_above(self, node: Windowed | TimeGroups, grouping: Grouping) -> Plan:
+        """Return the plan with OVER and ORDER BY above the groups."""
+        windowed = isinstance(node, Windowed) and node.aggregation.windowed
+        root: Node = node if grouping.over is None else grouping.over.over(node, windowed=windowed)
+        root = root if grouping.sorting is None else grouping.sorting.over(root, windowed=windowed)
+        return Plan(self.name, self.sql, root, self.layer)
 
     def _check_order(self, query: Query, aggregation: Aggregation) -> None:
         """Raise QueryError for aggregates that need the time of rows without a time."""
@@ -262,13 +268,16 @@ class Compiler:
             raise QueryError(f"{word.text} of rows without a time", self.sql, word.start, expected)
 
     def _sorted(self, query: Query, names: Names, selected: SelectList) -> tuple[SelectList, Sorting | None]:
-        """Bind ORDER BY of a query without groups. Return the select list with the columns that only its keys need."""
-        order = query.order
+        """Bind ORDER BY of a query without groups.
+
+        Return the select list with the columns that only the keys need, and with the window functions in `over`.
+        """
+        order, functions = query.order, selected.functions
         if order is None:
-            return selected, None
+            return self._split(query, selected), None
 
         def bind(expression: tree.Expression) -> Expression:
-            return Binder(self.sql, "ORDER BY", expression, Scope(names).in_row).bind()
+            return Binder(self.sql, "ORDER BY", expression, Scope(names).in_row, functions=functions).bind()
 
         sorting = bind_order(self.sql, order, selected.outputs, bind)
         if sorting.hidden and query.distinct is not None:
@@ -276,7 +285,15 @@ class Compiler:
             raise QueryError(
                 "ORDER BY of another column than DISTINCT", self.sql, order.items[0].expression.start, expected
             )
-        return replace(selected, outputs=(*selected.outputs, *sorting.hidden)), sorting
+        return self._split(query, replace(selected, outputs=(*selected.outputs, *sorting.hidden))), sorting
+
+    def _split(self, query: Query, selected: SelectList) -> SelectList:
+        """Return the select list without window functions, which become its `over`."""
+        split = selected.split()
+        if split.over is not None and query.distinct is not None:
+            expected = "DISTINCT in a query that reads the one with OVER"
+            raise QueryError("DISTINCT together with OVER", self.sql, query.distinct.start, expected)
+        return split
 
     def _rows(self, query: Query, selected: SelectList, sorting: Sorting | None, placed: MakeSource) -> ReadableQuery:
         needed = names_in(out.expression for out in selected.outputs)
@@ -292,11 +309,13 @@ class Compiler:
                 candidates = [each for each in selected.of(required) if time in (None, each.name)]
                 time_outputs = [replace(each, source=local.get(required, required)) for each in candidates[:1]]
             applied = Apply(below, outputs, tuple(time_outputs))
-            rows = applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
+            rows: Node = applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
+            if selected.over is not None:
+                rows = selected.over.over(rows)
             return rows if sorting is None else sorting.over(rows)
 
         root = node(None)
-        if sorting is not None:  # rows sorted by another column have no watermark
+        if sorting is not None or selected.over is not None:  # the watermark of `ts` may be lost
             times = {name: of for name, of in times.items() if node(name).time_columns == (name,)}
         return ReadableQuery(root.columns, tuple(times), node, Plan(self.name, self.sql, root, self.layer))
 

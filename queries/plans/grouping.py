@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import cast
 
 from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection, SelectionKind
-from highlevel.windows.kind import WHOLE_INPUT, SessionWindow
+from highlevel.windows.kind import WHOLE_INPUT, SessionWindow, TupleWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column, transform
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
@@ -21,9 +21,11 @@ from queries.binding.aggregates import Aggregates
 from queries.binding.binder import Binder, Resolve, compares_groups
 from queries.binding.links import PACKETS, SPREADABLE, Links
 from queries.binding.names import Names, Scope
+from queries.binding.window_functions import WindowFunctions
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
 from queries.plans.output_names import ColumnName, check_implied_names, output_names, plain_names, spelled
+from queries.plans.over import OverStep, split_select
 from queries.plans.sorting import Sorting, bind_order
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -58,6 +60,7 @@ class Grouping:
         self._group_times = GroupTimes(query, window, names, links, times)
         self._scope = Scope(names)
         self._aggregates = Aggregates(window.spread is not None)
+        self._functions = WindowFunctions()
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY, as written
         self._window = window.kind
         self._of_window: dict[Expression, Expression] = {}  # expressions of GROUP BY over the bounds of the window
@@ -65,6 +68,8 @@ class Grouping:
         """WHERE over tables."""
         self.pairs: tuple[tuple[str, int, str], ...] = ()
         """Time columns that are groups: each with its interval in ns, and its key."""
+        self.over: OverStep | None = None
+        """The window functions (OVER) of the select list and of ORDER BY."""
         self.sorting: Sorting | None = None
         """ORDER BY and LIMIT. Its hidden outputs are at the end of the select list."""
 
@@ -103,6 +108,9 @@ class Grouping:
                 for each in self._aggregates.selections.uses.values()
             )
         select += self._order(select)
+        if self._functions.uses:
+            self.over = self._split(select)
+            select = self.over.below
         window = self._window
         if isinstance(window, SessionWindow):  # the times of rows decide their session
             self._aggregates.keep(Kind.MIN, self.time)
@@ -287,14 +295,28 @@ class Grouping:
             return None
         return Order(ranked[0].function, (OrderItem(ranked[0].arguments[1], descending=True),))
 
+    def _split(self, select: tuple[Output, ...]) -> OverStep:
+        """Split the select list at the window functions."""
+        functions = list(self._functions.uses.values())
+        if self._clause.emit_late:
+            expected = "a query without LATE EMIT: late rows follow when their window is already written"
+            raise self._error("OVER together with LATE EMIT", functions[0].start, expected)
+        if isinstance(self._window, SessionWindow) or (
+            isinstance(self._window, TupleWindow) and self._window.partitioned
+        ):
+            expected = "OVER in a query that reads this one: its windows differ between groups"
+            raise self._error("OVER in a query with sessions or PA", functions[0].start, expected)
+        return split_select(select, functions, lambda expression, start: self._lift(expression, {}, start))
+
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
         if expression.type is Type.BYTES:
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise self._error(f"{what} bytes", item.start, expected)
 
     def _over_groups(self, clause: str, expression: tree.Expression, resolve: Resolve) -> Binder:
-        """Return a binder for SELECT or HAVING, with placeholders for aggregates."""
-        return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.in_row)
+        """Return a binder for SELECT, HAVING or ORDER BY, with placeholders for aggregates and window functions."""
+        functions = None if clause == "HAVING" else self._functions
+        return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.in_row, functions)
 
     def _lift(self, expression: Expression, words: dict[Column, Word], start: int) -> Expression:
         """Replace grouping expressions (largest first) and placeholders by columns of partials."""
@@ -303,7 +325,7 @@ class Grouping:
             group = self._of_window.get(part) or self._scope.groups.get(part)
             if group is not None or not isinstance(part, Column):
                 return group
-            if part.name in BOUNDS and not self._has_own_bounds:
+            if part.name in self._functions.uses or (part.name in BOUNDS and not self._has_own_bounds):
                 return part
             if part.name in self._aggregates.finished:
                 return self._aggregates.finished[part.name]

@@ -7,7 +7,7 @@ column by an interval increases with it: then DISTINCT removes stored rows that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from highlevel.aggregation import Output
 from highlevel.plan.nodes import TimeOutput
@@ -15,7 +15,9 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.binding.binder import Binder
 from queries.binding.names import Names, Scope
+from queries.binding.window_functions import WindowFunctions
 from queries.plans.output_names import check_implied_names, output_names, plain_names, spelled
+from queries.plans.over import OverStep, split_select
 from queries.text.errors import QueryError
 from queries.text.literals import INT64_MAX
 from queries.text.tree import Query
@@ -25,11 +27,21 @@ from queries.text.tree import Query
 class SelectList:
     """The columns of the result; `counted` lists the columns that increase with a time column.
 
-    `counted` has tuples (name of the output, time column, interval in ns).
+    `counted` has tuples (name of the output, time column, interval in ns). `functions` are the window functions, whose
+    placeholders are in `outputs` until `over` is set: then `outputs` are the columns below them.
     """
 
     outputs: tuple[Output, ...]
     counted: tuple[tuple[str, Column, int], ...]
+    functions: WindowFunctions
+    over: OverStep | None = None
+
+    def split(self) -> SelectList:
+        """Return the select list with the window functions in `over`, if there are any."""
+        if not self.functions.uses:
+            return self
+        over = split_select(self.outputs, list(self.functions.uses.values()))
+        return replace(self, outputs=over.below, over=over)
 
     def of(self, time: str) -> list[TimeOutput]:
         """Return the outputs that increase with a time column, the smallest interval first."""
@@ -50,7 +62,7 @@ class SelectList:
 def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> SelectList:
     """Return the columns of `*`."""
     outputs = tuple(Output(name, column) for name, column in columns)
-    return _selected(outputs, times)
+    return _selected(outputs, times, WindowFunctions())
 
 
 def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectList:
@@ -58,7 +70,8 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
     sql, items = query.sql, query.select
     check_implied_names(sql, items, names)
     scope = Scope(names)
-    bound = [Binder(sql, "SELECT", item.expression, scope.in_row).bind() for item in items]
+    functions = WindowFunctions()
+    bound = [Binder(sql, "SELECT", item.expression, scope.in_row, functions=functions).bind() for item in items]
     if query.window is not None:
         expected = "an aggregate like count(*), or the query without a window"
         raise QueryError("a window over rows without an aggregate", sql, query.window.start, expected)
@@ -69,17 +82,17 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise QueryError("SELECT of bytes", sql, item.start, expected)
     found = output_names(sql, items, bound, spelled(items, bound), plain_names(bound, names.shown), ())
-    return _selected(tuple(Output(name, each) for name, each in zip(found, bound, strict=True)), times)
+    return _selected(tuple(Output(name, each) for name, each in zip(found, bound, strict=True)), times, functions)
 
 
-def _selected(outputs: Sequence[Output], times: Sequence[Column]) -> SelectList:
+def _selected(outputs: Sequence[Output], times: Sequence[Column], functions: WindowFunctions) -> SelectList:
     counted = tuple(
         (out.name, time, interval)
         for out in outputs
         for time in times
         if (interval := counted_by(out.expression, time)) is not None
     )
-    return SelectList(tuple(outputs), counted)
+    return SelectList(tuple(outputs), counted, functions)
 
 
 def counted_by(expression: Expression, time: Column) -> int | None:

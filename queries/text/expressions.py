@@ -34,6 +34,8 @@ from queries.text.tree import (
     Name,
     Null,
     Operation,
+    OrderItem,
+    Over,
     Star,
     Unary,
     Word,
@@ -41,6 +43,9 @@ from queries.text.tree import (
 
 MAX_NESTING = 20
 """Largest number of nested parentheses, calls and prefix operators."""
+
+WITHOUT_ARGUMENT = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
+"""Window functions without an argument."""
 
 MAX_BRANCHES = 50
 """Largest number of WHEN in a CASE, which nests them."""
@@ -214,12 +219,17 @@ class ExpressionParser:
             raise self._unexpected("a column, or one stream and its column")
         return Name(column, word)
 
-    def _call(self) -> Call:
+    def _call(self) -> Call | Over:
         function = self._word()
         self._nest()
         self._at += 1
         if self._token.keyword == ")":
-            raise self._unexpected("an argument")
+            if self._ahead().keyword != "OVER":
+                ranks = function.text.lower() in WITHOUT_ARGUMENT
+                raise self._unexpected("OVER after the parentheses" if ranks else "an argument")
+            self._close()
+            self._nesting -= 1
+            return self._over(Call(function, ()))
         if self._token.keyword == "DISTINCT" and function.text.lower() == "count":
             self._at += 1
             function = Word("count_distinct", function.start)
@@ -233,7 +243,54 @@ class ExpressionParser:
                 arguments.append(self._in_parentheses())
         self._close()
         self._nesting -= 1
-        return Call(function, tuple(arguments), self._filter())
+        call = Call(function, tuple(arguments), self._filter())
+        return self._over(call) if self._token.keyword == "OVER" else call
+
+    def _over(self, call: Call) -> Over:
+        """Read OVER (PARTITION BY … ORDER BY …) after a function."""
+        self._nest()
+        self._at += 1
+        if not self._accept("("):
+            raise self._unexpected("'(' after OVER: windows have no names")
+        self._parentheses += 1
+        partition: list[Expression] = []
+        order: tuple[OrderItem, ...] = ()
+        if self._accept("PARTITION"):
+            self._expect_by()
+            while not partition or self._accept(","):
+                partition.append(self._expression())
+        if self._accept("ORDER"):
+            self._expect_by()
+            order = self._order_items()
+        if self._token.keyword in ("ROWS", "RANGE", "GROUPS"):
+            expected = "no frame: with ORDER BY the rows up to the current one, without it the whole partition"
+            raise QueryError(f"a frame ({self._token.keyword}) in OVER", self._sql, self._token.start, expected)
+        self._parentheses -= 1
+        if not self._accept(")"):
+            following = ("PARTITION BY, ORDER BY", "an operator, ',', ORDER BY", "an operator, ASC, DESC, NULLS, ','")
+            raise self._unexpected(f"{following[2 if order else bool(partition)]} or ')'")
+        self._nesting -= 1
+        return Over(call, tuple(partition), order)
+
+    def _expect_by(self) -> None:
+        if not self._accept("BY"):
+            raise self._unexpected("BY and columns")
+
+    def _order_items(self) -> tuple[OrderItem, ...]:
+        """Read the items after ORDER BY."""
+        items: list[OrderItem] = []
+        while not items or self._accept(","):
+            expression = self._expression()
+            descending = self._accept("DESC")
+            if not descending:
+                self._accept("ASC")
+            nulls_first = False
+            if self._accept("NULLS"):
+                nulls_first = self._accept("FIRST")
+                if not nulls_first and not self._accept("LAST"):
+                    raise self._unexpected("FIRST or LAST")
+            items.append(OrderItem(expression, descending, nulls_first))
+        return tuple(items)
 
     def _filter(self) -> Expression | None:
         """Read FILTER (WHERE condition) after an aggregate."""

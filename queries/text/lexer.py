@@ -56,7 +56,6 @@ UNSUPPORTED: dict[str, str] = {
     "FETCH": "FETCH",
     "INTERSECT": "INTERSECT",
     "JOIN": "JOIN outside FROM",
-    "OVER": "a window function (OVER)",
     "QUALIFY": "QUALIFY",
     "WINDOW": "a named window (WINDOW)",
     "WITH": "WITH within a query",
@@ -70,7 +69,7 @@ RESERVED = (
     frozenset(UNSUPPORTED)
     | CLAUSE_WORDS
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
-    | {"CASE", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE"}
+    | {"CASE", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE", "OVER"}
 )
 """Words that are names only in quotes."""
 

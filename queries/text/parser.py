@@ -259,7 +259,7 @@ class _QueryParser(WindowParser):
         word = Word(self._token.text, self._token.start)
         order: Order | None = None
         if self._begins("ORDER BY", "HAVING"):
-            order = Order(word, self._order_items())
+            order = Order(word, self._order_by())
         if self._begins("LIMIT", "ORDER BY"):
             order = replace(order or Order(word), limit=self._number_of_rows())
         if self._begins("OFFSET", "LIMIT"):
@@ -267,29 +267,17 @@ class _QueryParser(WindowParser):
         self._begins("", "OFFSET")
         return order
 
-    def _order_items(self) -> tuple[OrderItem, ...]:
+    def _order_by(self) -> tuple[OrderItem, ...]:
+        """Read the clause ORDER BY."""
         self._clause = "ORDER BY"
         self._at += 1
         if not self._accept("BY"):
             start = self._tokens[self._at - 1].start
             raise QueryError("got 'ORDER' without BY", self._sql, start, "ORDER BY and columns")
-        items: list[OrderItem] = []
-        while not items or self._accept(","):
-            self._in_list = True
-            expression = self._expression()
-            self._in_list = False
-            descending = self._accept("DESC")
-            if not descending:
-                self._accept("ASC")
-            nulls_first = False
-            if self._accept("NULLS"):
-                nulls_first = self._accept("FIRST")
-                if not nulls_first and not self._accept("LAST"):
-                    raise self._unexpected("FIRST or LAST")
-            items.append(OrderItem(expression, descending, nulls_first))
-            if self._token.keyword != "," and not self._at_clause_end():
-                raise self._unexpected("ASC, DESC, NULLS FIRST, NULLS LAST, ',' or the end of the clause")
-        return tuple(items)
+        items = self._order_items()
+        if not self._at_clause_end():
+            raise self._unexpected("ASC, DESC, NULLS FIRST, NULLS LAST, ',' or the end of the clause")
+        return items
 
     def _number_of_rows(self) -> int:
         """Read LIMIT or OFFSET and its number."""

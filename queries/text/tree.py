@@ -6,7 +6,7 @@ part in comparisons: two texts that differ only in blanks, comments and redundan
     Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
     Table          Stream, Union, Merge or Subquery
-    Expression     Constant, Name, Star, Call, Unary, Operation, Between, In, IsNull, Like, Null or Case
+    Expression     Constant, Name, Star, Call, Over, Unary, Operation, Between, In, IsNull, Like, Null or Case
     Window         [RANGE 10 minutes, SLIDE 1 minute, WA ts]
     WindowCall     TUMBLE(ts, INTERVAL '1' MINUTE) in GROUP BY
 """
@@ -78,7 +78,10 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or an aggregate with one argument at least. `where` is the condition of FILTER after an aggregate."""
+    """A function or an aggregate. `where` is the condition of FILTER after an aggregate.
+
+    Only window functions such as `rank()` have no arguments.
+    """
 
     function: Word
     arguments: tuple[Expression, ...]
@@ -88,6 +91,20 @@ class Call:
     def start(self) -> int:
         """Position of the function's name."""
         return self.function.start
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """`call OVER (PARTITION BY partition ORDER BY order)`: a window function of SQL."""
+
+    call: Call
+    partition: tuple[Expression, ...]
+    order: tuple[OrderItem, ...]
+
+    @property
+    def start(self) -> int:
+        """Position of the function's name."""
+        return self.call.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +179,7 @@ class Case:
     start: int = field(compare=False, repr=False)
 
 
-Expression = Constant | Name | Star | Call | Unary | Operation | Between | In | IsNull | Like | Null | Case
+Expression = Constant | Name | Star | Call | Over | Unary | Operation | Between | In | IsNull | Like | Null | Case
 """Every kind of expression."""
 
 ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
@@ -419,6 +436,8 @@ def calls_in(expression: Expression) -> Iterator[Call]:
         node = pending.pop()
         if isinstance(node, tuple):
             pending += reversed(node)
+        elif isinstance(node, Over):  # its call is no aggregate, but its arguments may be
+            pending += [*(item.expression for item in node.order), node.partition, node.call.arguments]
         elif isinstance(node, Call | Unary | Operation | Between | In | IsNull | Like | Case):
             if isinstance(node, Call):
                 yield node

@@ -240,6 +240,15 @@ def test_a_graph_is_told_node_by_node(sql: str, text: str) -> None:
             ],
         ),
         ("SELECT ts FROM M ORDER BY len NULLS FIRST", ["order           .order 1 NULLS FIRST", "the end of the input"]),
+        (
+            "SELECT len, sum(ttl) / sum(sum(ttl)) OVER () AS s, lag(len, 2) OVER (ORDER BY len) FROM M GROUP BY 1",
+            [
+                "function        .function 1 = sum(.over",
+                ") OVER ()",
+                "function        .function 2 = lag(len, 2) OVER (ORDER BY len)",
+                "all rows, until the end of the input",
+            ],
+        ),
         ("SELECT ts FROM M LIMIT 5", ["limit           5 rows", "none: any rows are the first ones"]),
         ("SELECT ts FROM M OFFSET 5", ["offset          without the first 5 rows"]),
     ],

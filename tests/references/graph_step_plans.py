@@ -31,6 +31,13 @@ QUERIES = {
     "sum(len) FILTER (WHERE protocol <> 17) AS s FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY kind",
     "sorted rows": "SELECT ts, srcIP, len FROM packets ORDER BY ts, len DESC",
     "first of all": "SELECT ts, srcIP, len FROM packets WHERE len > 50 ORDER BY len DESC, ts LIMIT 7",
+    "shares of windows": "SELECT srcIP, sum(len) * 100 / sum(sum(len)) OVER () AS share, "
+    "row_number() OVER (PARTITION BY link ORDER BY count(*) DESC, srcIP) AS r FROM packets "
+    "[RANGE 10 s, SLIDE 5 s, WA ts] GROUP BY srcIP, link",
+    "changes": "WITH t AS (SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP) "
+    "SELECT window_end, srcIP, n - lag(n) OVER (PARTITION BY srcIP ORDER BY window_end) AS change FROM t",
+    "distinct groups": "SELECT DISTINCT srcIP, len / 50 AS size [RANGE 10 s, WA ts] FROM packets",
+    "largest": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP HAVING top(2, sum(len))",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

@@ -22,6 +22,9 @@ from highlevel.plan.nodes import (
     Join,
     Leaf,
     Node,
+    Over,
+    RowFunction,
+    RowFunctionKind,
     Sort,
     SortKey,
     TimeGroups,
@@ -34,6 +37,7 @@ from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
+from tests.references.row_functions import NAMES, function_values
 from tests.references.windows_oracle import Spec
 
 TS, OTHER = Column("ts", Type.INT), Column("other", Type.INT, nullable=True)
@@ -222,6 +226,47 @@ def _in_order(node: Node, inputs: Inputs) -> Counter[tuple]:
     return Counter(in_order(node, inputs[0]))
 
 
+ARGUMENTS = {
+    RowFunctionKind.SUM: ["n", "other"],
+    RowFunctionKind.AVG: ["n", "other"],
+    RowFunctionKind.MIN: ["n", "other"],
+    RowFunctionKind.MAX: ["n", "other"],
+    RowFunctionKind.COUNT: [None, "other", "g"],
+    RowFunctionKind.LAG: NAMES,
+    RowFunctionKind.LEAD: NAMES,
+    RowFunctionKind.FIRST_VALUE: NAMES,
+    RowFunctionKind.LAST_VALUE: NAMES,
+}
+RATIOS = (RowFunctionKind.AVG, RowFunctionKind.PERCENT_RANK, RowFunctionKind.CUME_DIST)
+
+
+def _over(random: Random) -> Over:
+    """Draw up to three window functions. The outputs are the time, the number, and the functions."""
+    functions = []
+    for number in range(random.randint(1, 3)):
+        kind = random.choice(list(RowFunctionKind))
+        argument = random.choice(ARGUMENTS[kind]) if kind in ARGUMENTS else None
+        value = Type.TEXT if argument == "g" else Type.INT
+        value = Type.INT if kind is RowFunctionKind.COUNT else Type.FLOAT if kind in RATIOS else value
+        keys = tuple(
+            SortKey(name, random.random() < 0.5, random.random() < 0.5)
+            for name in random.sample(NAMES, random.randint(0, 2))
+        )
+        partition = tuple(random.sample(["other", "g", "n"], random.choice([0, 1, 1, 2])))
+        functions.append(RowFunction(f"f{number}", kind, value, argument, partition, keys, random.randint(0, 3)))
+    columns = [TS, NUMBER, *(Column(each.name, each.type, nullable=True) for each in functions)]
+    outputs = tuple(Output(column.name, column) for column in columns if column.name != "ts")
+    windows = ("ts",) if random.random() < 0.5 else ()
+    return Over(ROWS, tuple(functions), outputs if windows else (Output("ts", TS), *outputs), windows)
+
+
+def _in_over(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, Over)
+    rows = inputs[0]
+    values = [function_values(each, rows, node.window_columns) for each in node.functions]
+    return Counter((row[0], row[3], *of_row) for row, *of_row in zip(rows, *values, strict=True))
+
+
 REFERENCES: Mapping[type[Node], Reference] = {
     Union: Reference(lambda random: Union((_input(random),) * random.randint(1, 4)), _united),
     Filter: Reference(lambda random: Filter(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
@@ -239,5 +284,6 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Join: Reference(_join, _joined),
     Windowed: Reference(_windowed, _in_windows),
     TimeGroups: Reference(_time_groups, _in_time_groups),
+    Over: Reference(_over, _in_over),
     Sort: Reference(_sort, _in_order),
 }

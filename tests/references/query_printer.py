@@ -35,12 +35,17 @@ def condition(node: tree.Condition | None) -> str:
 def order(node: tree.Order | None) -> str:
     if node is None:
         return ""
-    keys = [
-        expression(each.expression) + " DESC" * each.descending + f" NULLS {'FIRST' if each.nulls_first else 'LAST'}"
-        for each in node.items
-    ]
+    keys = map(order_item, node.items)
     limit = "" if node.limit is None else f" LIMIT {node.limit}"
-    return ("ORDER BY " + ", ".join(keys) if keys else "") + limit + (f" OFFSET {node.offset}" if node.offset else "")
+    return (
+        ("ORDER BY " + ", ".join(keys) if node.items else "")
+        + limit
+        + (f" OFFSET {node.offset}" if node.offset else "")
+    )
+
+
+def order_item(node: tree.OrderItem) -> str:
+    return expression(node.expression) + " DESC" * node.descending + f" NULLS {'FIRST' if node.nulls_first else 'LAST'}"
 
 
 def from_items(items: tuple[tree.FromItem, ...]) -> str:
@@ -124,6 +129,10 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
         case tree.Call(function, arguments, where):
             text = f"{word(function)}({', '.join(map(expression, arguments))})"
             text += f" FILTER (WHERE {expression(where)})" if where else ""
+        case tree.Over(function, partition, order):
+            parts = [f"PARTITION BY {', '.join(map(expression, partition))}"] if partition else []
+            parts += [f"ORDER BY {', '.join(map(order_item, order))}"] if order else []
+            text = f"{expression(function)} OVER ({' '.join(parts)})"
         case tree.Like(operand, pattern, ignore_case):
             strength = RANGE
             keyword = "ILIKE" if ignore_case else "LIKE"

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from highlevel.operators.meld import UNION
-from highlevel.plan.nodes import Sort, SortKey, bound_count
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Times, bounds_of, times_of
+from highlevel.plan.nodes import Node, Sort, SortKey
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
+from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from highlevel.plan.partitioning import PartitionKey
-from lowlevel.plan import ARROW_TYPES
-from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.punctuation import END, Punctuation
 
-ROWS, STATE = "rows", "state"
-"""Tables of a snapshot: the stored rows, and the watermark with the number of rows that have passed."""
+STATE = "state"
+"""The table of a snapshot with the watermark and the number of rows that have passed."""
 
 OUTPUT_ROWS = 65_536
 """Largest number of rows in a batch of results."""
@@ -29,9 +29,8 @@ CUT_ROWS = 8_192
 class SortOperator:
     """Stores rows until no later row can precede them.
 
-    If the first key is the time column, the rows below the watermark are returned, sorted. A later row below the
-    watermark is late and is dropped. With other keys all rows are returned at the end. With a limit at most
-    `max(CUT_ROWS, 2 * (limit + offset))` rows of each window are stored.
+    If the first key is the time column, the rows below the watermark are returned, sorted. With other keys all rows are
+    returned at the end. With a limit at most `max(CUT_ROWS, 2 * (limit + offset))` rows of each window are stored.
 
     Without keys the first rows that arrive are passed on at once. END follows the last row within the limit.
     """
@@ -39,29 +38,29 @@ class SortOperator:
     def __init__(self, node: Sort) -> None:
         """Prepare an empty store of rows for `node`."""
         self.node = node
-        self.schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.input.columns])
         self._visible = [column.name for column in node.columns]
         self._order = node.order
-        self._time = node.time_columns[0] if node.time_columns else None
-        self._width = bound_count(node.input)
         self._last_rank = None if node.limit is None else node.limit + node.offset
-        self.watermark = BEGINNING
+        self._stored = StoredRows(node.input, node.time_columns[0] if node.time_columns else None)
         self.received = 0
         self.results = 0
-        self.late = 0
         self._passed = 0  # returned or skipped rows; they precede the stored ones. Not used if each window is sorted
-        self._stored: pa.Table = self.schema.empty_table()
         self._cut_at = CUT_ROWS
+
+    @property
+    def late(self) -> int:
+        """Rows below the watermark, which are dropped."""
+        return self._stored.late
 
     @property
     def rows_held(self) -> int:
         """Number of stored rows."""
-        return int(self._stored.num_rows)
+        return int(self._stored.rows.num_rows)
 
     @property
     def bytes(self) -> int:
         """Bytes of the stored rows."""
-        return int(self._stored.nbytes)
+        return int(self._stored.rows.nbytes)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows. Without keys return the first ones."""
@@ -69,42 +68,24 @@ class SortOperator:
         if self.node.passes_through:
             yield from self._first_rows(batch)
             return
-        if self._time is not None and self.watermark != BEGINNING:
-            late = times_of(batch.column(self._time)) < self.watermark
-            if late.any():
-                self.late += int(np.count_nonzero(late))
-                batch = batch.filter(pa.array(~late))
-        self._stored = pa.concat_tables([self._stored, pa.Table.from_batches([batch], self.schema)])
-        if self._last_rank is not None and self._stored.num_rows >= self._cut_at:
-            order, ranks = self._ranked(self._stored)
-            self._stored = self._stored.take(pa.array(order[ranks < self._last_rank])).combine_chunks()
-            self._cut_at = max(CUT_ROWS, 2 * self._stored.num_rows)
+        stored = self._stored
+        stored.add(batch)
+        if self._last_rank is not None and stored.rows.num_rows >= self._cut_at:
+            order, ranks = self._ranked(stored.rows)
+            stored.rows = stored.rows.take(pa.array(order[ranks < self._last_rank])).combine_chunks()
+            self._cut_at = max(CUT_ROWS, 2 * stored.rows.num_rows)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the rows that no later row can precede, and then the watermark."""
-        bounds = bounds_of(punctuation, self._width)
-        if set(bounds) == {END}:
-            yield from self._sorted(self._stored)
-            self._stored = self.schema.empty_table()
-            if not self.node.passes_through or self.watermark != END:
-                self.watermark = END
-                yield Punctuation(punctuation.link, END)
-        elif self._time is not None and bounds[0] > self.watermark:
-            self.watermark = bounds[0]
-            times = self._times()
-            if (times < self.watermark).any():
-                final = pa.array(times < self.watermark)
-                yield from self._sorted(self._stored.filter(final))
-                self._stored = self._stored.filter(pc.invert(final)).combine_chunks()
-                self._cut_at = max(CUT_ROWS, 2 * self._stored.num_rows)
-            yield Punctuation(punctuation.link, self.watermark)
-
-    def _times(self) -> Times:
-        return times_of(self._stored.column(self._time).combine_chunks())
+        final, has_grown = self._stored.take_final(punctuation)
+        yield from self._sorted(final)
+        self._cut_at = max(CUT_ROWS, 2 * self._stored.rows.num_rows)
+        if has_grown:
+            yield Punctuation(punctuation.link, self._stored.watermark)
 
     def _first_rows(self, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the rows of a batch that are within the limit. Return the end after the last one."""
-        if self.watermark == END:
+        if self._stored.watermark == END:
             return
         first = max(0, self.node.offset - self._passed)
         end = batch.num_rows if self._last_rank is None else max(0, self._last_rank - self._passed)
@@ -114,7 +95,7 @@ class SortOperator:
             self.results += within.num_rows
             yield within.select(self._visible)
         if self._last_rank is not None and self._passed >= self._last_rank:
-            self.watermark = END
+            self._stored.watermark = END
             yield Punctuation(UNION, END)
 
     def _sorted(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -149,12 +130,13 @@ class SortOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the stored rows, the watermark, and the number of rows that have passed."""
-        return {ROWS: self._stored, STATE: pa.table({"low": [self.watermark], "passed": [self._passed]})}
+        state = pa.table({WATERMARK: [self._stored.watermark], "passed": [self._passed]})
+        return {ROWS: self._stored.rows, STATE: state}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        self._stored = tables[ROWS].cast(self.schema)
-        ((self.watermark, self._passed),) = zip(*tables[STATE].to_pydict().values(), strict=True)
+        ((watermark, self._passed),) = zip(*tables[STATE].to_pydict().values(), strict=True)
+        self._stored.restore(tables[ROWS], watermark)
 
 
 def sorted_positions(rows: pa.Table, keys: Sequence[SortKey]) -> np.ndarray:
@@ -191,12 +173,12 @@ class InOnePartition:
 
     exact: bool = False
 
-    def required(self, node: Sort, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+    def required(self, node: Node, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
         """The empty key."""
         return [()]
 
     def provided(
-        self, node: Sort, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+        self, node: Node, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
         """The empty key."""
         return [()]

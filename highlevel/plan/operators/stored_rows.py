@@ -1,0 +1,60 @@
+"""StoredRows: rows that an operator stores until they are final."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.plan.nodes import Node, bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, bounds_of, times_of
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.punctuation import BEGINNING, END
+
+ROWS, WATERMARK = "rows", "low"
+"""Names in snapshots: the table of the stored rows, and the column with the watermark."""
+
+
+class StoredRows:
+    """Rows of `node`. A row is final if the watermark of the column `time` is later than its time.
+
+    A row that arrives when it is already final is late: it is dropped and counted. Without `time` all rows are final at
+    the end of the input.
+    """
+
+    def __init__(self, node: Node, time: str | None) -> None:
+        """Store nothing yet."""
+        self.schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
+        self.rows: pa.Table = self.schema.empty_table()
+        self.watermark = BEGINNING
+        self.late = 0
+        self._time = time
+        self._bound_count = bound_count(node)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Store the rows that are not late."""
+        if self._time is not None and self.watermark != BEGINNING:
+            late = times_of(batch.column(self._time)) < self.watermark
+            if late.any():
+                self.late += int(np.count_nonzero(late))
+                batch = batch.filter(pa.array(~late))
+        self.rows = pa.concat_tables([self.rows, pa.Table.from_batches([batch], self.schema)])
+
+    def take_final(self, punctuation: AnyPunctuation) -> tuple[pa.Table, bool]:
+        """Return and forget the rows that become final, and whether the watermark has grown."""
+        before, bounds = self.watermark, bounds_of(punctuation, self._bound_count)
+        final = self.schema.empty_table()
+        if set(bounds) == {END}:
+            self.watermark = END
+            final, self.rows = self.rows, final
+        elif self._time is not None and bounds[0] > before:
+            self.watermark = bounds[0]
+            is_final = times_of(self.rows.column(self._time).combine_chunks()) < self.watermark
+            if is_final.any():
+                final = self.rows.filter(pa.array(is_final))
+                self.rows = self.rows.filter(pc.invert(pa.array(is_final))).combine_chunks()
+        return final, self.watermark > before
+
+    def restore(self, rows: pa.Table, watermark: int) -> None:
+        """Load the state of a snapshot."""
+        self.rows, self.watermark = rows.cast(self.schema), watermark
