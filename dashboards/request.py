@@ -30,15 +30,23 @@ def bind(
 ) -> tuple[Plan, list[Input]]:
     """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
 
-    `sql` may be `@name`, a query of the catalogue; `params` are the values of its parameters. Returns the plan and its
-    inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
+    `sql` may be `@name`, a query of the catalogue; `params` are the values of its parameters. Sub-queries outside FROM
+    are computed here, which reads the inputs. Returns the plan and its inputs. Raises QueryError for the query,
+    InputError for an input that cannot be bound.
     """
     from queries.catalogue.catalogue import query_text
-    from queries.gsql import compile_query
+    from queries.gsql import compile_tree
     from queries.pipeline.inputs import check_streams
+    from queries.plans.subquery_values import has_subqueries, with_values
+    from queries.text.parser import parse_query
 
-    plan = compile_query(query_text(sql, params), layer=layer, sampling=sampling)
+    query = parse_query(query_text(sql, params))
     inputs = bind_inputs(files, streams, follow)
+    if has_subqueries(query):
+        from dashboards.subqueries import compute_over
+
+        query = with_values(query, compute_over(inputs, layer, sampling))
+    plan = compile_tree(query, layer=layer, sampling=sampling)
     check_streams([plan], inputs)
     return plan, inputs
 

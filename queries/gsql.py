@@ -17,6 +17,7 @@ from queries.binding.filter_joins import refuse_above
 from queries.plans.compiler import Compiler
 from queries.plans.known_queries import KnownQueries, NamedQuery
 from queries.text.parser import parse_query
+from queries.text.tree import Query
 
 
 def compile_query(
@@ -41,10 +42,22 @@ def compile_query(
     >>> [type(node).__name__ for node in compile_query("SELECT ts, srcIP FROM M WHERE destPort = 53").nodes]
     ['Leaf', 'Apply']
     """
+    return compile_tree(parse_query(sql), name, layer, sampling, queries, links)
+
+
+def compile_tree(
+    query: Query,
+    name: str = "query",
+    layer: str = Layer.OUTER,
+    sampling: FixedRates | None = None,
+    queries: Mapping[str, NamedQuery] | None = None,
+    links: Collection[str] | None = None,
+) -> Plan:
+    """Compile a syntax tree. The other arguments and the errors are those of `compile_query`."""
     check_layer(layer)
     named = {key.lower(): query for key, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, {}, links, path)
-    plan = Compiler(sql, name, layer, sampling, known).compile_query(parse_query(sql)).plan
-    refuse_above(sql, plan)
+    plan = Compiler(query.sql, name, layer, sampling, known).compile_query(query).plan
+    refuse_above(query.sql, plan)
     return plan

@@ -27,6 +27,7 @@ from queries.text.tree import (
     Call,
     Case,
     Constant,
+    Exists,
     Expression,
     In,
     IsNull,
@@ -36,6 +37,8 @@ from queries.text.tree import (
     Operation,
     OrderItem,
     Over,
+    Query,
+    ScalarQuery,
     Star,
     Unary,
     Word,
@@ -163,6 +166,13 @@ class ExpressionParser:
         token = self._token
         if token.keyword in _PREFIX:
             return self._prefix(weakest)
+        if self._begins_query():
+            return ScalarQuery(self._inner_query(), token.start)
+        if token.keyword == "EXISTS":
+            self._at += 1
+            if not self._begins_query():
+                raise self._unexpected("a query in parentheses after EXISTS")
+            return Exists(self._inner_query(), token.start)
         if token.keyword == "(":
             self._nest()
             self._at += 1
@@ -184,6 +194,14 @@ class ExpressionParser:
         if not self._is_name(token):
             raise self._unexpected(_OPERAND)
         return self._call() if self._ahead().keyword == "(" else self._name()
+
+    def _begins_query(self) -> bool:
+        return self._token.keyword == "(" and self._ahead().keyword in ("SELECT", "WITH")
+
+    def _inner_query(self) -> Query:
+        """Read a query in parentheses. The parser of queries can do it, but not the parser of a single expression."""
+        self._at += 1
+        raise self._unsupported("a sub-query here", self._token)
 
     def _prefix(self, weakest: int) -> Expression:
         token = self._token
@@ -361,6 +379,9 @@ class ExpressionParser:
         """Read the values after IN. Lists may have 100,000 literals; these are read without further calls."""
         if self._token.kind in (Kind.STRING, Kind.QUOTED):
             return (self._operand(FACTOR),)
+        if self._begins_query():
+            start = self._token.start
+            return (ScalarQuery(self._inner_query(), start),)
         if not self._accept("("):
             raise self._unexpected("a list in parentheses or a prefix like '10.0.0.0/8'")
         tokens, values = self._tokens, list[Expression]()
@@ -405,15 +426,13 @@ class ExpressionParser:
 
     def _unexpected(self, expected: str, choices: Sequence[str] = ()) -> QueryError:
         """Return the error for a token that cannot be here; constructs that GSQL does not have are named."""
-        token, before = self._token, self._tokens[self._at - 1].keyword
+        token = self._token
         if token.keyword == "[":
             return self._window_here(token.start)
         if token.keyword == ";":
             return QueryError("several statements", self._sql, token.start, "one query")
         if token.keyword == "UNION" and self._ahead().keyword == "SELECT":
-            token, before = self._ahead(), "UNION"
-        if token.keyword == "SELECT" and before == "(":
-            return self._unsupported("a subquery outside FROM", token)
+            token = self._ahead()
         if token.keyword == "SELECT" and self._clause != "WITH":
             return self._unsupported("a second SELECT (UNION joins streams, not queries)", token)
         if token.keyword in UNSUPPORTED:

@@ -52,7 +52,6 @@ UNSUPPORTED: dict[str, str] = {
     "CAST": "CAST",
     "DISTINCT": "DISTINCT",
     "EXCEPT": "EXCEPT",
-    "EXISTS": "EXISTS",
     "FETCH": "FETCH",
     "INTERSECT": "INTERSECT",
     "JOIN": "JOIN outside FROM",
@@ -69,7 +68,7 @@ RESERVED = (
     frozenset(UNSUPPORTED)
     | CLAUSE_WORDS
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
-    | {"CASE", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE", "OVER"}
+    | {"CASE", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE", "OVER", "EXISTS"}
 )
 """Words that are names only in quotes."""
 

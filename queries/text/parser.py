@@ -138,6 +138,14 @@ class _QueryParser(WindowParser):
             raise self._unexpected("')' after a query in parentheses")
         return query
 
+    def _inner_query(self) -> Query:
+        """Read a query in parentheses within an expression."""
+        outside = self._clause, self._in_list, self._parentheses, self._joined
+        self._in_list, self._parentheses = False, 0
+        query = self._subquery()
+        self._clause, self._in_list, self._parentheses, self._joined = outside
+        return query
+
     # --- clauses ---
 
     def _select(self) -> Query:

@@ -6,7 +6,8 @@ part in comparisons: two texts that differ only in blanks, comments and redundan
     Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
     Table          Stream, Union, Merge or Subquery
-    Expression     Constant, Name, Star, Call, Over, Unary, Operation, Between, In, IsNull, Like, Null or Case
+    Expression     Constant, Name, Star, Call, Over, Unary, Operation, Between, In, IsNull, Like, Null, Case,
+                   ScalarQuery or Exists
     Window         [RANGE 10 minutes, SLIDE 1 minute, WA ts]
     WindowCall     TUMBLE(ts, INTERVAL '1' MINUTE) in GROUP BY
 """
@@ -179,7 +180,39 @@ class Case:
     start: int = field(compare=False, repr=False)
 
 
-Expression = Constant | Name | Star | Call | Over | Unary | Operation | Between | In | IsNull | Like | Null | Case
+@dataclass(frozen=True, slots=True)
+class ScalarQuery:
+    """A query in parentheses as a value, or as the only member of IN: `IN (SELECT …)`."""
+
+    query: Query
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """`EXISTS (query)`."""
+
+    query: Query
+    start: int = field(compare=False, repr=False)
+
+
+Expression = (
+    Constant
+    | Name
+    | Star
+    | Call
+    | Over
+    | Unary
+    | Operation
+    | Between
+    | In
+    | IsNull
+    | Like
+    | Null
+    | Case
+    | ScalarQuery
+    | Exists
+)
 """Every kind of expression."""
 
 ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})

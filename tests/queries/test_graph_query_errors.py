@@ -127,7 +127,7 @@ WRONG = [
         "'y' is a later query of WITH",
     ),
     ("SELECT ts FROM «(SELECT ts FROM M", "never closed"),
-    ("SELECT ts FROM M WHERE len IN («SELECT len FROM N)", "a subquery outside FROM"),
+    ("SELECT ts FROM (SELECT ts, len FROM M) WHERE len IN «(SELECT len FROM N)", "a sub-query in WHERE"),
     ("SELECT ts FROM " + "(SELECT ts FROM " * 19 + "(«SELECT ts FROM M" + ")" * 20, "within each other too deeply"),
 ]
 

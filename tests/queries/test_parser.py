@@ -170,7 +170,7 @@ MALFORMED = [
     ("SELECT ts FROM M HAVING len > 5 «GROUP BY ts", "GROUP BY after HAVING"),
     ("SELECT ts FROM M GROUP BY ts «GROUP BY len", "GROUP BY is given twice"),
     ("SELECT ts FROM M WHERE len > 5 UNION «SELECT ts FROM N", "UNION joins streams, not queries"),
-    ("SELECT ts FROM M WHERE len > («SELECT len FROM N)", "a subquery outside FROM"),
+    ("SELECT ts FROM M WHERE len > (SELECT len N«)", "the query has no FROM"),
     ("SELECT ts FROM M ORDER BY ts «WHERE len > 5", "WHERE after ORDER BY"),
     ("SELECT ts FROM M «FETCH FIRST 3 ROWS ONLY", "FETCH is not supported"),
     ("SELECT ts FROM M WHERE «CAST(a AS INT) = 5", "CAST is not supported"),

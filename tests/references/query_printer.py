@@ -137,6 +137,10 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
             strength = RANGE
             keyword = "ILIKE" if ignore_case else "LIKE"
             text = f"{expression_within(operand, RANGE)} {keyword} {expression_within(pattern, RANGE + 1)}"
+        case tree.ScalarQuery(query):
+            text = f"({query_text(query)})"
+        case tree.Exists(query):
+            text = f"EXISTS ({query_text(query)})"
         case tree.Null():
             text = "NULL"
         case tree.Case(operand, branches, otherwise):

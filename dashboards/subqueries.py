@@ -1,0 +1,50 @@
+"""Compute the sub-queries of a query outside FROM, over the same files, before the query itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from capture.flows.sampling import FixedRates
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.results.user_types import readable
+from lowlevel.expressions.types import Type
+from queries.gsql import compile_tree
+from queries.pipeline.inputs import can_be_read_once, check_streams
+from queries.plans.subquery_values import Compute, Values
+from queries.text import tree
+from queries.text.errors import QueryError
+
+
+def compute_over(inputs: Sequence[Input], layer: str, sampling: FixedRates | None) -> Compute:
+    """Return a function that computes a query over `inputs` with the inline engine.
+
+    It raises QueryError for live inputs, and for a query with several columns after IN or as a value.
+    """
+
+    def compute(query: tree.Query, node: tree.Expression) -> Values:
+        live = next((each for each in inputs if each.follow or can_be_read_once(each.path)), None)
+        if live is not None:
+            problem = f"a sub-query outside FROM over {live.path}, which can be read only once"
+            raise QueryError(problem, query.sql, node.start, "files: a sub-query is computed first")
+        plan = compile_tree(query, "subquery", layer, sampling)
+        check_streams([plan], list(inputs))
+        bounds = (WINDOW_START, WINDOW_END) if plan.windowed else ()
+        columns = [column for column in plan.root.columns if column.name not in bounds]
+        exists = isinstance(node, tree.Exists)
+        if len(columns) > 1 and not exists:
+            names = ", ".join(column.name for column in columns)
+            raise QueryError(f"a sub-query with the columns {names}", query.sql, node.start, "one column")
+        column = columns[0]
+        times = plan.times - {column.name} if column.type is Type.TIME else plan.times
+        values: dict[Any, None] = {}
+        results = InlineRun([plan], list(inputs)).results()
+        for _, batch in results:
+            values |= dict.fromkeys(readable(batch, times).column(column.name).to_pylist())
+            if values and exists:
+                results.close()
+                break
+        return Values(column.type, list(values))
+
+    return compute

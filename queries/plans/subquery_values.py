@@ -1,0 +1,135 @@
+"""Sub-queries outside FROM, which are computed first: their values take their place in the syntax tree.
+
+    WHERE len > (SELECT avg(len) FROM packets)                    WHERE len > 412.5
+    WHERE srcIP IN (SELECT srcIP FROM … HAVING count(*) > 100)    WHERE srcIP IN ('10.0.0.1', '10.0.0.9')
+    WHERE EXISTS (SELECT ts FROM packets WHERE …)                 WHERE TRUE
+
+A sub-query may read the queries of WITH before it, but not the rows of the query around it. The input is read once for
+each sub-query, and then for the query itself. So only files can be read, not live inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from lowlevel.expressions.types import Type
+from lowlevel.times import time_text
+from queries.text import tree
+from queries.text.errors import QueryError
+from queries.text.lexer import Kind
+
+MAX_VALUES = 100_000
+"""Largest number of values of a sub-query after IN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of a sub-query with one column, without duplicates. Addresses are texts, times are ns."""
+
+    type: Type
+    values: Sequence[Any]
+
+
+Compute = Callable[[tree.Query, tree.Expression], Values]
+"""Compute a query for the expression that contains it. For EXISTS only the first value is needed."""
+
+
+def has_subqueries(query: tree.Query) -> bool:
+    """Return True if an expression of a query contains a sub-query."""
+    pending: list[Any] = [query]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tree.ScalarQuery | tree.Exists):
+            return True
+        if isinstance(node, tuple):
+            pending += node
+        elif is_dataclass(node):
+            pending += [getattr(node, part.name) for part in fields(node)]
+    return False
+
+
+def with_values(query: tree.Query, compute: Compute) -> tree.Query:
+    """Return a query with the values of its sub-queries. Raises QueryError for sub-queries without one value."""
+    return _Replacement(compute, ()).query(query)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """Replaces sub-queries. `known` are the queries of WITH that they may read."""
+
+    compute: Compute
+    known: tuple[tuple[tree.Word, tree.Query], ...]
+
+    def query(self, query: tree.Query) -> tree.Query:
+        """Return a query with values. Each query of WITH may read those before it."""
+        known = list(self.known)
+        named = []
+        for word, inner in query.queries:
+            named.append((word, _Replacement(self.compute, tuple(known)).query(inner)))
+            known.append(named[-1])
+        inside = _Replacement(self.compute, tuple(known))
+        parts = {part.name: inside.part(getattr(query, part.name)) for part in fields(query) if part.name != "queries"}
+        return replace(query, queries=tuple(named), **parts)
+
+    def part(self, node: Any) -> Any:
+        """Return a part of a syntax tree with values."""
+        match node:
+            case tree.Query():
+                return self.query(node)
+            case tree.ScalarQuery():
+                return self._scalar(node)
+            case tree.Exists(query=query):
+                exists = bool(self._computed(query, node).values)
+                return tree.Constant(Kind.WORD, str(exists).upper(), node.start)
+            case tree.In(operand=operand, values=(tree.ScalarQuery() as values,)):
+                return self._members(self.part(operand), values, node.start)
+            case tuple():
+                return tuple(map(self.part, node))
+            case _ if is_dataclass(node) and not isinstance(node, type):
+                return replace(node, **{part.name: self.part(getattr(node, part.name)) for part in fields(node)})
+        return node
+
+    def _computed(self, query: tree.Query, node: tree.Expression) -> Values:
+        inner = self.query(query)
+        return self.compute(replace(inner, queries=(*self.known, *inner.queries)), node)
+
+    def _scalar(self, node: tree.ScalarQuery) -> tree.Expression:
+        found = self._computed(node.query, node)
+        sql, start = node.query.sql, node.start
+        if len(found.values) > 1:
+            expected = "one value: an aggregate such as max(len), or IN for several values"
+            raise QueryError("a sub-query with several values", sql, start, expected)
+        if not found.values:
+            raise QueryError("a sub-query without rows", sql, start, "one value: nothing can be compared with no value")
+        if found.values[0] is None:
+            raise QueryError(
+                "a sub-query with the value NULL", sql, start, "a value, for example coalesce(max(vlan), 0)"
+            )
+        return _constant(sql, start, found.values[0], found.type)
+
+    def _members(self, operand: tree.Expression, node: tree.ScalarQuery, start: int) -> tree.Expression:
+        found = self._computed(node.query, node)
+        values = [value for value in found.values if value is not None]
+        if len(values) > MAX_VALUES:
+            expected = f"at most {MAX_VALUES:,}; a file of values and in_list() have no such limit"
+            raise QueryError(f"a sub-query with {len(values):,} values after IN", node.query.sql, node.start, expected)
+        if not values:
+            return tree.Constant(Kind.WORD, "FALSE", start)
+        members = tuple(_constant(node.query.sql, node.start, value, found.type) for value in values)
+        return tree.In(operand, members, start)
+
+
+def _constant(sql: str, start: int, value: Any, type_: Type) -> tree.Constant:
+    """Return a value as a literal at the position of its sub-query."""
+    if type_ is Type.BOOL:
+        return tree.Constant(Kind.WORD, str(value).upper(), start)
+    if type_ is Type.TIME:
+        return tree.Constant(Kind.TIME, time_text(value), start)
+    if type_ in (Type.INT, Type.FLOAT):
+        if value != value or abs(value) == float("inf"):
+            raise QueryError(f"a sub-query with the value {value}", sql, start, "a finite number")
+        negative = value < 0
+        return tree.Constant(Kind.NUMBER, repr(abs(value)), start, negative, start if negative else None)
+    return tree.Constant(Kind.STRING, str(value), start)
