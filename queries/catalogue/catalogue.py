@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from queries.catalogue.conversations import CONVERSATIONS
 from queries.catalogue.exports import EXPORTS
-from queries.catalogue.networks import NETWORKS
+from queries.catalogue.layers import LAYERS
 from queries.catalogue.ready_query import ReadyQuery
 from queries.catalogue.security import SECURITY
 from queries.catalogue.traffic import TRAFFIC
 from queries.text.errors import QueryError
 
 CATALOGUE: dict[str, ReadyQuery] = {
-    query.name: query for query in (*TRAFFIC, *CONVERSATIONS, *SECURITY, *NETWORKS, *EXPORTS)
+    query.name: query for query in (*TRAFFIC, *CONVERSATIONS, *SECURITY, *LAYERS, *EXPORTS)
 }
 """The ready queries by name, ordered by category."""
 
