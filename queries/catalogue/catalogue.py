@@ -35,11 +35,13 @@ def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
     >>> query_text("SELECT count(*) FROM packets")
     'SELECT count(*) FROM packets'
 
-    Raises QueryError for an unknown name, for a wrong parameter, and for parameters of another query.
+    Raises QueryError for an unknown name, a name without @, a wrong parameter, and for parameters of other queries.
     """
     text = sql.strip()
     if text.startswith("@"):
         return ready_query(text).sql(values)
+    if text.lower() in CATALOGUE:
+        raise QueryError(f"got the name {text}", sql, 0, f"@{text.lower()}, or SELECT")
     if values:
         raise QueryError(f"got the parameter {next(iter(values))}", sql, 0, "@NAME, a query of the catalogue")
     return sql

@@ -131,7 +131,7 @@ ORDER BY received DESC, client, port LIMIT $n""",
         "entropy",
         "security",
         "packets",
-        "How evenly addresses and ports are distributed, in bits; 0 if all are equal.",
+        "The entropy of addresses and ports in bits, which is 0 if all are equal.",
         """\
 SELECT count(*) AS packets, entropy(srcIP) AS srcIP_bits, entropy(destIP) AS destIP_bits,
        entropy(srcPort) AS srcPort_bits, entropy(destPort) AS destPort_bits
@@ -142,7 +142,7 @@ FROM packets $window""",
         "port-entropy",
         "security",
         "packets",
-        "How evenly the ports are distributed in connection requests to each address, in bits.",
+        "The entropy of the ports in connection requests to each address, in bits.",
         """\
 SELECT destIP, count(*) AS requests, entropy(srcPort) AS srcPort_bits,
        entropy(destPort) AS destPort_bits

@@ -133,6 +133,36 @@ ORDER BY bytes DESC, network LIMIT $n""",
         ),
     ),
     ReadyQuery(
+        "network-traffic",
+        "traffic",
+        "packets",
+        "Bytes that a network sends, receives and exchanges inside.",
+        """\
+SELECT direction, count(*) AS packets, sum(len) AS bytes
+FROM packets $window
+WHERE srcIP IN $network OR destIP IN $network
+GROUP BY CASE WHEN NOT srcIP IN $network THEN 'received' WHEN destIP IN $network THEN 'inside'
+         ELSE 'sent' END AS direction""",
+        (Parameter("network", ParameterType.PREFIX, "10.0.0.0/8", "prefix of the network"), WINDOW),
+    ),
+    ReadyQuery(
+        "peers",
+        "traffic",
+        "packets",
+        "The hosts that exchange most bytes with a network or with one address.",
+        """\
+SELECT peer, count(*) AS packets, sum(len) AS bytes
+FROM packets $window
+WHERE srcIP IN $network OR destIP IN $network
+GROUP BY CASE WHEN srcIP IN $network THEN destIP ELSE srcIP END AS peer
+ORDER BY bytes DESC, peer LIMIT $n""",
+        (
+            Parameter("network", ParameterType.PREFIX, "10.0.0.0/8", "prefix of the network, or the address"),
+            ROWS,
+            WINDOW,
+        ),
+    ),
+    ReadyQuery(
         "sizes",
         "traffic",
         "packets",

@@ -1,7 +1,7 @@
 """Ready queries as text: names, parameters, and errors.
 
-It can catch a parameter whose value changes the structure of a query, a bound that is not checked, and a message that
-does not name the valid choices.
+It can catch a parameter whose value changes the structure of a query, and a bound that is not checked. It can also
+catch a message that does not name the valid choices.
 """
 
 import json
@@ -90,6 +90,7 @@ def test_a_query_whose_placeholders_are_not_its_parameters_is_refused() -> None:
         ("@top-talkers", {"m": 3}, "unknown parameter 'm'", "a parameter of this query", ("n", "window")),
         ("@top-talkers", {"windw": 3}, "unknown parameter 'windw'", "a parameter of this query", ("window", "n")),
         ("@top-talkers", {"n": "0"}, "got n = '0'", "an integer, at least 1", ()),
+        ("Top-talkers", {}, "got the name Top-talkers", "@top-talkers, or SELECT", ()),
         ("SELECT ts FROM p", {"n": 1}, "got the parameter n", "@NAME", ()),
     ],
 )

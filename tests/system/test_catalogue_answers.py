@@ -169,6 +169,20 @@ def networks(rows: list[Row]) -> Answer:
     return top(totals(network)(rows), 5, 2)
 
 
+HOME = ip_network("192.168.1.0/24")
+
+
+def network_traffic(rows: list[Row]) -> Answer:
+    names = {(True, False): "sent", (False, True): "received", (True, True): "inside"}
+    inside = [(row, (row["srcIP"] in HOME, row["destIP"] in HOME)) for row in rows]
+    return totals(lambda row: row["direction"])([row | {"direction": names[ends]} for row, ends in inside if any(ends)])
+
+
+def peers(rows: list[Row]) -> Answer:
+    own = [row for row in rows if row["srcIP"] in HOME or row["destIP"] in HOME]
+    return top_of(6, 2, lambda row: row["destIP"] if row["srcIP"] in HOME else row["srcIP"])(own)
+
+
 def heavy(rows: list[Row]) -> Answer:
     own = rows
     return [(*key, len(group)) for key, group in by(own, "srcIP").items() if len(group) >= 0.1 * len(own)]
@@ -561,6 +575,8 @@ CASES = {
     "protocols": Case("gnutella.pcap", totals("ip_version", "protocol")),
     "ports": Case("gnutella.pcap", ports, {"n": 4}),
     "networks": Case("gnutella.pcap", networks, {"n": 5, "ipv4": 16, "ipv6": 32}),
+    "network-traffic": Case("wechat.pcap", network_traffic, {"network": "192.168.1.0/24"}, least=2),
+    "peers": Case("wechat.pcap", peers, {"network": "192.168.1.0/24", "n": 6}, least=6),
     "sizes": Case("gnutella.pcap", sizes, {"step": 250}),
     "bandwidth": Case("wechat.pcap", bandwidth),
     "bursts": Case("gnutella.pcap", bursts, {"n": 5}),
