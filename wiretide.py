@@ -73,8 +73,8 @@ def __dir__() -> list[str]:
 
 def query(
     sql: str,
-    *files: str | os.PathLike[str],
-    streams: Mapping[str, Iterable[str]] | None = None,
+    *files: str | os.PathLike[str] | request.Frame,
+    streams: Mapping[str, Iterable[str] | request.Frame] | None = None,
     on: str = request.INLINE,
     layer: str = Layer.OUTER,
     sampling: str | Iterable[str] = (),
@@ -88,7 +88,8 @@ def query(
 
     * `params`: values of the parameters of a ready query, such as {"n": 20}.
     * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
-      `streams`: the files of each name in FROM, instead of `files`.
+      `streams`: the files of each name in FROM, instead of `files`. One Arrow table or data frame instead of captures
+      is read without other options (docs/guide/python.md).
     * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
     * `layer`: the IP layer of plain column names, `outer`, or `inner`, the innermost one inside tunnels.
     * `sampling`: a sampling rate that replaces those of all flow exporters, "1000", or of single exporters,
@@ -107,15 +108,15 @@ def query(
     Raises QueryError for a wrong query and InputError for a file that is no capture. Emits a RuntimeWarning for
     unreadable parts of the input and for late rows.
     """
-    from dashboards.inputs import Inputs, Options
+    from dashboards.inputs import Options, open_inputs
 
     options = Options.parse(on, layer, sampling, threads, slack, follow, lull)
-    return Inputs(files, streams, options).query(sql, params).arrow()
+    return open_inputs(files, streams, options).query(sql, params).arrow()
 
 
 def open(  # noqa: A001  # as gzip.open
-    *files: str | os.PathLike[str],
-    streams: Mapping[str, Iterable[str]] | None = None,
+    *files: str | os.PathLike[str] | request.Frame,
+    streams: Mapping[str, Iterable[str] | request.Frame] | None = None,
     on: str = request.INLINE,
     layer: str = Layer.OUTER,
     sampling: str | Iterable[str] = (),
@@ -133,11 +134,10 @@ def open(  # noqa: A001  # as gzip.open
     Arguments are as in `query`, except for `params`. Raises ValueError for a wrong option, and InputError for an input
     that is missing or no capture. Live inputs are opened when a result is read.
     """
-    from dashboards.inputs import Inputs, Options
+    from dashboards.inputs import Options, open_inputs
 
-    inputs = Inputs(files, streams, Options.parse(on, layer, sampling, threads, slack, follow, lull))
-    inputs.check()
-    return inputs
+    options = Options.parse(on, layer, sampling, threads, slack, follow, lull)
+    return open_inputs(files, streams, options, check=True)
 
 
 def compare(
@@ -190,10 +190,10 @@ def watch(
     Arguments and errors are as in `query`. Inputs are opened at once and read from the first request of a batch on.
     Closing the iterator ends the run.
     """
-    from dashboards.inputs import Inputs, Options
+    from dashboards.inputs import Options, open_inputs
 
     options = Options.parse(request.INLINE, layer, sampling, threads, slack, follow, lull)
-    return Inputs(files, streams, options).query(sql, params).batches()
+    return open_inputs(files, streams, options).query(sql, params).batches()
 
 
 def packets(

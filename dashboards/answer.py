@@ -84,6 +84,10 @@ class Answer:
         return list(run_warnings(samples, readings))
 
 
+StartRun = Callable[[], contextlib.AbstractContextManager[Answer]]
+"""Open the inputs of a query and start it."""
+
+
 def check_engine(on: str, threads: int | None, slack: int | None, lull: IdleRule | None, follow: bool) -> None:
     """Raise ValueError for an option of the inline engine with another engine `on`."""
     if on != INLINE and (threads is not None or slack is not None or lull is not None or follow):

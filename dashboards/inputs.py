@@ -18,7 +18,7 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,13 @@ from capture.files.stream import StreamedCapture
 from capture.flows.sampling import FixedRates
 from capture.open import open_capture
 from dashboards import request
-from dashboards.answer import Answer, answer, check_engine
-from highlevel.inline.engine import Input, UnwantedError, check_threads
+from dashboards.answer import Answer, StartRun, answer, check_engine
+from dashboards.tables import Tables, tables_in
+from highlevel.inline.engine import UnwantedError, check_threads
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable, readable_schema
 from lowlevel.layers import Layer, check_layer
-from lowlevel.watermarks.idle import IdleRule
 from queries.explain.plan import explain
 from queries.pipeline.inputs import can_be_read_once, check_streams
 
@@ -60,7 +60,7 @@ class Options:
     def __post_init__(self) -> None:
         check_layer(self.layer)
         check_threads(self.threads)
-        check_engine(self.on, self.threads, self.slack, self.idle_rule(), self.follow)
+        check_engine(self.on, self.threads, self.slack, request.parse_lull(self.lull), self.follow)
 
     @classmethod
     def parse(
@@ -77,24 +77,45 @@ class Options:
         rates = request.parse_sampling(sampling)
         return cls(on, layer, rates, threads, request.parse_slack(slack), follow, lull)
 
-    def idle_rule(self) -> IdleRule | None:
-        """Return a new rule for idle inputs: its clock may belong to one run."""
-        return request.parse_lull(self.lull)
+
+@dataclass(frozen=True)
+class Captures:
+    """Captures and live inputs: `files` for every name in FROM, or `streams`, the files of each name."""
+
+    files: Sequence[str | os.PathLike[str]]
+    streams: Mapping[str, Iterable[str]]
+    options: Options
+
+    def check(self) -> None:
+        """Raise InputError for an input that is missing or no capture. Live inputs are not opened."""
+        inputs = request.bind_inputs(self.files, self.streams, self.options.follow)
+        check_streams([], inputs)
+        for each in inputs:
+            if not each.follow and not can_be_read_once(each.path):
+                capture = open_capture(each.path)
+                if isinstance(capture, StreamedCapture):
+                    capture.close()
+
+    def bind(self, sql: str, params: Mapping[str, object] | None) -> tuple[Plan, StartRun]:
+        """Compile a query over the inputs. Raises QueryError for the query, InputError for a name without a file."""
+        options = self.options
+        plan, inputs = request.bind(
+            sql, options.layer, options.sampling, self.files, self.streams, options.follow, params
+        )
+
+        def start() -> contextlib.AbstractContextManager[Answer]:
+            lull = request.parse_lull(options.lull)  # the clock of a rule belongs to one run
+            return answer(plan, inputs, options.on, None, options.threads, options.slack, lull)
+
+        return plan, start
 
 
 class Inputs:
     """Inputs for any number of queries. A context manager: its end closes all runs of its queries."""
 
-    def __init__(
-        self,
-        files: Sequence[str | os.PathLike[str]],
-        streams: Mapping[str, Iterable[str]] | None,
-        options: Options,
-    ) -> None:
-        """Use `files` for every name in FROM, or `streams`, the files of each name."""
-        self.options = options
-        self._files = files
-        self._streams = None if streams is None else {name: list(paths) for name, paths in streams.items()}
+    def __init__(self, source: Captures | Tables) -> None:
+        """Read `source`."""
+        self._source = source
         self._runs = weakref.WeakSet[Batches]()
         self._closed = False
 
@@ -104,32 +125,18 @@ class Inputs:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def check(self) -> None:
-        """Raise InputError for an input that is missing or no capture. Live inputs are not opened."""
-        inputs = request.bind_inputs(self._files, self._streams, self.options.follow)
-        check_streams([], inputs)
-        for each in inputs:
-            if not each.follow and not can_be_read_once(each.path):
-                capture = open_capture(each.path)
-                if isinstance(capture, StreamedCapture):
-                    capture.close()
-
     def query(self, sql: str, params: Mapping[str, object] | None = None) -> Result:
         """Compile a query over these inputs. Arguments are as in `wiretide.query`.
 
-        Raises QueryError for the query, InputError for a name without a file.
+        Raises QueryError for the query, InputError for a name without an input.
         """
-        options = self.options
-        plan, inputs = request.bind(
-            sql, options.layer, options.sampling, self._files, self._streams, options.follow, params
-        )
-        return Result(self, plan, inputs)
+        return Result(self, *self._source.bind(sql, params))
 
-    def start(self, plan: Plan, inputs: Sequence[Input]) -> Batches:
+    def run(self, plan: Plan, start: StartRun) -> Batches:
         """Return a new run of a query. Raises ValueError after `close`."""
         if self._closed:
             raise ValueError("the inputs are closed: results must be read before close() or the end of the with block")
-        batches = Batches(plan, inputs, self.options)
+        batches = Batches(plan, start)
         self._runs.add(batches)
         return batches
 
@@ -147,11 +154,11 @@ class Result:
     again, and yields windows as soon as they are final. An asynchronous iteration runs the query in a thread.
     """
 
-    def __init__(self, inputs: Inputs, plan: Plan, bound: Sequence[Input]) -> None:
-        """Read the result of `plan` over the inputs `bound`, in runs of `inputs`."""
+    def __init__(self, inputs: Inputs, plan: Plan, start: StartRun) -> None:
+        """Read the result of `plan` in runs of `inputs`."""
         self._inputs = inputs
         self._plan = plan
-        self._bound = bound
+        self._start = start
         self._table: pa.Table | None = None
 
     @property
@@ -190,7 +197,7 @@ class Result:
 
     def batches(self) -> Batches:
         """Open the inputs. Return an iterator over batches of final rows; `close` ends the run."""
-        batches = self._inputs.start(self._plan, self._bound)
+        batches = self._inputs.run(self._plan, self._start)
         batches.open()
         return batches
 
@@ -208,7 +215,7 @@ class Result:
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        batches = self._inputs.start(self._plan, self._bound)
+        batches = self._inputs.run(self._plan, self._start)
         loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "wiretide-async")
         try:
             while (batch := await loop.run_in_executor(thread, batches.read)) is not None:
@@ -241,11 +248,10 @@ class Result:
 class Batches(Iterator[pa.RecordBatch]):
     """One run of a query: its final rows, with readable types. At the end it warns of data that could not be read."""
 
-    def __init__(self, plan: Plan, inputs: Sequence[Input], options: Options) -> None:
-        """Run `plan` over `inputs`, which `open` opens."""
+    def __init__(self, plan: Plan, start: StartRun) -> None:
+        """Run `plan`. `open` calls `start`."""
         self._plan = plan
-        self._inputs = inputs
-        self._options = options
+        self._start = start
         self._stack = contextlib.ExitStack()
         self._answer: Answer | None = None
         self._ended = threading.Event()
@@ -259,10 +265,7 @@ class Batches(Iterator[pa.RecordBatch]):
 
     def _open(self) -> Answer:
         if self._answer is None:
-            options = self._options
-            lull = options.idle_rule()
-            run = answer(self._plan, self._inputs, options.on, None, options.threads, options.slack, lull)
-            self._answer = self._stack.enter_context(run)
+            self._answer = self._stack.enter_context(self._start())
         return self._answer
 
     def until_stopped(self) -> contextlib.AbstractContextManager[None]:
@@ -319,6 +322,29 @@ class Batches(Iterator[pa.RecordBatch]):
         with self._lock:
             self._stack.close()
             self._answer = None
+
+
+def open_inputs(
+    files: request.Files,
+    streams: request.Streams | None,
+    options: Options,
+    check: bool = False,
+) -> Inputs:
+    """Return tables or captures as inputs. Raises ValueError for both together, and for a table with options.
+
+    Runs open the captures. With `check`, wrong captures are errors of this call.
+    """
+    tables = tables_in(files, streams)
+    if tables and options != Options():
+        raise ValueError("got options of captures together with a table, expected only the table")
+    if tables:
+        return Inputs(Tables(tables))
+    paths = cast(Sequence[str | os.PathLike[str]], files)
+    named = {name: list(cast(Iterable[str], paths)) for name, paths in (streams or {}).items()}
+    captures = Captures(paths, named, options)
+    if check:
+        captures.check()
+    return Inputs(captures)
 
 
 def _imported(package: str) -> Any:

@@ -6,14 +6,30 @@ Large modules are imported inside the functions, so that `--help` and errors in 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from capture.flows.sampling import FixedRates
     from highlevel.inline.engine import Input
     from highlevel.plan.plan import Plan
     from lowlevel.watermarks.idle import IdleRule
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A table with the Arrow PyCapsule interface: of pyarrow, pandas, Polars or DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows."""
+        ...
+
+
+Files = Sequence[str | os.PathLike[str] | Frame]
+"""Captures, or one table."""
+
+Streams = Mapping[str, Iterable[str] | Frame]
+"""The captures, or the table, of each name in FROM."""
 
 INLINE = "inline"
 """The engine in this process. Other engines are `local` (Spark on this machine) and the URLs of Spark masters."""

@@ -1,13 +1,17 @@
-"""Compute the sub-queries of a query outside FROM, over the same files, before the query itself."""
+"""Compute the sub-queries of a query outside FROM, over the same inputs, before the query itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from capture.flows.sampling import FixedRates
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_tree
@@ -23,13 +27,26 @@ def compute_over(inputs: Sequence[Input], layer: str, sampling: FixedRates | Non
     It raises QueryError for live inputs, and for a query with several columns after IN or as a value.
     """
 
-    def compute(query: tree.Query, node: tree.Expression) -> Values:
+    def compiled(query: tree.Query, node: tree.Expression) -> Plan:
         live = next((each for each in inputs if each.follow or can_be_read_once(each.path)), None)
         if live is not None:
             problem = f"a sub-query outside FROM over {live.path}, which can be read only once"
             raise QueryError(problem, query.sql, node.start, "files: a sub-query is computed first")
         plan = compile_tree(query, "subquery", layer, sampling)
         check_streams([plan], list(inputs))
+        return plan
+
+    return compute_with(compiled, lambda plan: (batch for _, batch in InlineRun([plan], list(inputs)).results()))
+
+
+def compute_with(
+    compiled: Callable[[tree.Query, tree.Expression], Plan],
+    run: Callable[[Plan], Generator[pa.RecordBatch, None, None]],
+) -> Compute:
+    """Return a function that compiles a query for the expression that contains it, and runs the plan."""
+
+    def compute(query: tree.Query, node: tree.Expression) -> Values:
+        plan = compiled(query, node)
         bounds = (WINDOW_START, WINDOW_END) if plan.windowed else ()
         columns = [column for column in plan.root.columns if column.name not in bounds]
         exists = isinstance(node, tree.Exists)
@@ -39,12 +56,11 @@ def compute_over(inputs: Sequence[Input], layer: str, sampling: FixedRates | Non
         column = columns[0]
         times = plan.times - {column.name} if column.type is Type.TIME else plan.times
         values: dict[Any, None] = {}
-        results = InlineRun([plan], list(inputs)).results()
-        for _, batch in results:
-            values |= dict.fromkeys(readable(batch, times).column(column.name).to_pylist())
-            if values and exists:
-                results.close()
-                break
+        with contextlib.closing(run(plan)) as results:
+            for batch in results:
+                values |= dict.fromkeys(readable(batch, times).column(column.name).to_pylist())
+                if values and exists:
+                    break
         return Values(column.type, list(values))
 
     return compute

@@ -18,6 +18,9 @@ OUTER = "outer."
 KINDS = ("packets", "frames", "flows", "samples")
 """Every kind by its name in FROM."""
 
+TABLE = "table"
+"""The kind of the rows of Arrow tables, which have columns of their own and are not read by the low level."""
+
 RECORD_KINDS = frozenset({"packets", "frames", "samples"})
 """Kinds of rows with the ts of their record: watermarks of records are right for them."""
 

@@ -16,6 +16,7 @@ from lowlevel.layers import Layer, check_layer
 from queries.binding.filter_joins import refuse_above
 from queries.plans.compiler import Compiler
 from queries.plans.known_queries import KnownQueries, NamedQuery
+from queries.plans.subqueries import ReadableQuery
 from queries.text.parser import parse_query
 from queries.text.tree import Query
 
@@ -52,12 +53,16 @@ def compile_tree(
     sampling: FixedRates | None = None,
     queries: Mapping[str, NamedQuery] | None = None,
     links: Collection[str] | None = None,
+    tables: Mapping[str, ReadableQuery] | None = None,
 ) -> Plan:
-    """Compile a syntax tree. The other arguments and the errors are those of `compile_query`."""
+    """Compile a syntax tree, which may read `tables` by their names in lower case.
+
+    The other arguments and the errors are those of `compile_query`.
+    """
     check_layer(layer)
     named = {key.lower(): query for key, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
-    known = KnownQueries(named, {}, links, path)
+    known = KnownQueries(named, tables or {}, links, path)
     plan = Compiler(query.sql, name, layer, sampling, known).compile_query(query).plan
     refuse_above(query.sql, plan)
     return plan

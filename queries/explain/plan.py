@@ -27,7 +27,7 @@ from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
-from lowlevel.kinds import columns_of_kind
+from lowlevel.kinds import TABLE, columns_of_kind
 from queries.explain.lines import high_lines, line, low_lines, rates_text, remembering_lines, watched_lines
 from queries.text.printer import expression_text
 
@@ -46,7 +46,8 @@ def graph_lines(plan: Plan) -> Iterator[str]:
     """Yield the nodes, inputs before their readers, with a blank line before each node."""
     names = dict(zip(plan.nodes, plan.node_names, strict=True))
     verb = "runs" if len(plan.leaves) == 1 else "run"
-    many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} {verb} next to the packets"
+    inputs = "tables" if any(leaf.low.kind == TABLE for leaf in plan.leaves) else "packets"
+    many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} {verb} next to the {inputs}"
     yield f"graph: {many}; rows in any order of arrival, until a watermark covers them"
     for node, name in names.items():
         reads = ", ".join(names[each] for each in node.inputs)
@@ -60,6 +61,8 @@ def graph_lines(plan: Plan) -> Iterator[str]:
 
 
 def _low_level(leaf: Leaf) -> str:
+    if leaf.low.kind == TABLE:
+        return f"the rows of {leaf.streams[0]}, in batches"
     how = "in a table of fixed size" if leaf.low.reduced else "and each row that passes WHERE is passed on unchanged"
     return f"low level, next to the {leaf.low.kind}, once per link, {how}"
 
@@ -99,6 +102,10 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
 
 def _leaf(leaf: Leaf) -> Iterator[str]:
     low = leaf.low
+    if low.kind == TABLE:
+        yield line("columns", ", ".join(key.name.removeprefix(f"{TABLE}.") for key in low.keys))
+        yield line("time", leaf.streams[1] or "none")
+        return
     every = "the files of every link, or of the link with this name"
     bound = every if leaf.reads_all_links else "the files bound to each name; every link separately"
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")

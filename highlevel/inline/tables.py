@@ -1,0 +1,155 @@
+"""Arrow tables as streams: their columns, their rows as a node of a plan, and the run of a plan over them.
+
+    table ──► batches in the order of the table ──► Pipeline ──► rows of final windows
+
+A table is a leaf of single rows. Its time column is the pane of the leaf. The watermark before a batch is the smallest
+time of this batch and all later ones. So windows close early if the table is sorted, and no row is ever late.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.aggregation import Output
+from highlevel.plan.nodes import PANE, Apply, Leaf, Node, TimeOutput
+from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.plan import Plan
+from highlevel.results.user_types import packed
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from lowlevel.kinds import KINDS, TABLE, columns_of_kind
+from lowlevel.node.watching import files_in
+from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
+from lowlevel.punctuation import BEGINNING, END, GraphItem, Punctuation
+from lowlevel.watch.watched_file import Watchlists
+
+BATCH_ROWS = 1 << 16
+"""Maximum rows of a batch: a window can close after every batch."""
+
+PACKED = (Type.ADDRESS, Type.MAC)
+"""Types that are text for users and bytes in queries."""
+
+RESERVED = {"ts": Type.TIME, "link": Type.TEXT}
+"""Columns with a meaning in queries, and the types that they must have."""
+
+
+@dataclass(frozen=True)
+class TableStream:
+    """A table with the internal types of values. `times` are the columns for windows, the default first."""
+
+    name: str
+    table: pa.Table
+    columns: tuple[Column, ...]
+    times: tuple[str, ...]
+
+    @classmethod
+    def read(cls, name: str, frame: Any) -> TableStream:
+        """Convert a table, or an object with the Arrow PyCapsule interface, such as a frame of pandas or Polars.
+
+        Timestamps and dates are times, in UTC if they have no time zone. Times without NULL can have windows. Text in a
+        column with the name of an address or MAC column (`srcIP`) becomes an address. Columns with types that queries
+        do not have are left out. Raises ValueError for two names that differ only in case, and for values that cannot
+        be converted.
+        """
+        table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        columns: list[Column] = []
+        arrays = []
+        for field, values in zip(table.schema, table.columns, strict=True):
+            kind = _type_of(field.name, values.type)
+            if kind is None:
+                continue
+            if RESERVED.get(field.name.lower(), kind) is not kind:
+                expected = RESERVED[field.name.lower()]
+                raise ValueError(f"column {field.name}: got {values.type}, expected a {expected}; rename or convert it")
+            if any(field.name.lower() == other.name.lower() for other in columns):
+                raise ValueError(f"column {field.name}: got two columns with this name, in any case; rename one")
+            columns.append(Column(field.name, kind, nullable=values.null_count > 0))
+            arrays.append(_converted(field.name, values, kind))
+        times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
+        times.sort(key=lambda time: time.lower() != "ts")
+        return cls(name, pa.table(arrays, [column.name for column in columns]), tuple(columns), tuple(times))
+
+    def node(self, time: str | None) -> Node:
+        """Return the node of the rows. Its watermarks are for `time`, by default the first time column."""
+        time = time or next(iter(self.times), "")
+        columns = [(each.name, replace(each, name=f"{TABLE}.{each.name}")) for each in self.columns]
+        keys = tuple(Key(column.name, column) for _, column in columns)
+        leaf = Leaf(self.name, (self.name, time), LowLevelPlan(None, keys, (), 1, kind=TABLE, reduced=False))
+        outputs = tuple(Output(name, column) for name, column in columns)
+        return Apply(leaf, outputs, (TimeOutput(time, PANE),) if time else ())
+
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of a leaf of this table: the watermark before each batch, and the batch."""
+        time = leaf.streams[1]
+        batches = self.table.to_batches(BATCH_ROWS)
+        panes = [batch[time] if time else pa.array(np.zeros(batch.num_rows, np.int64)) for batch in batches]
+        lows = np.array([pc.min(pane).as_py() if time and len(pane) else BEGINNING for pane in panes], np.int64)
+        lows = np.minimum.accumulate(lows[::-1])[::-1]
+        for batch, pane, low in zip(batches, panes, lows.tolist(), strict=True):
+            arrays = [pa.nulls(batch.num_rows, pa.string()), pane, *batch.columns]
+            yield low, pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
+
+
+def run_tables(plan: Plan, tables: Mapping[str, TableStream]) -> Generator[pa.RecordBatch, None, None]:
+    """Run a plan over the tables of its leaves, by name in lower case; yield rows of final windows."""
+    watchlists = Watchlists()
+    watchlists.read(files_in((plan,)))
+    names = [leaf.streams[0] for leaf in plan.leaves]
+    pipeline = Pipeline(plan, [[name] for name in names], watchlists=watchlists)
+    for item in _items(pipeline, [tables[name.lower()] for name in names]):
+        if isinstance(item, pa.RecordBatch):
+            yield item
+        elif plan.ends_early and isinstance(item, Punctuation) and item.watermark == END:
+            return
+
+
+def _items(pipeline: Pipeline, tables: Sequence[TableStream]) -> Iterator[GraphItem]:
+    """Yield the results and watermarks of a plan. The tables advance together."""
+    feeds = [
+        zip(itertools.repeat(port), table.batches(leaf))
+        for port, (table, leaf) in enumerate(zip(tables, pipeline.plan.leaves, strict=True))
+    ]
+    for port, (watermark, batch) in heapq.merge(*feeds, key=lambda fed: fed[1][0]):
+        if watermark != BEGINNING:
+            yield from pipeline.punctuate(port, Punctuation(tables[port].name, watermark))
+        yield from pipeline.rows(port, batch)
+    for port, table in enumerate(tables):
+        yield from pipeline.punctuate(port, Punctuation(table.name, END))
+
+
+def _type_of(name: str, arrow: pa.DataType) -> Type | None:
+    """Return the type of a column, None if queries have no such type."""
+    if pa.types.is_dictionary(arrow):
+        arrow = arrow.value_type
+    if any(is_text(arrow) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+        columns = (columns_of_kind(kind).column(name) for kind in KINDS)
+        return next((column.type for column in columns if column and column.type in PACKED), Type.TEXT)
+    tests = {
+        pa.types.is_boolean: Type.BOOL,
+        pa.types.is_integer: Type.INT,
+        pa.types.is_floating: Type.FLOAT,
+        pa.types.is_timestamp: Type.TIME,
+        pa.types.is_date: Type.TIME,
+    }
+    return next((kind for test, kind in tests.items() if test(arrow)), None)
+
+
+def _converted(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
+    """Return a column with the internal values of its type. Raises ValueError for values without one."""
+    try:
+        if kind in PACKED:
+            return pa.chunked_array([packed(values.cast(pa.string()))])
+        if kind is Type.TIME:
+            zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+            values = values.cast(pa.timestamp("ns", zone))
+        return values.cast(ARROW_TYPES[kind])
+    except (OSError, ValueError) as error:
+        raise ValueError(f"column {name}: got a value that is no {kind}: {error}; rename the column") from error
