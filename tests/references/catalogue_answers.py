@@ -1,0 +1,617 @@
+"""References of ready queries: their answers in plain Python, over rows that dpkt decodes.
+
+Each query has a function from a list of dicts to the rows of the answer, a real capture, and parameters. The captures
+are chosen so that the answers have rows.
+"""
+
+import math
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+from tests.references.capture_oracle import no_packet, packet, parse_pcap
+from tests.references.flow_oracle import Collector
+from tests.references.flow_values import core
+from tests.references.pcap_bytes import pcap_bytes
+from tests.references.pcapng_oracle import parse_pcapng
+from tests.references.sflow_oracle import Twin
+from tests.references.small_captures import RAW_IP, ip
+
+NS = 10**9
+Row = dict[str, Any]
+Answer = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A capture, parameters, and the reference: it returns the rows of the answer.
+
+    `capture`: the name of a real capture, or EXPORTS. `least`: the smallest number of rows of a meaningful answer.
+    `in_window`: the rows whose time decides about the window; partners of a join may be in the next window.
+    """
+
+    capture: str
+    reference: Callable[[list[Row]], Answer]
+    params: dict[str, Any] = field(default_factory=dict)
+    in_window: Callable[[Row], bool] = lambda row: True
+    least: int = 1
+
+
+EXPORTS = "exports"
+"""A capture of real datagrams of six flow exporters, each sent twice."""
+
+DATAGRAMS = (
+    "netflow5_test_juniper_mx80",
+    "netflow5_test_microtik",
+    "netflow9_cisco_asr1001x_tpl259",
+    "netflow9_test_cisco_1941K9",
+    "ipfix_test_ixia_tpldata271",
+    "netflow9_test_softflowd_tpl_data",
+)
+
+
+def write_exports(path: Path, captures: Path) -> Path:
+    """Write the capture EXPORTS with the datagrams of the folder of real captures."""
+    records = []
+    for number, name in enumerate(DATAGRAMS, 1):
+        payload = (captures / "netflow" / "datagrams" / f"{name}.dat").read_bytes()
+        at = Collector().feed(payload)[0].header["export"] + NS
+        segment = struct.pack(">HHHH", 40000, 2055, 8 + len(payload), 0) + payload
+        frame = ip(f"192.0.2.{number}", "192.0.2.99", 17, segment, 20 + len(segment))
+        records += [(at, frame), (at + 200 * NS, frame)]
+    path.write_bytes(pcap_bytes(sorted(records), RAW_IP))
+    return path
+
+
+@cache
+def rows_of(path: Path, kind: str) -> list[Row]:
+    """Decode all rows of a capture with the reference decoders; `kind` is `packets`, `frames`, `flows` or `samples`."""
+    data = path.read_bytes()
+    if data[:4] == b"\x0a\x0d\x0d\x0a":
+        records = [(record.link_type, record.ts, record.wire, record.frame) for record in parse_pcapng(data).records]
+    else:
+        capture = parse_pcap(data)
+        records = [(capture.link_type, *record) for record in capture.records]
+    rows: list[Row] = []
+    for link_type, ts, wire, frame in records:
+        found = packet(link_type, frame, wire - len(frame))
+        values = no_packet(link_type, frame) if isinstance(found, str) else found
+        rows.append({"ts": ts, "len": wire, "link": path.stem} | values)
+    if kind == "frames":
+        return rows
+    rows = packets(rows)
+    if kind == "flows":
+        return list(flows(rows))
+    if kind == "samples":
+        twin = Twin()
+        return [
+            row | {"ts": sent["ts"], "len": row["wire"]}
+            for sent in rows if sent["destPort"] == 6343 for row in twin.read(sent["payload"])
+        ]  # fmt: skip
+    return rows
+
+
+def flows(rows: Iterable[Row]) -> Iterable[Row]:
+    collector = Collector()
+    for row in rows:
+        for record in collector.feed(row["payload"], (str(row["srcIP"]), row["srcPort"]), row["ts"]):
+            yield {name: core(record, name) for name in FLOW_COLUMNS}
+
+
+FLOW_COLUMNS = (
+    *("ts", "start_ts", "end_ts", "arrival_ts", "exporter", "version", "srcIP", "packets", "bytes", "sampling_rate"),
+    *("input", "output", "destAS"),
+)
+
+
+def packets(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["ip_version"] is not None]
+
+
+def by(rows: Iterable[Row], *names: str | Callable[[Row], Any]) -> dict[tuple[Any, ...], list[Row]]:
+    """Group rows by columns or functions."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[tuple(name(row) if callable(name) else row[name] for name in names)].append(row)
+    return groups
+
+
+def size(rows: Iterable[Row]) -> int:
+    return sum(row["len"] for row in rows)
+
+
+def totals(*names: str | Callable[[Row], Any]) -> Callable[[list[Row]], Answer]:
+    """Packets and bytes of groups of packets."""
+    return lambda rows: [(*key, len(group), size(group)) for key, group in by(rows, *names).items()]
+
+
+def top(answer: Answer, n: int, column: int) -> Answer:
+    """The `n` rows with the largest values in a column; rows with equal values in the order of the other columns."""
+    return sorted(answer, key=lambda row: (row[column] is None, -(row[column] or 0), *map(sort_key, row)))[:n]
+
+
+def sort_key(value: Any) -> Any:
+    """The order of values of one type: NULL is last."""
+    if value is None:
+        return (9, 0)
+    return (value.version, int(value)) if hasattr(value, "version") else (0, value)
+
+
+def top_of(n: int, column: int, *names: str | Callable[[Row], Any]) -> Callable[[list[Row]], Answer]:
+    return lambda rows: top(totals(*names)(rows), n, column)
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The quantile with linear interpolation."""
+    ordered = sorted(values)
+    at = (len(ordered) - 1) * share
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def networks(rows: list[Row]) -> Answer:
+    def network(row: Row) -> Any:
+        length = 16 if row["ip_version"] == 4 else 32
+        return ip_network((row["srcIP"], length), strict=False).network_address
+
+    return top(totals(network)(rows), 5, 2)
+
+
+HOME = ip_network("192.168.1.0/24")
+
+
+def network_traffic(rows: list[Row]) -> Answer:
+    names = {(True, False): "sent", (False, True): "received", (True, True): "inside"}
+    inside = [(row, (row["srcIP"] in HOME, row["destIP"] in HOME)) for row in rows]
+    return totals(lambda row: row["direction"])([row | {"direction": names[ends]} for row, ends in inside if any(ends)])
+
+
+def peers(rows: list[Row]) -> Answer:
+    own = [row for row in rows if row["srcIP"] in HOME or row["destIP"] in HOME]
+    return top_of(6, 2, lambda row: row["destIP"] if row["srcIP"] in HOME else row["srcIP"])(own)
+
+
+def heavy(rows: list[Row]) -> Answer:
+    own = rows
+    return [(*key, len(group)) for key, group in by(own, "srcIP").items() if len(group) >= 0.1 * len(own)]
+
+
+def sizes(rows: list[Row]) -> Answer:
+    classes = by(rows, lambda row: row["len"] // 250)
+    return sorted((key[0] * 250, len(group)) for key, group in classes.items())
+
+
+def ports(rows: list[Row]) -> Answer:
+    return top_of(4, 3, "protocol", "destPort")([row for row in rows if row["destPort"] is not None])
+
+
+def conversations(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in by(rows, lambda row: min(ends(row)), lambda row: max(ends(row))).items():
+        sent = [row for row in group if row["srcIP"] == key[0][1]]
+        answer.append((key[0][1], key[1][1], len(group), size(group), size(sent) if sent else None))
+    return top(answer, 6, 3)
+
+
+def ends(row: Row) -> list[tuple[int, Any]]:
+    """Source and destination in a form that can be compared."""
+    return [(row["ip_version"], row["srcIP"]), (row["ip_version"], row["destIP"])]
+
+
+FLOW = ("srcIP", "srcPort", "destIP", "destPort", "protocol")
+
+
+def elephants(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in by(rows, *FLOW).items():
+        times = [row["ts"] for row in group]
+        if size(group) >= 20000:
+            answer.append((*key, len(group), size(group), (max(times) - min(times)) // 10**6))
+    return top(answer, 5, 6)
+
+
+def handshakes(rows: list[Row]) -> Iterable[tuple[Row, Row]]:
+    """Pairs of a SYN and a SYN-ACK of its connection, which is up to 3 s later."""
+    answers = by((row for row in rows if flags(row) == 18), *FLOW[:4])
+    for syn in rows:
+        if flags(syn) == 2:
+            for answer in answers.get((syn["destIP"], syn["destPort"], syn["srcIP"], syn["srcPort"]), ()):
+                if 0 <= answer["ts"] - syn["ts"] <= 3 * NS:
+                    yield syn, answer
+
+
+def flags(row: Row) -> int | None:
+    return None if row["tcp_flags"] is None else row["tcp_flags"] & 63
+
+
+def handshake_latency(rows: list[Row]) -> Answer:
+    servers = defaultdict(list)
+    for syn, answer in handshakes(rows):
+        servers[syn["destIP"]].append((answer["ts"] - syn["ts"]) / 10**6)
+    found = [
+        (server, len(ms), min(ms), quantile(ms, 0.5), quantile(ms, 0.95), max(ms)) for server, ms in servers.items()
+    ]
+    return top(found, 10, 3)
+
+
+def bandwidth(rows: list[Row]) -> Answer:
+    groups = by(rows, lambda row: row["ts"] // (60 * NS), "link")
+    return [(at * 60 * NS, (at + 1) * 60 * NS, link, size(group) * 8 // 60) for (at, link), group in groups.items()]
+
+
+def bursts(rows: list[Row]) -> Answer:
+    width = 100 * 10**6
+    groups = by(rows, lambda row: row["ts"] // width * width)
+    return top([(at, len(group), size(group), size(group) * 80) for (at,), group in groups.items()], 5, 2)
+
+
+def sources(rows: list[Row]) -> Answer:
+    counts: dict[tuple[Any, ...], int] = defaultdict(int)
+    for row in rows:
+        for start in range(row["ts"] // NS - 29, row["ts"] // NS + 1):
+            if start % 10 == 0:
+                counts[(start * NS, (start + 30) * NS, row["srcIP"])] += 1
+    return [(*key, count) for key, count in counts.items()]
+
+
+def syn_floods(rows: list[Row]) -> Answer:
+    asked = by((row for row in rows if (row["tcp_flags"] or 0) & 18 == 2), "destIP")
+    return [(*key, len(group)) for key, group in asked.items() if len(group) >= 20]
+
+
+def answered(rows: list[Row], seconds: int, accepted: Callable[[Row], bool]) -> Iterable[tuple[Row, list[Row]]]:
+    """Each SYN, with the packets of the other direction that follow it within some seconds."""
+    others = by((row for row in rows if row["protocol"] == 6 and accepted(row)), *FLOW[:4])
+    for syn in rows:
+        if flags(syn) == 2:
+            back = others.get((syn["destIP"], syn["destPort"], syn["srcIP"], syn["srcPort"]), [])
+            yield syn, [row for row in back if 0 <= row["ts"] - syn["ts"] <= seconds * NS]
+
+
+def unanswered(rows: list[Row]) -> Answer:
+    asked = [syn for syn, answers in answered(rows, 3, lambda row: True) if not answers]
+    return top([(*key, len(group)) for key, group in by(asked, "destIP", "destPort").items()], 10, 2)
+
+
+def refused(rows: list[Row]) -> Answer:
+    asked = [syn for syn, answers in answered(rows, 3, lambda row: flags(row) == 20) if answers]
+    return top([(*key, len(group)) for key, group in by(asked, "destIP", "destPort").items()], 10, 2)
+
+
+def resets(rows: list[Row]) -> Answer:
+    groups = by((row for row in rows if (row["tcp_flags"] or 0) & 4), "srcIP")
+    return top([(*key, len(group), distinct(group, "destIP")) for key, group in groups.items()], 10, 1)
+
+
+def distinct(rows: Iterable[Row], name: str) -> int:
+    return len({row[name] for row in rows} - {None})
+
+
+def retransmissions(rows: list[Row]) -> Answer:
+    segments = by((row for row in rows if row["protocol"] == 6 and row["payload"]), *FLOW[:4], "tcp_seq")
+    counts: dict[tuple[Any, Any], list[int]] = defaultdict(list)
+    for key, group in segments.items():
+        counts[key[0], key[2]].append(len(group))
+    answer = [(*pair, sum(seen) - len(seen), sum(seen)) for pair, seen in counts.items()]
+    return top([row for row in answer if row[2]], 10, 2)
+
+
+def dns_latency(rows: list[Row]) -> Answer:
+    def key(row: Row, *names: str) -> tuple[Any, ...]:
+        return (row["payload"][:2], *(row[name] for name in names))
+
+    times = defaultdict(list)
+    replies = [row for row in rows if row["protocol"] == 17 and row["srcPort"] == 53 and len(row["payload"]) >= 2]
+    for question in (row for row in rows if row["protocol"] == 17 and row["destPort"] == 53):
+        for reply in replies:
+            passed = reply["ts"] - question["ts"]
+            same = key(question, "srcIP", "destIP", "srcPort") == key(reply, "destIP", "srcIP", "destPort")
+            if same and 0 <= passed <= 2 * NS:
+                times[question["destIP"]].append(passed / 10**6)
+    return top([(server, len(ms), quantile(ms, 0.5), max(ms)) for server, ms in times.items()], 10, 2)
+
+
+def dns_results(rows: list[Row]) -> Answer:
+    replies = [row for row in rows if row["protocol"] == 17 and row["srcPort"] == 53 and len(row["payload"]) > 2]
+    groups = by((row for row in replies if row["payload"][2] & 128), "srcIP", lambda row: row["payload"][3] & 15)
+    return top([(*key, len(group)) for key, group in groups.items()], 10, 2)
+
+
+def is_syn(row: Row) -> bool:
+    return flags(row) == 2
+
+
+def is_question(row: Row) -> bool:
+    return row["destPort"] == 53
+
+
+def syns(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if is_syn(row)]
+
+
+def scans(least: int, counted: str, *names: str) -> Callable[[list[Row]], Answer]:
+    def reference(rows: list[Row]) -> Answer:
+        groups = by(syns(rows), *names).items()
+        answer = [(*key, distinct(group, counted), len(group)) for key, group in groups]
+        return top([row for row in answer if row[2] >= least], 10, 2)
+
+    return reference
+
+
+def slow_scans(rows: list[Row]) -> Answer:
+    minutes: dict[Any, Counter[int]] = defaultdict(Counter)
+    for key, group in by(syns(rows), "srcIP", "destIP", "destPort").items():
+        minutes[key[0]][min(row["ts"] for row in group) // (60 * NS)] += 1
+    answer = [(source, found.total(), len(found), max(found.values())) for source, found in minutes.items()]
+    return top([row for row in answer if row[1] >= 8 and row[3] <= 6], 10, 1)
+
+
+def odd_flags(rows: list[Row]) -> Answer:
+    names = {0: "none", 41: "FIN PSH URG", 3: "SYN FIN", 6: "SYN RST"}
+
+    def name(row: Row) -> str | None:
+        own = flags(row)
+        kinds = [] if own is None else [bits for bits in names if (own & bits == bits if bits else own == 0)]
+        return names[kinds[0]] if kinds else None
+
+    groups = by((row for row in rows if name(row)), "srcIP", "destIP", name)
+    return top([(*key, len(group)) for key, group in groups.items()], 10, 3)
+
+
+def floods(rows: list[Row]) -> Answer:
+    answer = []
+    for (second, *key), group in by(rows, lambda row: row["ts"] // NS, "destIP", "protocol").items():
+        if len(group) >= 50:
+            bounds = (second * NS, (second + 1) * NS)
+            answer.append((*bounds, *key, len(group), size(group), distinct(group, "srcIP")))
+    return answer
+
+
+SERVICES = {17, 19, 53, 111, 123, 137, 161, 389, 1900, 11211}
+
+
+def amplification(rows: list[Row]) -> Answer:
+    received, sent = defaultdict(list), defaultdict(list)
+    for row in rows:
+        if row["protocol"] == 17 and row["srcPort"] in SERVICES:
+            received[row["destIP"], row["srcPort"]].append(row)
+        if row["protocol"] == 17 and row["destPort"] in SERVICES:
+            sent[row["srcIP"], row["destPort"]].append(row)
+    answer = []
+    for key in received | sent:
+        servers = {row["srcIP"] for row in received[key]} | {row["destIP"] for row in sent[key]}
+        answer.append((*key, size(received[key]), size(sent[key]), len(servers)))
+    return top([row for row in answer if row[2] >= 300 and row[2] >= 1.5 * row[3]], 10, 2)
+
+
+def bits(rows: Iterable[Row], name: str) -> float | None:
+    counts = Counter(row[name] for row in rows if row[name] is not None)
+    shares = [count / counts.total() for count in counts.values()]
+    return -sum(share * math.log2(share) for share in shares) + 0.0 if counts else None
+
+
+def entropy(rows: list[Row]) -> Answer:
+    return [(len(rows), *(bits(rows, name) for name in ("srcIP", "destIP", "srcPort", "destPort")))]
+
+
+def port_entropy(rows: list[Row]) -> Answer:
+    groups = by(syns(rows), "destIP").items()
+    return top([(*key, len(group), bits(group, "srcPort"), bits(group, "destPort")) for key, group in groups], 10, 1)
+
+
+def new_hosts(rows: list[Row]) -> Answer:
+    answer = []
+    for number, row in enumerate(rows):
+        earlier = (other for other in rows[:number] if other["srcIP"] == row["srcIP"])
+        if not any(other["ts"] >= row["ts"] - 60 * NS for other in earlier):
+            answer.append(tuple(row[name] for name in ("ts", "srcIP", "destIP", "protocol", "destPort")))
+    return answer
+
+
+def beacons(rows: list[Row]) -> Answer:
+    gaps: Counter[tuple[Any, ...]] = Counter()
+    for first in syns(rows):
+        for second in syns(rows):
+            same = all(first[name] == second[name] for name in ("srcIP", "destIP", "destPort"))
+            passed = second["ts"] - first["ts"]
+            if same and first["srcPort"] != second["srcPort"] and NS <= passed <= 600 * NS:
+                gap = (passed // 10**6 + 1000) // 2000 * 2
+                gaps[first["srcIP"], first["destIP"], first["destPort"], gap] += 1
+    return top([(*key, times) for key, times in gaps.items() if times >= 3], 10, 4)
+
+
+def brute_force(rows: list[Row]) -> Answer:
+    groups = by((row for row in syns(rows) if row["destPort"] == 443), "srcIP", "destIP")
+    return top([(*key, len(group)) for key, group in groups.items() if len(group) >= 2], 10, 2)
+
+
+def fragments(rows: list[Row]) -> Answer:
+    groups = by((row for row in rows if row["more_fragments"] or row["fragment_offset"]), "srcIP")
+    answer = []
+    for key, group in groups.items():
+        first = [row for row in group if row["fragment_offset"] == 0]
+        answer.append((*key, len(group), sum(row["ip_len"] for row in group), len(first)))
+    return top(answer, 10, 1)
+
+
+def multicast(rows: list[Row]) -> Answer:
+    groups = by((row for row in rows if row["destIP"].is_multicast), "destIP")
+    return top([(*key, len(group), size(group), distinct(group, "srcIP")) for key, group in groups.items()], 10, 1)
+
+
+def ethertypes(rows: list[Row]) -> Answer:
+    groups = by((row for row in rows if row["ip_version"] is None), "ethertype")
+    return [(*key, len(group), size(group), distinct(group, "srcMAC")) for key, group in groups.items()]
+
+
+def mac(number: int) -> str:
+    return number.to_bytes(6, "big").hex(":")
+
+
+def stations(rows: list[Row]) -> Answer:
+    groups = by((row for row in rows if row["srcMAC"] is not None), "srcMAC")
+    answer = top([(*key, len(group), size(group)) for key, group in groups.items()], 10, 2)
+    return [(mac(row[0]), *row[1:]) for row in answer]
+
+
+def different(counted: str, *more: Callable[[list[Row]], int]) -> Callable[[list[Row]], Answer]:
+    """Sources with several values of a column; further columns precede their number."""
+
+    def reference(rows: list[Row]) -> Answer:
+        groups = [(key, group) for key, group in by(rows, "srcIP").items() if distinct(group, counted) >= 2]
+        found = [(*key, *(each(group) for each in more), distinct(group, counted), len(group)) for key, group in groups]
+        return top(found, 10, 1 + len(more))
+
+    return reference
+
+
+def lowest_ttl(rows: list[Row]) -> int:
+    return min(row["ttl"] for row in rows)
+
+
+def highest_ttl(rows: list[Row]) -> int:
+    return max(row["ttl"] for row in rows)
+
+
+def vlans(rows: list[Row]) -> Answer:
+    return [(*key, len(group), size(group)) for key, group in by(rows, "vlan").items()]
+
+
+def icmp_types(rows: list[Row]) -> Answer:
+    groups = by((row for row in rows if row["icmp_type"] is not None), "protocol", "icmp_type", "icmp_code")
+    return [(*key, len(group), distinct(group, "srcIP")) for key, group in groups.items()]
+
+
+def tunnels(rows: list[Row]) -> Answer:
+    groups = by((row for row in rows if row["tunnels"]), "protocol", "destPort")
+    answer = []
+    for key, group in groups.items():
+        inside = (distinct(group, "tunnel_id"), distinct(group, "inner.srcIP"))
+        answer.append((*key, len(group), size(group), *inside))
+    return top(answer, 10, 2)
+
+
+def total(rows: Iterable[Row], name: str) -> int | None:
+    values = [row[name] for row in rows if row[name] is not None]
+    return sum(values) if values else None
+
+
+def largest(rows: Iterable[Row], name: str) -> int | None:
+    return max((row[name] for row in rows if row[name] is not None), default=None)
+
+
+def flow_totals(*names: str, with_packets: bool = True) -> Callable[[list[Row]], Answer]:
+    def reference(rows: list[Row]) -> Answer:
+        answer = []
+        for key, group in by(rows, *names).items():
+            counted = (total(group, "packets"),) if with_packets else ()
+            answer.append((*key, len(group), *counted, total(group, "bytes")))
+        return top(answer, 10, len(answer[0]) - 1)
+
+    return reference
+
+
+def exporters(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in by(rows, "exporter", "version").items():
+        sums = (total(group, "packets"), total(group, "bytes"), largest(group, "sampling_rate"))
+        answer.append((*key, len(group), *sums))
+    return answer
+
+
+def flow_durations(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in by(rows, "exporter").items():
+        lengths = [(row["end_ts"] - row["start_ts"]) // 10**6 for row in group]
+        answer.append((*key, len(group), quantile(lengths, 0.5), max(lengths)))
+    return answer
+
+
+def export_delays(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in by(rows, "exporter").items():
+        delays = [(row["arrival_ts"] - row["end_ts"]) // 10**6 for row in group]
+        future = sum(row["end_ts"] > row["arrival_ts"] for row in group)
+        answer.append((*key, len(group), min(delays), max(delays), future))
+    return answer
+
+
+def export_gaps(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in by(rows, "exporter").items():
+        slots = {row["arrival_ts"] // (60 * NS) for row in group}
+        answer.append((*key, len(slots), max(slots) - min(slots) + 1 - len(slots), len(group)))
+    return answer
+
+
+def sflow_agents(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in by(rows, "agent").items():
+        octets = sum(row["len"] * row["sampling_rate"] for row in group)
+        answer.append((*key, len(group), total(group, "sampling_rate"), octets, largest(group, "sample_drops")))
+    return answer
+
+
+CASES = {
+    "packets": Case("wechat.pcap", totals()),
+    "links": Case("wechat.pcap", totals("link")),
+    "pairs": Case("wechat.pcap", totals("srcIP", "destIP")),
+    "top-talkers": Case("wechat.pcap", top_of(7, 2, "srcIP"), {"n": 7}),
+    "top-receivers": Case("wechat.pcap", top_of(10, 2, "destIP")),
+    "sources": Case("netflix.pcap", sources, {"range": "30s", "slide": "10s"}),
+    "heavy-hitters": Case("wechat.pcap", heavy, {"share": 0.1}),
+    "protocols": Case("gnutella.pcap", totals("ip_version", "protocol")),
+    "ports": Case("gnutella.pcap", ports, {"n": 4}),
+    "networks": Case("gnutella.pcap", networks, {"n": 5, "ipv4": 16, "ipv6": 32}),
+    "network-traffic": Case("wechat.pcap", network_traffic, {"network": "192.168.1.0/24"}, least=2),
+    "peers": Case("wechat.pcap", peers, {"network": "192.168.1.0/24", "n": 6}, least=6),
+    "sizes": Case("gnutella.pcap", sizes, {"step": 250}),
+    "bandwidth": Case("wechat.pcap", bandwidth),
+    "bursts": Case("gnutella.pcap", bursts, {"n": 5}),
+    "service-classes": Case("netflix.pcap", totals(lambda row: row["tos"] // 4), least=2),
+    "top-conversations": Case("wechat.pcap", conversations, {"n": 6}),
+    "elephants": Case("netflix.pcap", elephants, {"bytes": 20000, "n": 5}),
+    "handshake-latency": Case("netflix.pcap", handshake_latency, in_window=is_syn),
+    "unanswered": Case("gnutella.pcap", unanswered, in_window=is_syn, least=5),
+    "refused": Case("gnutella.pcap", refused, in_window=is_syn, least=5),
+    "resets": Case("gnutella.pcap", resets, least=10),
+    "retransmissions": Case("1kxun.pcap", retransmissions, least=10),
+    "dns-latency": Case("dns_fragmented.pcap", dns_latency, in_window=is_question, least=4),
+    "dns-results": Case("dns_fragmented.pcap", dns_results, least=4),
+    "horizontal-scans": Case("wechat.pcap", scans(3, "destIP", "srcIP", "destPort"), {"hosts": 3}),
+    "vertical-scans": Case("synscan.pcap", scans(20, "destPort", "srcIP", "destIP")),
+    "slow-scans": Case("sites.pcapng", slow_scans, {"targets": 8, "limit": 6}),
+    "odd-flags": Case("tcp_scan.pcapng", odd_flags, least=2),
+    "syn-floods": Case("synscan.pcap", syn_floods, {"syns": 20}),
+    "floods": Case("gnutella.pcap", floods, {"packets": 50}),
+    "amplification": Case("dns_fragmented.pcap", amplification, {"bytes": 300, "ratio": 1.5}, least=5),
+    "entropy": Case("wechat.pcap", entropy),
+    "port-entropy": Case("gnutella.pcap", port_entropy, least=10),
+    "new-hosts": Case("gnutella.pcap", new_hosts, {"silence": "1m"}, least=100),
+    "beacons": Case("wechat.pcap", beacons, {"times": 3, "accuracy": 2, "shortest": 1}, least=3),
+    "brute-force": Case("wechat.pcap", brute_force, {"port": 443, "connections": 2}, least=3),
+    "fragments": Case("fuzz-2006-06-26-2594.pcap", fragments, least=5),
+    "multicast": Case("gnutella.pcap", multicast, least=5),
+    "vlans": Case("syslog.pcap", vlans, least=3),
+    "ethertypes": Case("fuzz-2006-06-26-2594.pcap", ethertypes, least=3),
+    "stations": Case("gnutella.pcap", stations, least=2),
+    "address-conflicts": Case("fuzz-2006-06-26-2594.pcap", different("srcMAC"), least=5),
+    "icmp-types": Case("gnutella.pcap", icmp_types, least=4),
+    "hop-limits": Case("1kxun.pcap", different("ttl", lowest_ttl, highest_ttl), least=10),
+    "tunnels": Case("teredo.pcap", tunnels, least=3),
+    "exporters": Case(EXPORTS, exporters, least=6),
+    "flow-talkers": Case(EXPORTS, flow_totals("srcIP"), least=10),
+    "flow-interfaces": Case(EXPORTS, flow_totals("exporter", "input", "output", with_packets=False), least=6),
+    "autonomous-systems": Case(EXPORTS, flow_totals("destAS"), least=3),
+    "flow-durations": Case(EXPORTS, flow_durations, least=6),
+    "export-delays": Case(EXPORTS, export_delays, least=6),
+    "export-gaps": Case(EXPORTS, export_gaps, least=6),
+    "sflow-agents": Case("sflow.pcap", sflow_agents),
+}
+"""The case of each ready query."""
