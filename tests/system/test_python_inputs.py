@@ -171,8 +171,9 @@ def test_an_asynchronous_iteration_is_cancelled_while_it_waits_for_rows(
                 windows.append(window["n"].to_pylist())
                 read.set()
 
-        task = asyncio.create_task(consume())
-        await read.wait()
+        task, first = asyncio.create_task(consume()), asyncio.create_task(read.wait())
+        await asyncio.wait((task, first), return_when=asyncio.FIRST_COMPLETED)
+        first.cancel()
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -9,6 +9,7 @@ import datetime as dt
 from pathlib import Path
 from random import Random
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -66,12 +67,14 @@ def test_a_table_gives_the_answer_of_the_capture(
     assert rows(wiretide.query(sql, streams={"Packets": table.sort_by("ts")})) == rows(expected)
 
 
-def test_frames_of_pandas_and_polars_are_tables(capture: Path) -> None:
+def test_frames_and_relations_are_tables(capture: Path) -> None:
     table = pa.Table.from_batches(wiretide.packets(capture, COLUMNS))
     expected = rows(wiretide.query(QUERIES[1], capture))
     assert rows(wiretide.query(QUERIES[1], table.to_pandas())) == expected
     assert rows(wiretide.query(QUERIES[1], pl.from_arrow(table))) == expected
     assert rows(wiretide.query(QUERIES[1], table.to_batches()[0])) == expected
+    with duckdb.connect() as connection:
+        assert rows(wiretide.query(QUERIES[1], connection.from_arrow(table))) == expected
 
 
 def test_a_result_can_be_queried_again(capture: Path) -> None:
