@@ -59,14 +59,17 @@ class Parameter:
                 bounds += [f"at most {self.maximum}"] if self.maximum is not None else []
                 return ", ".join([words, *bounds])
             case ParameterType.DURATION:
-                return "a duration such as 500ms, 10s or '2 minutes'"
+                return "a duration such as 500ms, 10s or '2 minutes', more than 0 and less than 146 years"
             case ParameterType.WINDOW:
-                return "a duration such as 10s or '2 minutes', or all (no windows)"
+                return "a duration such as 10s or '2 minutes', or all: no windows"
             case ParameterType.PREFIX:
                 return "a prefix such as 10.0.0.0/8 or 2001:db8::/32, or an address"
 
     def literal(self, value: object) -> str:
-        """Return a value as text of GSQL. `value` is a number or text. Raises ValueError for an invalid value."""
+        """Return a value as text of GSQL. `value` is a number or text.
+
+        Raises ValueError for an invalid value. Its message is a reason that `expected` does not contain, or empty.
+        """
         text = "" if isinstance(value, bool) or not isinstance(value, int | float | str) else str(value).strip()
         match self.type:
             case ParameterType.INTEGER | ParameterType.FLOAT:
@@ -74,10 +77,7 @@ class Parameter:
             case ParameterType.WINDOW if text.lower() == ALL:
                 return ""
             case ParameterType.DURATION | ParameterType.WINDOW:
-                nanoseconds = parse_duration(text)
-                if nanoseconds == 0:
-                    raise ValueError("a duration of 0")
-                length = duration_text(nanoseconds)
+                length = duration_text(_duration(text))
                 return f"[RANGE {length}]" if self.type is ParameterType.WINDOW else length
             case ParameterType.PREFIX:
                 try:
@@ -92,12 +92,23 @@ class Parameter:
         elif self.type is ParameterType.FLOAT and _FLOAT.fullmatch(text):
             number = float(text)
         else:
-            raise ValueError(self.expected)
+            raise ValueError
         low = number if self.minimum is None else self.minimum
         high = number if self.maximum is None else self.maximum
         if not (isfinite(number) and low <= number <= high):
-            raise ValueError(self.expected)
+            raise ValueError
         return str(number)
+
+
+def _duration(text: str) -> int:
+    """Return a duration in ns. Raises ValueError without a message for 0 and for other texts."""
+    try:
+        nanoseconds = parse_duration(text)
+    except ValueError:
+        raise ValueError from None
+    if nanoseconds == 0:
+        raise ValueError
+    return nanoseconds
 
 
 WINDOW = Parameter("window", ParameterType.WINDOW, "all", "length of the windows; all: one answer for the whole input")

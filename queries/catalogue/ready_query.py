@@ -58,8 +58,8 @@ class ReadyQuery:
             value = values.get(parameter.name, parameter.default)
             try:
                 literals[parameter.name] = parameter.literal(value)
-            except ValueError:
-                problem = f"got {parameter.name} = {str(value)!r}"
+            except ValueError as error:
+                problem = f"got {parameter.name} = {str(value)!r}" + (f": {error}" if str(error) else "")
                 raise QueryError(problem, shown, 0, parameter.expected) from None
         # A window clause that is left out must leave no blanks and no empty line.
         lines = _PLACEHOLDER.sub(lambda found: literals[found[1]], self.text).split("\n")
