@@ -56,8 +56,8 @@ class TableStream:
 
         Timestamps and dates are times, in UTC if they have no time zone. Times without NULL can have windows. Text in a
         column with the name of an address or MAC column (`srcIP`) becomes an address. Columns with types that queries
-        do not have are left out. Raises ValueError for two names that differ only in case, and for values that cannot
-        be converted.
+        do not have are left out. Raises ValueError for two names that differ only in case, for values that cannot be
+        converted, and if no column remains.
         """
         table = frame if isinstance(frame, pa.Table) else pa.table(frame)
         columns: list[Column] = []
@@ -73,6 +73,8 @@ class TableStream:
                 raise ValueError(f"column {field.name}: got two columns with this name, in any case; rename one")
             columns.append(Column(field.name, kind, nullable=values.null_count > 0))
             arrays.append(_converted(field.name, values, kind))
+        if not columns:
+            raise ValueError(f"got a table with the columns {table.schema.names}, expected numbers, times or text")
         times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
         times.sort(key=lambda time: time.lower() != "ts")
         return cls(name, pa.table(arrays, [column.name for column in columns]), tuple(columns), tuple(times))

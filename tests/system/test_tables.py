@@ -151,6 +151,7 @@ def test_wrong_tables_are_refused(capture: Path) -> None:
         ({"ts": [1]}, "column ts: got int64, expected a time"),
         ({"link": [1]}, "column link: got int64, expected a text"),
         ({"a": [1], "A": [2]}, "column A: got two columns with this name"),
+        ({"a": [b"bytes"]}, "got a table with the columns .'a'., expected numbers"),
         ({"srcIP": ["no address"]}, "column srcIP: got a value that is no address"),
         ({"a": pa.array([2**64 - 1], pa.uint64())}, "column a: got a value that is no integer"),
     ):
