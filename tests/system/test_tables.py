@@ -19,7 +19,9 @@ import pytest
 import wiretide
 from capture.errors import InputError
 from highlevel.inline import tables
+from queries.catalogue.catalogue import CATALOGUE
 from queries.text.errors import QueryError
+from tests.references.catalogue_answers import CASES
 from tests.references.small_captures import icmp, udp, write
 
 QUERIES = [
@@ -65,6 +67,29 @@ def test_a_table_gives_the_answer_of_the_capture(
     assert answer.schema == expected.schema
     assert rows(answer) == rows(expected) != []
     assert rows(wiretide.query(sql, streams={"Packets": table.sort_by("ts")})) == rows(expected)
+
+
+OF_PACKETS = [name for name in CASES if CATALOGUE[name].input == "packets"]
+ONLY_OF_CAPTURES = ["payload", "seen_within", "inner."]
+"""Words in queries that tables cannot answer."""
+
+
+@pytest.mark.parametrize("name", OF_PACKETS)
+def test_a_ready_query_over_a_table_answers_as_over_the_capture(name: str, captures: Path) -> None:
+    case = CASES[name]
+    path = captures / "pcap" / case.capture
+    table = pa.Table.from_batches(wiretide.packets(path))
+    if any(word in CATALOGUE[name].text for word in ONLY_OF_CAPTURES):
+        with pytest.raises(QueryError):
+            wiretide.query(f"@{name}", table, params=case.params)
+        return
+    answer, expected = (rows(wiretide.query(f"@{name}", source, params=case.params)) for source in (table, path))
+    assert len(expected) >= case.least
+    assert [tuple(map(rounded, row)) for row in answer] == [tuple(map(rounded, row)) for row in expected]
+
+
+def rounded(value: object) -> object:
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def test_frames_and_relations_are_tables(capture: Path) -> None:
