@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ class ReadyQuery:
 
     * `name`: lower-case words with hyphens. `sentence`: the answer in one sentence.
     * `input`: the kind of rows, such as `packets`.
-    * `text`: the query. A placeholder `$name` stands for the value of the parameter `name`.
+    * `text`: the query. The value of the parameter `name` replaces the placeholder `$name`.
     """
 
     name: str
@@ -37,9 +38,11 @@ class ReadyQuery:
 
     @property
     def usage(self) -> str:
-        """A command that runs the query, with its first parameter."""
-        option = f" --param {self.parameters[0].name}={self.parameters[0].default}" if self.parameters else ""
-        return f"wiretide query FILE @{self.name}{option}"
+        """A command of a shell that runs the query, with its first parameter."""
+        words = ["wiretide", "query", "FILE", f"@{self.name}"]
+        for parameter in self.parameters[:1]:
+            words += ["--param", f"{parameter.name}={parameter.default}"]
+        return shlex.join(words)
 
     def sql(self, values: Mapping[str, object] | None = None) -> str:
         """Return the query with the values of parameters, which are numbers or text. The others have their defaults.

@@ -6,6 +6,7 @@ catch a message that does not name the valid choices.
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,9 @@ def test_a_ready_query_compiles_and_describes_itself(name: str) -> None:
     assert len(query.sentence) <= 100
     assert all(len(line) <= 100 for line in query.text.split("\n"))
     assert "$" not in query.sql()
+    first = [f"{each.name}={each.default}" for each in query.parameters[:1]]
+    options = [word for pair in first for word in ("--param", pair)]
+    assert shlex.split(query.usage) == ["wiretide", "query", "FILE", f"@{name}", *options]
     plan = compile_query(query.sql(), name)
     assert [stream.lower() for stream in plan.streams] == [query.input]
     for parameter in query.parameters:
