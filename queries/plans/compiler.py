@@ -334,8 +334,7 @@ def _as_groups(query: Query) -> Query:
     This is the plan of DISTINCT in windows, and without a time column. The groups of the whole input are complete at
     the end of the input. Rows with a time column need no groups: `Distinct` deletes a key below the watermark.
     """
-    constants = (tree.Constant, tree.Star)
-    items = tuple(SelectItem(item.expression) for item in query.select if not isinstance(item.expression, constants))
+    items = tuple(SelectItem(item.expression) for item in query.select if tree.has_names(item.expression))
     if not items:
         assert query.distinct is not None
         expected = "the names of columns after DISTINCT"

@@ -15,7 +15,7 @@ part in comparisons: two texts that differ only in blanks, comments and redundan
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 
 from lowlevel.expressions.types import Op
 from queries.text.lexer import Kind
@@ -460,6 +460,20 @@ def streams_of(table: Table) -> list[Stream] | None:
             return None
         streams += inner
     return streams
+
+
+def has_names(expression: Expression) -> bool:
+    """Return True if an expression contains the name of a column, so that its value may differ from row to row."""
+    pending: list[object] = [expression]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Name):
+            return True
+        if isinstance(node, tuple):
+            pending += node
+        elif is_dataclass(node):
+            pending += [getattr(node, part.name) for part in fields(node)]
+    return False
 
 
 def calls_in(expression: Expression) -> Iterator[Call]:

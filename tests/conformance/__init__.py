@@ -1,0 +1,1 @@
+"""Conformance of the SQL: random queries against DuckDB, and cases with their rows."""

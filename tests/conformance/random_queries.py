@@ -1,0 +1,292 @@
+"""Random queries in the SQL of Wiretide and of DuckDB, from one grammar.
+
+Both texts have the same meaning. They differ in these points:
+
+* Integer division is `/` here and `//` in DuckDB; regular expressions and networks have other functions.
+* A window is a clause here, and a group by its start in DuckDB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+INT, FLOAT, BOOL, TEXT, ADDRESS = "int", "float", "bool", "text", "address"
+SECOND = 10**9
+
+COLUMNS = {
+    INT: ["len", "ttl", "protocol", "ip_version", "srcPort", "destPort", "tcp_flags", "icmp_type", "vlan"],
+    TEXT: ["link"],
+    ADDRESS: ["srcIP", "destIP"],
+}
+TEXTS = ["office", "Backbone_2", "none"]
+PATTERNS = ["%", "off%", "%_2", "o_fice", "%BONE%", "b%", "", "Backbone\\_2"]
+ADDRESSES = ["10.0.0.1", "10.0.0.3", "192.168.1.2", "2001:db8::1", "8.8.8.8"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One expression in both languages."""
+
+    ours: str
+    duck: str
+
+    def __format__(self, _: str) -> str:
+        raise TypeError("use .ours or .duck")
+
+
+def same(text: str) -> Pair:
+    return Pair(text, text)
+
+
+def join(template: str, *parts: Pair, duck: str | None = None) -> Pair:
+    """Fill a template; `duck` if DuckDB has another one."""
+    return Pair(
+        template.format(*(part.ours for part in parts)), (duck or template).format(*(part.duck for part in parts))
+    )
+
+
+class Expressions:
+    """Draws expressions over columns."""
+
+    def __init__(self, random: Random, columns: dict[str, list[str]]) -> None:
+        """Draw with `random` over `columns` by type."""
+        self.random = random
+        self.columns = columns
+
+    def draw(self, kind: str, depth: int = 2) -> Pair:
+        """Draw an expression of a type."""
+        return {INT: self.integer, FLOAT: self.decimal, BOOL: self.condition, TEXT: self.text, ADDRESS: self.address}[
+            kind
+        ](depth)
+
+    def integer(self, depth: int) -> Pair:
+        random = self.random
+        if depth == 0 or random.random() < 0.3:
+            return same(random.choice(self.columns[INT]) if random.random() < 0.8 else str(random.randrange(-3, 300)))
+        a, b = self.integer(depth - 1), self.integer(depth - 1)
+        match random.randrange(11):
+            case 0 | 1:
+                return join(random.choice(["({0} + {1})", "({0} - {1})", "({0} * {1})"]), a, b)
+            case 2:
+                divisor = same(str(random.choice([1, 2, 3, 7, 100, 0])))
+                return join("({0} / {1})", a, divisor, duck="({0} // {1})")
+            case 3:
+                return join("({0} % {1})", a, same(str(random.choice([2, 5, 100, 0]))))
+            case 4:
+                return join(random.choice(["({0} & 255)", "({0} | 8)"]), a)
+            case 5:
+                return join("coalesce({0}, {1})", a, b)
+            case 6:
+                return join("nullif({0}, {1})", a, b)
+            case 7:
+                return join(random.choice(["greatest({0}, {1})", "least({0}, {1})"]), a, b)
+            case 8:
+                return join("(- {0})", a)
+            case _:
+                return self._case(a, b, depth)
+
+    def _case(self, a: Pair, b: Pair, depth: int) -> Pair:
+        condition = self.condition(depth - 1)
+        if self.random.random() < 0.3:
+            return join("CASE WHEN {0} THEN {1} END", condition, a)
+        return join("CASE WHEN {0} THEN {1} ELSE {2} END", condition, a, b)
+
+    def decimal(self, depth: int) -> Pair:
+        a = self.integer(max(0, depth - 1))
+        match self.random.randrange(4):
+            case 0:
+                return join("({0} * 1.5)", a)
+            case 1:
+                return join("({0} / 4.0)", a)
+            case 2:
+                return join(
+                    "({0} * 1.0 / {1})", a, self.integer(max(0, depth - 1)), duck="({0} * 1e0 / nullif({1}, 0))"
+                )
+            case _:
+                return join("({0} - 0.25)", a)
+
+    def text(self, depth: int) -> Pair:
+        if depth == 0 or self.random.random() < 0.5:
+            return same("link")
+        condition = self.condition(depth - 1)
+        results = [same(f"'{value}'") for value in self.random.sample(["x", "y", "long text", ""], 2)]
+        return join("CASE WHEN {0} THEN {1} ELSE {2} END", condition, *results)
+
+    def address(self, depth: int) -> Pair:
+        return same(self.random.choice(self.columns[ADDRESS]))
+
+    def condition(self, depth: int) -> Pair:
+        random = self.random
+        if depth > 0 and random.random() < 0.4:
+            a, b = self.condition(depth - 1), self.condition(depth - 1)
+            return join(random.choice(["({0} AND {1})", "({0} OR {1})", "(NOT {0})"]), a, b)
+        match random.randrange(9):
+            case 0:
+                return join(f"({{0}} IS {random.choice(['', 'NOT '])}NULL)", self._column(INT))
+            case 1:
+                values = ", ".join(str(random.choice([6, 17, 1, 53, 443, 64, 7])) for _ in range(random.randint(1, 3)))
+                return join(f"({{0}} {random.choice(['IN', 'NOT IN'])} ({values}))", self._column(INT))
+            case 2 if "link" in self.columns[TEXT]:
+                word = random.choice(["LIKE", "ILIKE", "NOT LIKE"])
+                pattern = random.choice(PATTERNS)
+                escape = " ESCAPE '\\'" if "\\" in pattern else ""
+                return Pair(f"(link {word} '{pattern}')", f"(link {word} '{pattern}'{escape})")
+            case 3 if "link" in self.columns[TEXT]:
+                return same(f"(link {random.choice(['=', '<>'])} '{random.choice(TEXTS)}')")
+            case 4 if self.columns[ADDRESS]:
+                return join(f"({{0}} {random.choice(['=', '<>'])} '{random.choice(ADDRESSES)}')", self.address(0))
+            case 5 if self.columns[ADDRESS]:
+                address = self.address(0)
+                return join("({0} IN '10.0.0.0/8')", address, duck="({0} LIKE '10.%')")
+            case 6:
+                low = random.randrange(0, 200)
+                return join(f"({{0}} BETWEEN {low} AND {low + random.randrange(300)})", self._column(INT))
+            case _:
+                operator = random.choice(["=", "<>", "<", "<=", ">", ">="])
+                return join(f"({{0}} {operator} {{1}})", self.integer(min(depth, 1)), self.integer(0))
+
+    def _column(self, kind: str) -> Pair:
+        return same(self.random.choice(self.columns[kind]))
+
+
+AGGREGATES = ["count(*)", "count", "sum", "min", "max", "avg", "count_distinct", "stddev", "var_pop", "median"]
+
+
+class RandomQuery:
+    """A query in both languages. `ordered`: whether its rows have an order. `ours`, `duck`: the texts."""
+
+    def __init__(self, seed: str) -> None:
+        """Draw a query for a seed."""
+        self.random = Random(seed)
+        self.ordered = False
+        columns = COLUMNS
+        source = same("packets")
+        if self.random.random() < 0.2:
+            columns, source = self._subquery()
+        self.expressions = Expressions(self.random, columns)
+        self.has_time = source.ours == "packets"
+        where = join(" WHERE {0}", self.expressions.condition(2)) if self.random.random() < 0.7 else same("")
+        draw = self.random.choice([self._rows, self._groups, self._groups, self._groups])
+        query = draw(source, where)
+        self.ours, self.duck = query.ours, query.duck
+
+    def _subquery(self) -> tuple[dict[str, list[str]], Pair]:
+        """Return the columns of a query in FROM, and the query."""
+        inner = Expressions(self.random, COLUMNS)
+        selected = [inner.integer(2), inner.integer(2)]
+        where = inner.condition(1)
+        query = join("(SELECT {0} AS a, {1} AS b, link, srcIP FROM packets WHERE {2}) q", *selected, where)
+        return {INT: ["a", "b"], TEXT: ["link"], ADDRESS: ["srcIP"]}, query
+
+    def _rows(self, source: Pair, where: Pair) -> Pair:
+        random = self.random
+        items = [
+            self.expressions.draw(random.choice([INT, INT, FLOAT, TEXT, ADDRESS])) for _ in range(random.randint(1, 3))
+        ]
+        distinct = "DISTINCT " if random.random() < 0.3 and any(self._names(item) for item in items) else ""
+        names = [f"c{number}" for number in range(len(items))]
+        if not distinct and random.random() < 0.3:
+            items.append(self._window_function())
+            names.append("f")
+        selected = list_of([join(f"{{0}} AS {name}", item) for item, name in zip(items, names, strict=True)])
+        query = join(f"SELECT {distinct}{{0}} FROM {{1}}{{2}}", selected, source, where)
+        return self._sorted(query, names)
+
+    def _names(self, item: Pair) -> bool:
+        return any(name in item.ours for names in self.expressions.columns.values() for name in names)
+
+    def _window_function(self) -> Pair:
+        random, draw = self.random, self.expressions
+        partition = join("PARTITION BY {0} ", draw.integer(1)) if random.random() < 0.6 else same("")
+        order = join("ORDER BY {0}", draw.integer(1)) if random.random() < 0.7 else same("")
+        kind = random.choice(["rank()", "dense_rank()", "count(*)", "sum({0})", "min({0})", "max({0})", "avg({0})"])
+        return join(
+            f"{kind} OVER ({{1}}{{2}})",
+            draw.integer(1),
+            partition,
+            order,
+            duck=f"{kind} OVER ({{1}}{{2}}{' NULLS LAST' if order.ours else ''})",
+        )
+
+    def _groups(self, source: Pair, where: Pair) -> Pair:
+        random, draw = self.random, self.expressions
+        keys = [draw.draw(random.choice([INT, INT, TEXT, ADDRESS, BOOL])) for _ in range(random.randint(0, 2))]
+        keys = [key for key in keys if self._names(key)]
+        aggregates = [self._aggregate() for _ in range(random.randint(1, 3))]
+        names = [f"k{number}" for number in range(len(keys))] + [f"a{number}" for number in range(len(aggregates))]
+        items = [join(f"{{0}} AS {name}", item) for item, name in zip([*keys, *aggregates], names, strict=True)]
+        selected = list_of(items)
+        having = self._having() if keys and random.random() < 0.4 else same("")
+        window = random.choice([None, None, (10, 10), (7, 7), (20, 10), (30, 10)]) if self.has_time else None
+        if window is not None:
+            return self._windowed(window, selected, where, keys, names, having)
+        grouped = join(" GROUP BY {0}", list_of(keys)) if keys else same("")
+        # SQL has one row for no rows, if there are no groups. Here no rows have no result.
+        some = same("") if keys else Pair("", " HAVING count(*) > 0")
+        query = join("SELECT {0} FROM {1}{2}{3}{4}{5}", selected, source, where, grouped, having, some)
+        return self._sorted(query, names)
+
+    def _windowed(
+        self, window: tuple[int, int], selected: Pair, where: Pair, keys: list[Pair], names: list[str], having: Pair
+    ) -> Pair:
+        length, slide = window
+        ours = f"SELECT {selected.ours} FROM packets [RANGE {length} s, SLIDE {slide} s, WA ts]{where.ours}"
+        ours += f" GROUP BY {list_of(keys).ours}" if keys else ""
+        start = f"(ts // {slide * SECOND} - i) * {slide * SECOND}"
+        groups = ", ".join([start, *(key.duck for key in keys)])
+        duck = f"SELECT {start} AS s, {start} + {length * SECOND} AS e, {selected.duck} "
+        duck += f"FROM packets, range({length // slide}) AS r(i){where.duck} GROUP BY {groups}"
+        return Pair(ours + having.ours, duck + having.duck)
+
+    def _having(self) -> Pair:
+        return join(
+            f"{{0}} {self.random.choice(['>', '<', '<>'])} {{1}}", join(" HAVING {0}", self._number()), same("5")
+        )
+
+    def _number(self) -> Pair:
+        return self.random.choice([same("count(*)"), join("max({0})", self.expressions.integer(1))])
+
+    def _aggregate(self) -> Pair:
+        random, draw = self.random, self.expressions
+        kind = random.choice(AGGREGATES)
+        if kind == "count(*)":
+            call = same("count(*)")
+        elif kind == "count_distinct":
+            call = join("count(DISTINCT {0})", self._over_columns(random.choice([INT, TEXT, ADDRESS])))
+        elif kind == "count":
+            call = join("count({0})", draw.draw(random.choice([INT, ADDRESS, TEXT]), 1))
+        else:
+            call = join(f"{kind}({{0}})", self._over_columns(INT))
+        if random.random() < 0.25:
+            call = join("{0} FILTER (WHERE {1})", call, draw.condition(1))
+        return call
+
+    def _over_columns(self, kind: str) -> Pair:
+        """Draw an expression that is not constant."""
+        drawn = self.expressions.draw(kind)
+        return drawn if self._names(drawn) else same(self.expressions.columns[kind][0])
+
+    def _sorted(self, query: Pair, names: list[str]) -> Pair:
+        """Sort by all columns in a random order, so that the order is unique; addresses and texts have other orders."""
+        random = self.random
+        unordered = ("srcIP", "destIP", "stddev", "var_pop")  # sums of floats are rounded in another order
+        if random.random() < 0.6 or any(name in query.ours for name in unordered):
+            return query
+        self.ordered = True
+        keys = random.sample(names, len(names))
+        ours, duck = [], []
+        for name in keys:
+            direction = random.choice(["", " DESC", " ASC"])
+            nulls = random.choice(["", " NULLS FIRST", " NULLS LAST"])
+            ours.append(name + direction + nulls)
+            duck.append(name + direction + (nulls or " NULLS LAST"))
+        limit = f" LIMIT {random.randint(0, 20)}" if random.random() < 0.6 else ""
+        limit += f" OFFSET {random.randint(0, 5)}" if limit and random.random() < 0.4 else ""
+        return Pair(
+            f"{query.ours} ORDER BY {', '.join(ours)}{limit}", f"{query.duck} ORDER BY {', '.join(duck)}{limit}"
+        )
+
+
+def list_of(parts: list[Pair]) -> Pair:
+    return Pair(", ".join(part.ours for part in parts), ", ".join(part.duck for part in parts))
