@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from capture.flows.sampling import FixedRates
-from lowlevel.expressions.tree import SHARE, Expression, SeenWithin, columns_of, parts_of
+from lowlevel.expressions.tree import SHARE_PREFIX, Expression, SeenWithin, columns_of, parts_of
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
 from lowlevel.subaggregates import SubAggregate
@@ -91,7 +91,10 @@ class LowLevelPlan:
     def columns(self) -> frozenset[str]:
         """Names of the columns the reader must fill."""
         times = {"ts", "start_ts"} if self.spread else {"ts"}
-        return frozenset(column.name.removeprefix(SHARE) for tree in self.trees for column in columns_of(tree)) | times
+        return (
+            frozenset(column.name.removeprefix(SHARE_PREFIX) for tree in self.trees for column in columns_of(tree))
+            | times
+        )
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lowlevel.expressions.arrow import TYPES, narrow
+from lowlevel.expressions.arrow import ORIGINAL_SCHEMA, narrow
 
 FEW_BYTES = 2048
 """Maximum bytes of tables that are neither narrowed nor compressed."""
@@ -24,7 +24,7 @@ def pack(table: pa.Table) -> bytes:
         return _written(table, AS_IT_IS)
     columns = [narrow(column) for column in table.columns]
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
-    schema = pa.schema(fields, {TYPES: table.schema.serialize().to_pybytes()})
+    schema = pa.schema(fields, {ORIGINAL_SCHEMA: table.schema.serialize().to_pybytes()})
     return _written(pa.table(columns, schema=schema), COMPRESSED)
 
 
@@ -39,5 +39,5 @@ def unpack(payload: bytes | pa.Buffer) -> pa.Table:
     """Return the table that `pack` packed."""
     with pa.ipc.open_stream(payload) as reader:
         table = reader.read_all()
-    types = (table.schema.metadata or {}).get(TYPES)
+    types = (table.schema.metadata or {}).get(ORIGINAL_SCHEMA)
     return table if types is None else table.cast(pa.ipc.read_schema(pa.py_buffer(types)))

@@ -1,4 +1,4 @@
-"""Address and network constants of a query, as whole integers; columns hold their halves."""
+"""Address and network constants of a query, as integers of 32 or 128 bits."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ WIDTH = {4: 32, 6: 128}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An IP address literal: version 4 or 6 and its value as one integer."""
+    """An IP address: version 4 or 6, and its value as one integer."""
 
     version: int
     value: int

@@ -1,4 +1,7 @@
-"""Functions of byte strings: one kernel per function, over positions in the bytes of a block."""
+"""Functions of byte strings. A byte string is an offset and a length in the bytes of a block.
+
+The kernels are functions that numba compiles to machine code.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy.typing as npt
 from capture.native import kernel, pointer
 from lowlevel.expressions.columns import BytesVector, Mask
 
-KEPT = 64
+CACHED_PATTERNS = 64
 """Largest number of patterns in the cache of shifts."""
 
 
@@ -18,37 +21,36 @@ KEPT = 64
 def find_pattern(data, start, length, rows, pattern, size, shifts, found):  # type: ignore[no-untyped-def]
     """Write to `found` whether `[start, start + length)` of `data` contains the pattern of `size` bytes; return `rows`.
 
-    Horspool's search: `shifts` (256 entries) is the distance by which the pattern moves if that byte is at its end. All
+    Horspool's search: if the text has byte b at the end of the pattern, the pattern moves forward by `shifts[b]`. All
     byte strings are inside `data`.
     """
     for row in range(rows):
-        at = start[row]
-        last = at + length[row] - size
-        hit = 0
-        while at <= last:
-            place = size - 1
-            while place >= 0 and data[at + place] == pattern[place]:
-                place -= 1
-            if place < 0:
-                hit = 1
+        offset = start[row]
+        last = offset + length[row] - size
+        match = 0
+        while offset <= last:
+            index = size - 1
+            while index >= 0 and data[offset + index] == pattern[index]:
+                index -= 1
+            if index < 0:
+                match = 1
                 break
-            at += shifts[data[at + size - 1]]
-        found[row] = hit
+            offset += shifts[data[offset + size - 1]]
+        found[row] = match
     return rows
 
 
 @kernel("i64(u8*, i64*, i64*, i64, u8*, i64, u8*)")
 def match_start(data, start, length, rows, pattern, size, found):  # type: ignore[no-untyped-def]
-    """Write to `found` whether the byte strings in `data` begin with the pattern of `size` bytes; return `rows`."""
+    """Write to `found` whether each byte string begins with the pattern of `size` bytes; return `rows`."""
     for row in range(rows):
-        hit = 1 if length[row] >= size else 0
-        at = start[row]
-        place = 0
-        while hit and place < size:
-            if data[at + place] != pattern[place]:
-                hit = 0
-            place += 1
-        found[row] = hit
+        match = 1 if length[row] >= size else 0
+        index = 0
+        while match and index < size:
+            if data[start[row] + index] != pattern[index]:
+                match = 0
+            index += 1
+        found[row] = match
     return rows
 
 
@@ -63,19 +65,20 @@ def take_byte(data, start, length, offset, rows, value, present):  # type: ignor
 
 
 SEARCH_BYTES = 1 << 22
-"""Bytes that are copied for one search by a regular expression; one string may be larger."""
+"""Largest number of bytes that are copied at once for a regular expression; a longer string is copied alone."""
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED_PATTERNS)
 def _shifts(pattern: bytes) -> npt.NDArray[np.int64]:
+    """Return the shifts of Horspool's search (see `find_pattern`)."""
     shifts = np.full(256, max(1, len(pattern)), np.int64)
-    for place, byte in enumerate(pattern[:-1]):
-        shifts[byte] = len(pattern) - 1 - place
+    for index, byte in enumerate(pattern[:-1]):
+        shifts[byte] = len(pattern) - 1 - index
     return shifts
 
 
 def contains(vector: BytesVector, pattern: bytes) -> Mask:
-    """Return which byte strings contain `pattern`; all of them contain the empty pattern."""
+    """Return which byte strings contain `pattern`. Every byte string contains the empty pattern."""
     found = np.empty(len(vector.start), np.uint8)
     find_pattern(
         *_spans(vector), len(found), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), _shifts(pattern), found
@@ -91,9 +94,9 @@ def starts_with(vector: BytesVector, pattern: bytes) -> Mask:
 
 
 def matches(vector: BytesVector, pattern: str) -> Mask:
-    """Return which byte strings contain a match of a regular expression of RE2, in which a character is a byte.
+    """Return which byte strings contain a match of a regular expression (RE2 syntax); a character is one byte.
 
-    The strings are copied for the library, at most SEARCH_BYTES at a time.
+    The strings are copied into Arrow arrays of at most SEARCH_BYTES.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -119,7 +122,7 @@ def matches(vector: BytesVector, pattern: str) -> Mask:
 
 
 def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Return the byte at `offset` (one offset for all rows or one per row), and which rows have it."""
+    """Return the byte of each string at `offset` (one number, or one per row), and which strings are long enough."""
     rows = len(vector.start)
     value = np.empty(rows, np.int64)
     present = np.empty(rows, np.uint8)
@@ -128,4 +131,5 @@ def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDA
 
 
 def _spans(vector: BytesVector) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the address of the data, and the starts and lengths as kernels need them."""
     return pointer(vector.data, "u8"), np.ascontiguousarray(vector.start), np.ascontiguousarray(vector.length)

@@ -1,7 +1,7 @@
-"""Columns of expressions: one value per row, or a 0-dimensional array with one value for all rows.
+"""Columns of values for expressions, as vectors: arrays with one value per row.
 
-`valid` is a mask of the values that are not NULL; None if no value is NULL. The number in the place of a NULL is
-arbitrary.
+A constant is a vector of 0-dimensional arrays: one value for all rows. `valid` is a mask of the values that are not
+NULL; None if no value is NULL. The array has an arbitrary number at the index of a NULL.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from lowlevel.expressions.address_constants import Address
 
 Mask = npt.NDArray[np.bool_]
 
-FOUR, NO_HALF = np.array(4), np.zeros((), np.uint64)
-"""Version and upper half of IPv4 addresses, one for all rows."""
+IPV4_VERSION, IPV4_HIGH = np.array(4), np.zeros((), np.uint64)
+"""Version and upper half of a column of IPv4 addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Numbers (int64 or float64), conditions, or MACs (48 bits in an int64).
+    """Numbers (int64 or float64), booleans, or MACs (48 bits in an int64).
 
-    `null`: the number in the place of every NULL; None if it is not known.
+    `null`: the number that `data` has for every NULL; None if unknown.
     """
 
     data: npt.NDArray[Any]
@@ -38,8 +38,8 @@ class Vector:
 class AddressVector:
     """IP addresses: `version` is 4, 6, or 0 for a NULL; `high` and `low` are the halves as uint64.
 
-    `high` is 0 for IPv4. If `version` is 0-dimensional all rows have that version; then a table is as fast as one
-    without addresses.
+    `high` is 0 for IPv4. If `version` is 0-dimensional, all rows have that version; then a table with addresses as
+    keys is as fast as one with integers.
     """
 
     version: npt.NDArray[Any]
@@ -49,12 +49,12 @@ class AddressVector:
 
     @classmethod
     def of_ipv4(cls, numbers: npt.NDArray[np.int64]) -> AddressVector:
-        """Return decoded addresses of version 4, none of them NULL."""
-        return cls(FOUR, NO_HALF, numbers.view(np.uint64))
+        """Return a column of IPv4 addresses without NULLs, from their numbers."""
+        return cls(IPV4_VERSION, IPV4_HIGH, numbers.view(np.uint64))
 
     @classmethod
     def of(cls, address: Address) -> AddressVector:
-        """Make a constant."""
+        """Return a constant."""
         high, low = divmod(address.value, 2**64)
         return cls(np.array(address.version), np.array(high, np.uint64), np.array(low, np.uint64))
 
@@ -63,7 +63,7 @@ class AddressVector:
 class TextVector:
     """Texts: `ids` (int64) are indexes into `names`. Names are only appended, so old IDs stay valid.
 
-    `names` has no duplicates: two texts are equal if and only if their IDs are.
+    `names` has no duplicates, so two texts are equal if and only if their IDs are equal.
     """
 
     ids: npt.NDArray[np.int64]
@@ -72,13 +72,13 @@ class TextVector:
 
     @classmethod
     def of(cls, text: str) -> TextVector:
-        """Make a constant."""
+        """Return a constant."""
         return cls(np.zeros((), np.int64), (text,))
 
 
 @dataclass(frozen=True, slots=True)
 class BytesVector:
-    """Byte strings: `[start, start + length)` of `data`, inside its bounds; both are 0 for a NULL."""
+    """Byte strings: the bytes `[start, start + length)` of `data`. A NULL has start and length 0."""
 
     data: npt.NDArray[np.uint8]
     start: npt.NDArray[np.int64]
@@ -91,7 +91,7 @@ Columns = Mapping[str, AnyVector]
 
 
 def shape_of(vector: AnyVector) -> tuple[int, ...]:
-    """Return the shape of a vector: () for a constant."""
+    """Return the shape of a vector's arrays: () for a constant."""
     match vector:
         case Vector(data):
             return data.shape
@@ -103,28 +103,28 @@ def shape_of(vector: AnyVector) -> tuple[int, ...]:
             return start.shape
 
 
-def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
-    """Return the values of a vector at the row numbers `places`; a constant stays a constant."""
+def take_rows(vector: AnyVector, rows: npt.NDArray[np.int64]) -> AnyVector:
+    """Return the values of a vector at the indexes `rows`; a constant stays a constant."""
 
-    def at(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return array if array.ndim == 0 else array[places]
+    def take(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return array if array.ndim == 0 else array[rows]
 
-    valid = None if vector.valid is None else at(vector.valid)
+    valid = None if vector.valid is None else take(vector.valid)
     match vector:
         case Vector():
-            return replace(vector, data=at(vector.data), valid=valid)
+            return replace(vector, data=take(vector.data), valid=valid)
         case AddressVector(version, high, low):
-            return AddressVector(at(version), at(high), at(low), valid)
+            return AddressVector(take(version), take(high), take(low), valid)
         case TextVector():
-            return replace(vector, ids=at(vector.ids), valid=valid)
+            return replace(vector, ids=take(vector.ids), valid=valid)
         case BytesVector():
-            return replace(vector, start=at(vector.start), length=at(vector.length), valid=valid)
+            return replace(vector, start=take(vector.start), length=take(vector.length), valid=valid)
 
 
 def choose(mask: Mask, one: AnyVector, other: AnyVector) -> AnyVector:
-    """Return the values of `one` where `mask` is True, otherwise those of `other`: vectors of one kind.
+    """Return the value of `one` for rows with a True `mask`, and the value of `other` for the other rows.
 
-    Two columns of texts must have equal `names`.
+    Both vectors have the same class; two TextVectors have equal `names`.
     """
     valid = None
     if one.valid is not None or other.valid is not None:
@@ -145,20 +145,20 @@ def choose(mask: Mask, one: AnyVector, other: AnyVector) -> AnyVector:
 
 
 def with_common_names(one: TextVector, other: TextVector, constants: Sequence[str]) -> tuple[TextVector, TextVector]:
-    """Return two columns of texts with one list of names: `constants`, and then the other names.
+    """Return two columns of texts with a common list of names: `constants`, and then the other names.
 
-    If only one of the columns has growing names beside the constants, the IDs of the result stay valid too.
+    If at most one column has a growing list of names, the IDs in the result stay valid in later batches.
     """
-    known = [vector for vector in (one, other) if not is_null(vector)]
-    places: dict[str, int] = {}
-    for name in (*constants, *(name for vector in known for name in vector.names)):
-        places.setdefault(name, len(places))
-    names = list(places) or [""]
+    not_null = [vector for vector in (one, other) if not is_null(vector)]
+    ids_by_name: dict[str, int] = {}
+    for name in (*constants, *(name for vector in not_null for name in vector.names)):
+        ids_by_name.setdefault(name, len(ids_by_name))
+    names = list(ids_by_name) or [""]
 
     def recoded(vector: TextVector) -> TextVector:
         if is_null(vector) or not vector.names:
             return replace(vector, ids=np.zeros_like(vector.ids), names=names)
-        ids = np.array([places[name] for name in vector.names], np.int64)
+        ids = np.array([ids_by_name[name] for name in vector.names], np.int64)
         ids = ids[vector.ids if vector.valid is None else np.where(vector.valid, vector.ids, 0)]
         return TextVector(np.asarray(ids), names, vector.valid)
 
@@ -170,33 +170,33 @@ def is_null(vector: TextVector) -> bool:
     return vector.ids.ndim == 0 and vector.valid is not None and not vector.valid
 
 
-# If few rows pass a predicate, keys and arguments are evaluated for these rows only.
+# If few rows of a batch pass a predicate, keys and arguments are evaluated only for copies of these rows.
 
 
-SHARE = 4
-"""Passing rows are copied out if at most 1/SHARE of a batch passes. Otherwise the copy costs as much as it saves."""
+COPY_DIVISOR = 4
+"""Rows that pass are copied if they are at most 1/COPY_DIVISOR of the batch; otherwise the copy saves no time."""
 
 
 class ChosenRows(Mapping[str, AnyVector]):
-    """Columns of the rows `places` (ascending), copied at the first access. Valid as long as the batch is."""
+    """Columns of the rows with the indexes `rows` (ascending), copied at the first access. Valid while the batch is."""
 
-    def __init__(self, columns: Columns, places: npt.NDArray[np.int64]) -> None:
-        """Select rows; no column is copied yet."""
+    def __init__(self, columns: Columns, rows: npt.NDArray[np.int64]) -> None:
+        """Select rows of a batch; no column is copied yet."""
         self._columns = columns
-        self._places = places
-        self._made: dict[str, AnyVector] = {}
-        self._versions: dict[int, npt.NDArray[np.int64]] = {}  # the addresses of one header share their versions
+        self._rows = rows
+        self._copies: dict[str, AnyVector] = {}
+        self._versions: dict[int, npt.NDArray[np.int64]] = {}  # both addresses of a header have one array of versions
 
     def __getitem__(self, name: str) -> AnyVector:
         """Return a column of the chosen rows."""
-        if name not in self._made:
+        if name not in self._copies:
             whole = self._columns[name]
-            vector = taken(whole, self._places)
+            vector = take_rows(whole, self._rows)
             if isinstance(whole, AddressVector) and isinstance(vector, AddressVector):
                 version = self._versions.setdefault(id(whole.version), vector.version)
                 vector = replace(vector, version=version)
-            self._made[name] = vector
-        return self._made[name]
+            self._copies[name] = vector
+        return self._copies[name]
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the batch's columns."""
@@ -207,93 +207,92 @@ class ChosenRows(Mapping[str, AnyVector]):
         return len(self._columns)
 
 
-# A decoder fills the same buffers with every block, so a kernel needs the address of a column only once. To look it up
-# for a few columns takes as long as hundreds of rows.
+# A decoder writes every block into the same buffers. So the memory addresses of columns are looked up once for many
+# blocks: the look-up for a few columns takes as long as hundreds of rows.
 
 
 Numbers = npt.NDArray[np.int64]
 
 
-class SettledColumns(Mapping[str, AnyVector]):
-    """Columns whose buffers keep their address from batch to batch."""
+class BufferColumns(Mapping[str, AnyVector]):
+    """Columns in buffers that keep their memory address from batch to batch."""
 
     @property
     @abstractmethod
     def memory(self) -> Numbers:
-        """The buffers. If two batches have the same buffers, their columns have the same addresses."""
+        """The array with the buffers. Batches with the same array have the same memory addresses of columns."""
 
     @property
     @abstractmethod
     def only_ipv4(self) -> bool:
-        """Whether all addresses are IPv4."""
+        """Whether all IP addresses are IPv4."""
 
     @abstractmethod
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
-        """Return a column of integers or MACs and whether -1 means NULL; None for other columns."""
+        """Return a column of integers or MACs, and whether -1 means NULL. Returns None for other types of columns."""
 
     @abstractmethod
     def halves(self, name: str) -> tuple[Numbers, Numbers] | None:
-        """Return the upper and lower half of a column of addresses (IPv4: the lower); None for other columns."""
+        """Return the upper and lower halves of a column of addresses; None for other types of columns."""
 
 
 class Names:
-    """A growing list of distinct texts: the names of `TextVector` over many batches."""
+    """A growing list of distinct texts: the `names` of the `TextVector` of many batches."""
 
     def __init__(self) -> None:
         """Create an empty list."""
         self.texts: list[str] = []
-        self._places: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
 
     def add(self, text: str) -> int:
         """Return the ID of a text; add the text if it is new."""
-        place = self._places.setdefault(text, len(self.texts))
-        if place == len(self.texts):
+        text_id = self._ids.setdefault(text, len(self.texts))
+        if text_id == len(self.texts):
             self.texts.append(text)
-        return place
+        return text_id
 
 
 def equal(left: TextVector, right: TextVector) -> Mask:
-    """Return which texts are equal, of two columns or a column and a constant. The result for NULL is arbitrary."""
+    """Compare two columns of texts, or a column and a constant. The result for a NULL is arbitrary."""
     if right.ids.ndim == 0:
         wanted = right.names[int(right.ids)]
-        return holds(left, lambda name: name == wanted)
+        return check_texts(left, lambda name: name == wanted)
     if left.ids.ndim == 0:
         return equal(right, left)
     if left.names is right.names:
         return np.asarray(left.ids == right.ids)
-    places = {name: place for place, name in enumerate(right.names)}
-    translated = np.array([places.get(name, -1) for name in left.names], np.int64)
+    right_ids = {name: text_id for text_id, name in enumerate(right.names)}
+    translated = np.array([right_ids.get(name, -1) for name in left.names], np.int64)
     return np.asarray(translated[left.ids] == right.ids)
 
 
-def holds(vector: TextVector, test: Callable[[str], bool]) -> Mask:
+def check_texts(vector: TextVector, test: Callable[[str], bool]) -> Mask:
     """Return which texts pass a test."""
-    return np.asarray(_of_names(vector, test, np.bool_))
+    return np.asarray(_map_texts(vector, test, np.bool_))
 
 
-def matching(vector: TextVector, pattern: str) -> Mask:
-    """Return which texts contain a match of a regular expression of RE2."""
+def match_regex(vector: TextVector, pattern: str) -> Mask:
+    """Return which texts contain a match of a regular expression (RE2 syntax)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    used, places = np.unique(vector.ids, return_inverse=True)
-    named = [vector.names[each] if vector.names else "" for each in used.tolist()]
-    found = pc.match_substring_regex(pa.array(named, pa.string()), pattern)
-    return np.asarray(np.asarray(found)[places.reshape(vector.ids.shape)])
+    distinct, indexes = np.unique(vector.ids, return_inverse=True)
+    names = [vector.names[text_id] if vector.names else "" for text_id in distinct.tolist()]
+    matches = pc.match_substring_regex(pa.array(names, pa.string()), pattern)
+    return np.asarray(np.asarray(matches)[indexes.reshape(vector.ids.shape)])
 
 
 def lengths(vector: TextVector) -> npt.NDArray[np.int64]:
     """Return the number of characters of each text."""
-    return _of_names(vector, len, np.int64)
+    return _map_texts(vector, len, np.int64)
 
 
-def _of_names(vector: TextVector, function: Callable[[str], object], kind: type) -> npt.NDArray[Any]:
-    """Apply a function to the names that occur, without a pass over a long list of names for a few rows."""
+def _map_texts(vector: TextVector, function: Callable[[str], object], dtype: type) -> npt.NDArray[Any]:
+    """Return the function of each text. With fewer rows than names, only names that occur are computed."""
     if not vector.names:  # all are NULL
-        return np.zeros(vector.ids.shape, kind)
+        return np.zeros(vector.ids.shape, dtype)
     if len(vector.names) <= vector.ids.size:
-        return np.array([function(name) for name in vector.names], kind)[vector.ids]
-    distinct, places = np.unique(vector.ids, return_inverse=True)
-    return np.array([function(vector.names[each]) for each in distinct.tolist()], kind)[
-        places.reshape(vector.ids.shape)
-    ]
+        return np.array([function(name) for name in vector.names], dtype)[vector.ids]
+    distinct, indexes = np.unique(vector.ids, return_inverse=True)
+    results: npt.NDArray[Any] = np.array([function(vector.names[text_id]) for text_id in distinct.tolist()], dtype)
+    return results[indexes.reshape(vector.ids.shape)]

@@ -26,7 +26,7 @@ from lowlevel.expressions.columns import (
     shape_of,
 )
 from lowlevel.expressions.tree import (
-    ENDS,
+    ENDS_COLUMN,
     AtEnd,
     Binary,
     Call,
@@ -54,35 +54,36 @@ from lowlevel.watch.watched_file import Version, Watchlist
 
 
 def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
-    """Return which addresses or integers are in a list; NULL for a NULL."""
+    """Return which addresses or integers are in a list; the result for a NULL is NULL."""
     if isinstance(vector, AddressVector):
-        return Vector(_found(vector, contents) != NONE, vector.valid)
+        return Vector(_range_indexes(vector, contents) != NONE, vector.valid)
     assert isinstance(vector, Vector)
     return Vector(contents.holds(vector.data), vector.valid)
 
 
 def longest_prefix(vector: AnyVector, version: Version) -> TextVector:
-    """Return the label of the longest prefix that contains each address; NULL without one, and for a NULL."""
+    """Return the label of each address's longest prefix; NULL if no prefix contains the address, or for a NULL."""
     assert isinstance(vector, AddressVector)
-    found = _found(vector, version.contents)
-    valid: Mask = np.asarray(found != NONE)
-    ids = found if version.ids is None else np.append(version.ids, NONE)[found]
+    indexes = _range_indexes(vector, version.contents)
+    valid: Mask = np.asarray(indexes != NONE)
+    ids = indexes if version.ids is None else np.append(version.ids, NONE)[indexes]
     return TextVector(ids, version.names, valid if vector.valid is None else valid & vector.valid)
 
 
-def _found(vector: AddressVector, contents: Contents) -> Numbers:
+def _range_indexes(vector: AddressVector, contents: Contents) -> Numbers:
+    """Return the index of the range of each address; NONE if no range contains it."""
     assert contents.ranges is not None, "a list of addresses"
     high = np.broadcast_to(vector.high, vector.low.shape)
-    found = contents.ranges.find(vector.version, high.reshape(-1), vector.low.reshape(-1))
-    return found.reshape(vector.low.shape)
+    indexes = contents.ranges.find(vector.version, high.reshape(-1), vector.low.reshape(-1))
+    return indexes.reshape(vector.low.shape)
 
 
-ZEROS = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
-"""Types of the number in the place of a NULL constant, if it is not int64."""
+NULL_DTYPES = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
+"""Numpy types of NULL constants; int64 for the other types."""
 
 
 def evaluate(expression: Expression, columns: Columns) -> AnyVector:
-    """Evaluate a tree whose types have been checked when it was built."""
+    """Evaluate a tree; its builder has checked the types."""
     match expression:
         case Column(name=name):
             return columns[name]
@@ -123,18 +124,18 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case Masked(operand, ipv4, ipv6):
             address = evaluate(operand, columns)
             assert isinstance(address, AddressVector)
-            return _masked(address, ipv4, ipv6)
+            return _network(address, ipv4, ipv6)
         case Extreme(left, right, largest):
             return _extreme(_values(left, columns), _values(right, columns), largest)
         case AtEnd(operand):
-            vector, ends = evaluate(operand, columns), columns[ENDS]
+            vector, ends = evaluate(operand, columns), columns[ENDS_COLUMN]
             assert isinstance(ends, Vector)
             if isinstance(vector, Vector):
-                return Vector(vector.data, _both(vector.valid, ends.data))
-            return replace(vector, valid=_both(vector.valid, ends.data))
+                return Vector(vector.data, _and_masks(vector.valid, ends.data))
+            return replace(vector, valid=_and_masks(vector.valid, ends.data))
         case Present(value, count):
             vector = _values(value, columns)
-            return Vector(vector.data, _both(vector.valid, _values(count, columns).data > 0))
+            return Vector(vector.data, _and_masks(vector.valid, _values(count, columns).data > 0))
         case Mean(total, count):
             counts = _values(count, columns).data
             present = counts > 0
@@ -142,12 +143,12 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return Vector(np.divide(totals, counts, out=np.zeros_like(totals), where=present), present)
         case Variance(total, squares, count, sample, root):
             counts = _values(count, columns).data
-            degrees = counts - sample
-            present = degrees > 0
+            divisors = counts - sample
+            present = divisors > 0
             totals = _values(total, columns).data.astype(np.float64)
-            apart = _values(squares, columns).data - totals * (totals / np.maximum(counts, 1))
-            found = np.maximum(apart, 0.0) / np.maximum(degrees, 1)  # rounding may give a negative number
-            return Vector(np.sqrt(found) if root else found, present)
+            deviations = _values(squares, columns).data - totals * (totals / np.maximum(counts, 1))
+            variance = np.maximum(deviations, 0.0) / np.maximum(divisors, 1)  # rounding may give a negative number
+            return Vector(np.sqrt(variance) if root else variance, present)
 
 
 def _values(expression: Expression, columns: Columns) -> Vector:
@@ -162,20 +163,20 @@ def _literal(literal: Literal) -> AnyVector:
         return AddressVector.of(value)
     if isinstance(value, str):
         return TextVector.of(value)
-    assert not isinstance(value, bytes)  # only an argument of functions, which use the literal
+    assert not isinstance(value, bytes)  # bytes occur only as arguments of functions, which use the literal
     if value is None:
-        nowhere = np.zeros((), np.bool_)
+        invalid = np.zeros((), np.bool_)
         if literal.type is Type.ADDRESS:
-            return AddressVector(np.array(0), np.zeros((), np.uint64), np.zeros((), np.uint64), nowhere)
+            return AddressVector(np.array(0), np.zeros((), np.uint64), np.zeros((), np.uint64), invalid)
         if literal.type is Type.TEXT:
-            return TextVector(np.zeros((), np.int64), ("",), nowhere)
-        return Vector(np.zeros((), ZEROS.get(literal.type, np.int64)), nowhere)
+            return TextVector(np.zeros((), np.int64), ("",), invalid)
+        return Vector(np.zeros((), NULL_DTYPES.get(literal.type, np.int64)), invalid)
     return Vector(np.array(value))
 
 
 @lru_cache
 def constant_texts(expression: Expression) -> tuple[str, ...]:
-    """Return the constants among the results of a conditional, in their order."""
+    """Return the constant texts that a conditional can return, in their order."""
     match expression:
         case Conditional(_, value, otherwise):
             return tuple(dict.fromkeys(constant_texts(value) + constant_texts(otherwise)))
@@ -184,7 +185,7 @@ def constant_texts(expression: Expression) -> tuple[str, ...]:
     return ()
 
 
-def _masked(address: AddressVector, ipv4: int, ipv6: int) -> AddressVector:
+def _network(address: AddressVector, ipv4: int, ipv6: int) -> AddressVector:
     high, low = (np.uint64(half) for half in divmod(2**128 - 2 ** (128 - ipv6), 2**64))
     of_ipv4 = np.uint64(2**32 - 2 ** (32 - ipv4))
     if address.version.ndim == 0:
@@ -203,7 +204,8 @@ def _extreme(left: Vector, right: Vector, largest: bool) -> Vector:
     return Vector(np.where(known_left & known_right, data, known), np.asarray(known_left | known_right))
 
 
-def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+def _and_masks(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Return the AND of two masks; None means that every row is True."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
@@ -228,7 +230,7 @@ def _logic(op: Op, left: Vector, right: Vector) -> Vector:
 
 @np.errstate(over="ignore", invalid="ignore")  # integers wrap, floats become infinite, without a warning
 def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
-    valid = _both(left.valid, right.valid)
+    valid = _and_masks(left.valid, right.valid)
     functions: dict[Op, Callable[[Any, Any], Any]] = {
         Op.ADD: np.add,
         Op.SUB: np.subtract,
@@ -248,11 +250,11 @@ def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
     else:
         remainder = np.fmod(left.data, divisor)  # towards zero, with the dividend's sign, as in C and in SQL
         data = (left.data - remainder) // divisor if op is Op.DIV else remainder
-    return Vector(data, _both(valid, divisible))
+    return Vector(data, _and_masks(valid, divisible))
 
 
 def _compare(op: Op, left: AnyVector, right: AnyVector) -> Vector:
-    valid = _both(left.valid, right.valid)
+    valid = _and_masks(left.valid, right.valid)
     if isinstance(left, TextVector) and isinstance(right, TextVector):
         same = texts.equal(left, right)
         return Vector(same if op is Op.EQ else ~same, valid)
@@ -286,20 +288,20 @@ def _compare_addresses(op: Op, left: AddressVector, right: AddressVector) -> Any
 
 def _in_list(vector: AnyVector, values: tuple[Literal, ...]) -> Vector:
     if isinstance(vector, TextVector):
-        return Vector(texts.holds(vector, membership.texts(values).__contains__), vector.valid)
-    if len(values) <= membership.FEW:
+        return Vector(texts.check_texts(vector, membership.texts(values).__contains__), vector.valid)
+    if len(values) <= membership.MAX_COMPARED:
         tests = [_compare(Op.EQ, vector, _literal(value)) for value in values]
         return reduce(lambda one, other: _logic(Op.OR, one, other), tests)
     if isinstance(vector, AddressVector):
-        return Vector(membership.ranges(values).hold(vector.version, vector.high, vector.low), vector.valid)
+        return Vector(membership.ranges(values).contains(vector.version, vector.high, vector.low), vector.valid)
     assert isinstance(vector, Vector)
-    return Vector(membership.values(values).hold(vector.data), vector.valid)
+    return Vector(membership.values(values).contains(vector.data), vector.valid)
 
 
 def _in_prefixes(vector: AnyVector, prefixes: tuple[Prefix, ...]) -> Vector:
     assert isinstance(vector, AddressVector)
-    if len(prefixes) > membership.FEW:
-        return Vector(membership.ranges(prefixes).hold(vector.version, vector.high, vector.low), vector.valid)
+    if len(prefixes) > membership.MAX_COMPARED:
+        return Vector(membership.ranges(prefixes).contains(vector.version, vector.high, vector.low), vector.valid)
     inside = reduce(lambda one, other: one | other, [_in_prefix(vector, prefix) for prefix in prefixes])
     return Vector(np.asarray(inside), vector.valid)
 
@@ -320,9 +322,9 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
         assert isinstance(argument, Literal)
         part = str(argument.value)
         if function is Function.MATCHES:
-            return Vector(texts.matching(operand, part), operand.valid)
+            return Vector(texts.match_regex(operand, part), operand.valid)
         test = (lambda name: part in name) if function is Function.CONTAINS else (lambda name: name.startswith(part))
-        return Vector(texts.holds(operand, test), operand.valid)
+        return Vector(texts.check_texts(operand, test), operand.valid)
     assert isinstance(operand, BytesVector)
     if function is Function.LENGTH:
         return Vector(operand.length, operand.valid)
@@ -330,7 +332,7 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
         assert argument is not None
         offset = _values(argument, columns)
         value, present = byte_functions.byte_at(operand, offset.data)
-        return Vector(value, _both(_both(operand.valid, offset.valid), present))
+        return Vector(value, _and_masks(_and_masks(operand.valid, offset.valid), present))
     assert isinstance(argument, Literal)
     if function is Function.MATCHES:
         return Vector(byte_functions.matches(operand, str(argument.value)), operand.valid)

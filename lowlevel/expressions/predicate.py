@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import kernel, pointer
-from lowlevel.expressions.columns import AnyVector, BytesVector, Columns, Mask, SettledColumns, Vector
+from lowlevel.expressions.columns import AnyVector, BufferColumns, BytesVector, Columns, Mask, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of
 from lowlevel.expressions.types import Op, Type
@@ -21,31 +21,32 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN
 #     tcp_flags & 2 <> 2     not 2 <= tcp_flags & 2 <= 2
 #     len > 1000             1001 <= len
 #
-# The general evaluation writes four columns to memory and reads them again: the bits, the comparison, the mask of NULL
-# and the result.
+# The general evaluation needs four passes: it writes the bits, the comparison, the mask of NULL and the result to
+# memory, and reads them again.
 
 
-NULL = -1
-"""The number in the place of a NULL, in columns that an interval test supports."""
+NULL_NUMBER = -1
+"""The number that an integer column with NULLs must have for a NULL, so that an interval test supports it."""
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64, i64, u8*)")
 def keep_inside(values, rows, bits, least, most, outside, nullable, passed):  # type: ignore[no-untyped-def]
-    """Clear `passed` (1 or 0 per row) for rows with `values & bits` not within `[least, most]`.
+    """Set `passed` (0 or 1) to 0 for the rows that fail an interval test; return `rows`.
 
-    With `outside`, for rows with a value within it. With `nullable`, also for NULL. Returns `rows`.
+    A row fails if `values & bits` is outside `[least, most]`; if `outside` is 1, a row fails inside. If `nullable` is
+    1, NULL_NUMBER is NULL, and fails too.
     """
     for row in range(rows):
         value = values[row] & bits
-        hit = (value >= least) & (value <= most)
-        known = (values[row] != NULL) | (nullable == 0)
-        passed[row] &= np.uint8((hit != (outside != 0)) & known)
+        inside = (value >= least) & (value <= most)
+        known = (values[row] != NULL_NUMBER) | (nullable == 0)
+        passed[row] &= np.uint8((inside != (outside != 0)) & known)
     return rows
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalTest:
-    """A condition that is TRUE if `column & bits` is within `[least, most]`, or outside of it; NULL for a NULL."""
+    """A condition: `column & bits` is inside `[least, most]`, or outside if `outside`. NULL if the column is NULL."""
 
     expression: Expression
     column: str
@@ -55,13 +56,13 @@ class IntervalTest:
     outside: bool = False
 
     def narrow(self, columns: Columns, passed: Mask) -> bool:
-        """Clear `passed` for rows that fail. Returns False, without any effect, for unsupported columns."""
-        found = (
-            columns.integers(self.column) if isinstance(columns, SettledColumns) else _integers(columns[self.column])
+        """Set `passed` to False for rows that fail. Returns False, without a change, if the column is not supported."""
+        integers = (
+            columns.integers(self.column) if isinstance(columns, BufferColumns) else _integers(columns[self.column])
         )
-        if found is None or found[0].shape != passed.shape:
+        if integers is None or integers[0].shape != passed.shape:
             return False
-        values, nullable = found
+        values, nullable = integers
         keep_inside.at(
             pointer(values, "i64"), len(passed), self.bits, self.least, self.most, self.outside, nullable,
             pointer(passed.view(np.uint8), "u8"),
@@ -70,14 +71,14 @@ class IntervalTest:
 
 
 def _integers(vector: AnyVector) -> tuple[npt.NDArray[np.int64], bool] | None:
-    """Return a column of integers and whether it can have NULL; None for unsupported columns."""
+    """Return the integers of a column and whether it can have NULLs; None if the column is not supported."""
     if not isinstance(vector, Vector) or not vector.data.flags.c_contiguous or vector.data.dtype != np.int64:
         return None
-    return (vector.data, vector.valid is not None) if vector.valid is None or vector.null == NULL else None
+    return (vector.data, vector.valid is not None) if vector.valid is None or vector.null == NULL_NUMBER else None
 
 
 def interval_test(condition: Expression) -> IntervalTest | None:
-    """Return the interval test of a condition; None if it is not such a comparison."""
+    """Return the interval test that is equal to a condition; None if there is none."""
     match condition:
         case Binary(
             op, Column(name=name, type=Type.INT | Type.TIME), Literal(value=int(value), type=Type.INT | Type.TIME)
@@ -108,52 +109,56 @@ def interval_test(condition: Expression) -> IntervalTest | None:
 
 
 class Condition:
-    """A condition, prepared for many blocks. Queries with an equal condition can share the object.
+    """A condition, prepared for many batches of rows. Queries with equal conditions can share the object.
 
-    Parts of an AND that search byte strings are evaluated last, and only for rows that pass the other parts, because a
-    search costs most. Interval tests take one pass each.
+    The parts of an AND are evaluated in the order of their costs: interval tests, other parts, searches in byte
+    strings. Rows that have failed are not searched.
     """
 
     def __init__(self, expression: Expression) -> None:
         """Prepare a BOOL expression."""
-        self._last: tuple[Columns, Mask] | None = None  # the last result, for the next query that shares the condition
+        self._last: tuple[Columns, Mask] | None = None  # a cache for the queries that share the condition
         parts = list(_conjuncts(expression))
-        self._searches = [part for part in parts if _looks_into_bytes(part)]
-        tests = [(part, interval_test(part)) for part in parts if not _looks_into_bytes(part)]
+        self._searches = [part for part in parts if _reads_bytes(part)]
+        tests = [(part, interval_test(part)) for part in parts if not _reads_bytes(part)]
         self._tests = [test for _, test in tests if test is not None]
         self._others = [part for part, test in tests if test is None]
 
     def true_rows(self, columns: Columns, rows: int) -> Mask:
-        """Return one bool per row: whether the condition is TRUE (not FALSE or NULL). Do not change the result."""
+        """Return a mask of the rows for which the condition is TRUE (not FALSE or NULL). Callers must not change it."""
         if self._last is not None and self._last[0] is columns:
             return self._last[1]
         passed = np.ones(rows, np.bool_)
         for test in self._tests:
             if not test.narrow(columns, passed):
-                passed = passed & _true(test.expression, columns, rows)
+                passed = passed & _true_rows(test.expression, columns, rows)
         for other in self._others:
-            passed = passed & _true(other, columns, rows)
+            passed = passed & _true_rows(other, columns, rows)
         for search in self._searches:
-            passed = passed & _true(search, _Passed(columns, passed), rows)
+            passed = passed & _true_rows(search, _BytesOfPassed(columns, passed), rows)
         self._last = columns, passed
         return passed
 
 
-def _true(condition: Expression, columns: Columns, rows: int) -> Mask:
-    chosen = _truth(condition, columns)
-    return np.ascontiguousarray(chosen if chosen.ndim else np.broadcast_to(chosen, rows))
+def _true_rows(condition: Expression, columns: Columns, rows: int) -> Mask:
+    """Return a mask of the rows for which the condition is TRUE."""
+    mask = _truth(condition, columns)
+    return np.ascontiguousarray(mask if mask.ndim else np.broadcast_to(mask, rows))
 
 
 def _truth(condition: Expression, columns: Columns) -> Mask:
-    """Return which rows are TRUE. AND and OR need no distinction of FALSE and NULL, which saves most of the work."""
+    """Return a mask of the rows for which the condition is TRUE, or one bool for all rows.
+
+    AND and OR do not distinguish FALSE and NULL here, which saves most of the work.
+    """
     if isinstance(condition, Binary) and condition.op is Op.AND:
         return _truth(condition.left, columns) & _truth(condition.right, columns)
     if isinstance(condition, Binary) and condition.op is Op.OR:
         return _truth(condition.left, columns) | _truth(condition.right, columns)
     vector = evaluate(condition, columns)
     assert isinstance(vector, Vector)
-    chosen: Mask = vector.data if vector.valid is None else vector.data & vector.valid
-    return chosen
+    mask: Mask = vector.data if vector.valid is None else vector.data & vector.valid
+    return mask
 
 
 def _conjuncts(condition: Expression) -> Iterator[Expression]:
@@ -164,12 +169,12 @@ def _conjuncts(condition: Expression) -> Iterator[Expression]:
         yield condition
 
 
-def _looks_into_bytes(expression: Expression) -> bool:
+def _reads_bytes(expression: Expression) -> bool:
     return any(column.type is Type.BYTES for column in columns_of(expression))
 
 
-class _Passed(Mapping[str, AnyVector]):
-    """Columns with empty byte strings for rows that have failed already: their result has no effect."""
+class _BytesOfPassed(Mapping[str, AnyVector]):
+    """Columns of a batch, with empty byte strings for rows that have failed: a search skips these rows."""
 
     def __init__(self, columns: Columns, passed: Mask) -> None:
         self._columns = columns

@@ -1,7 +1,7 @@
-"""Expressions over columns: the tree that queries compile to and both levels evaluate.
+"""Expressions over columns, as trees: queries are compiled to trees, and both levels evaluate them.
 
-The tree is immutable data, so a plan can be pickled into a Spark task. Nodes know their type and whether they can be
-NULL. `lowlevel.expressions.evaluate` evaluates them over numpy columns. All classes of nodes are in this module.
+Trees are immutable data, so a plan can be pickled into a Spark task. Every class of expressions has a `type`, and
+`nullable` is True if the value can be NULL. `lowlevel.expressions.evaluate` evaluates trees over numpy columns.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from lowlevel.watch.watched_file import WatchedFile, Watchlist
 class SeenWithin:
     """`seen_within(duration, this = that AND …, condition)`: whether an earlier row had the key of this row.
 
-    `matches`: equalities joined by AND; their left sides are of this row, their right sides of the earlier row.
-    `condition` (or None) is about the earlier row, which is at most `duration` ns older. The filter join
-    (`lowlevel.node.filter_join`) computes the result as a separate `column`. NULL if a left side is NULL.
+    * `duration`: the largest difference between the times of the two rows, in ns.
+    * `matches`: equalities joined by AND. Left sides are expressions of this row, right sides of the earlier row.
+    * `condition`: a condition on the earlier row, or None.
+
+    The result is NULL if a left side is NULL. The filter join (`lowlevel.node.filter_join`) computes it as `column`.
     """
 
     duration: int
@@ -31,7 +33,7 @@ class SeenWithin:
 
     @property
     def nullable(self) -> bool:
-        """Whether a part of the key may be NULL."""
+        """Whether a left side may be NULL."""
         return self.matches.nullable
 
     @property
@@ -66,10 +68,10 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """Variance of `count` numbers of sum `total` and sum of squares `squares` (FLOAT), or its square `root`.
+    """Variance of `count` numbers with the sum `total` and the sum of squares `squares` (FLOAT).
 
-    The divisor is count - 1 for a `sample`. NULL if the divisor is 0. If the numbers are much larger than their
-    distances, the result is a small difference of two large sums and loses digits.
+    If `root`, the standard deviation. The divisor is count - 1 if `sample`, else count. NULL if the divisor is 0. If
+    the numbers are much larger than their deviations, the result loses digits: it is a difference of two large sums.
     """
 
     total: Expression
@@ -81,16 +83,19 @@ class Variance:
     nullable: ClassVar[bool] = True
 
 
-SHARE = "share of "
-"""Prefix of the name of a column with shares: the part of a row's counter that belongs to one pane."""
+# A pane is the part of a window between two neighbouring window bounds. A row of a flow can span several panes. It is
+# spread over them: each pane receives a share of the row's counters.
 
-ENDS = "the row ends"
-"""Name of the column that tells whether the row ends in this pane."""
+SHARE_PREFIX = "share of "
+"""Prefix of the names of columns with shares of counters."""
+
+ENDS_COLUMN = "the row ends"
+"""Name of the column with True for the pane in which the row ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """`operand` in the pane in which a row ends, NULL in its other panes."""
+    """`operand` for the pane in which a row ends, NULL for the other panes of the row."""
 
     operand: Expression
     nullable: ClassVar[bool] = True
@@ -103,7 +108,7 @@ class AtEnd:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Whether the value of `operand` is in a set; NULL for a NULL."""
+    """Whether the value of `operand` is in a set; NULL if the operand is NULL."""
 
     operand: Expression
     type: ClassVar[Type] = Type.BOOL
@@ -116,21 +121,21 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class InList(Membership):
-    """`operand IN (v1, v2, …)` over literals of the operand's type; none of them NULL."""
+    """`operand IN (v1, v2, …)`: the literals have the operand's type and are not NULL."""
 
     values: tuple[Literal, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InPrefix(Membership):
-    """`address IN '10.0.0.0/8'`, or in any of several prefixes."""
+    """`address IN '10.0.0.0/8'`, also with several prefixes."""
 
     prefixes: tuple[Prefix, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """`operand IS NULL`, which is never NULL itself."""
+    """`operand IS NULL`: TRUE or FALSE."""
 
     operand: Expression
     type: ClassVar[Type] = Type.BOOL
@@ -141,7 +146,7 @@ class IsNull:
 class InWatchlist(Membership):
     """`in_list(operand, 'file')`: whether an address or an integer is in the list.
 
-    Plans contain a `WatchedFile`; the owner of the open files replaces it before the evaluation.
+    Plans contain a `WatchedFile`. Before the evaluation, the owner of the open files replaces it by a `Watchlist`.
     """
 
     file: WatchedFile | Watchlist
@@ -149,7 +154,7 @@ class InWatchlist(Membership):
 
 @dataclass(frozen=True, slots=True)
 class LongestPrefix:
-    """`getlpmid(address, 'file')`: the label of the longest prefix in a file that the address is in, NULL without."""
+    """`getlpmid(address, 'file')`: the label of the file's longest prefix with the address, NULL if there is none."""
 
     operand: Expression
     file: WatchedFile | Watchlist
@@ -169,7 +174,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant; `value` None is NULL of that type."""
+    """A constant; NULL if `value` is None."""
 
     value: int | float | bool | str | bytes | Address | None
     type: Type
@@ -210,29 +215,30 @@ class Binary:
 
     @property
     def type(self) -> Type:
-        """Type of the result: FLOAT if an operand is. A time ± an integer is a time, a difference of times is not."""
+        """Type of the result. A time ± an integer is a time; a difference of times is an integer."""
         if self.op in COMPARISON or self.op in LOGICAL:
             return Type.BOOL
         types = self.left.type, self.right.type
         if Type.FLOAT in types:
             return Type.FLOAT
-        later = self.op in (Op.ADD, Op.SUB) and types == (Type.TIME, Type.INT)
-        return Type.TIME if later or (self.op is Op.ADD and types == (Type.INT, Type.TIME)) else Type.INT
+        shifted_time = self.op in (Op.ADD, Op.SUB) and types == (Type.TIME, Type.INT)
+        return Type.TIME if shifted_time or (self.op is Op.ADD and types == (Type.INT, Type.TIME)) else Type.INT
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL: also after a division, unless the divisor is a constant other than 0."""
-        by_constant = isinstance(self.right, Literal) and bool(self.right.value)
-        divides = self.op in (Op.DIV, Op.MOD) and not by_constant
-        return self.left.nullable or self.right.nullable or divides
+        """Whether the value may be NULL. A division may return NULL, except by a constant other than 0."""
+        never_zero = isinstance(self.right, Literal) and bool(self.right.value)
+        may_divide_by_zero = self.op in (Op.DIV, Op.MOD) and not never_zero
+        return self.left.nullable or self.right.nullable or may_divide_by_zero
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of BYTES or TEXT: `length(x)`, `contains(x, y)` and `starts_with(x, y)` with a constant y of x's type.
+    """A function of BYTES or TEXT.
 
-    `byte(x, n)` is the byte at offset n of BYTES, NULL if x has no such byte. `matches(x, y)` tests whether x contains
-    a match of the regular expression y, a TEXT.
+    * `length(x)`; `contains(x, y)` and `starts_with(x, y)` with a constant y of the type of x.
+    * `byte(x, n)`: the byte at offset n of BYTES, NULL if x has no such byte.
+    * `matches(x, y)`: whether x contains a match of the regular expression y, a TEXT.
     """
 
     function: Function
@@ -246,16 +252,16 @@ class Call:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL: for a NULL, and beyond the end of a byte string."""
+        """Whether the value may be NULL: the operand is NULL, or `byte` has an offset outside the byte string."""
         return self.operand.nullable or self.function is Function.BYTE
 
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """`CASE WHEN condition THEN value ELSE otherwise END`: `otherwise` also if the condition is NULL.
+    """`CASE WHEN condition THEN value ELSE otherwise END`. If the condition is NULL, the result is `otherwise`.
 
-    Both are computed for every row. Several WHEN are nested in `otherwise`. Texts are constants, or values of one
-    column: the IDs of texts must not change from batch to batch.
+    `value` and `otherwise` are both evaluated for every row. A second WHEN is a Conditional in `otherwise`. Texts are
+    constants, or values of one column: the IDs of texts must not change from batch to batch.
     """
 
     condition: Expression
@@ -264,7 +270,7 @@ class Conditional:
 
     @property
     def type(self) -> Type:
-        """Type of both results: FLOAT if one is, INT for a time and an integer."""
+        """Type of the result: FLOAT if `value` or `otherwise` is FLOAT, INT for a time and an integer."""
         types = self.value.type, self.otherwise.type
         if types[0] is types[1]:
             return types[0]
@@ -272,14 +278,14 @@ class Conditional:
 
     @property
     def nullable(self) -> bool:
-        """Whether a result may be NULL. `CASE WHEN NOT a IS NULL THEN a …` never returns the NULL of a."""
-        tested = self.condition == Unary(Op.NOT, IsNull(self.value))
-        return self.otherwise.nullable or (self.value.nullable and not tested)
+        """Whether a result may be NULL. In `CASE WHEN NOT a IS NULL THEN a …` the result `a` is never NULL."""
+        never_null = self.condition == Unary(Op.NOT, IsNull(self.value))
+        return self.otherwise.nullable or (self.value.nullable and not never_null)
 
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """The larger or smaller of two numbers; the other one if one is NULL. NaN is larger than every number."""
+    """The larger or smaller of two numbers. If one is NULL, the other one. NaN is larger than every number."""
 
     left: Expression
     right: Expression
@@ -287,7 +293,7 @@ class Extreme:
 
     @property
     def type(self) -> Type:
-        """Type of both: FLOAT if one is, INT for a time and an integer."""
+        """Type of the result: FLOAT if an operand is FLOAT, INT for a time and an integer."""
         types = self.left.type, self.right.type
         if types[0] is types[1]:
             return types[0]
@@ -295,13 +301,13 @@ class Extreme:
 
     @property
     def nullable(self) -> bool:
-        """Whether both may be NULL."""
+        """Whether both operands may be NULL."""
         return self.left.nullable and self.right.nullable
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """The first address of the network of an address: its first `ipv4` or `ipv6` bits, and then zeros."""
+    """The network of an address, as its first address: the first `ipv4` or `ipv6` bits, and then zeros."""
 
     operand: Expression
     ipv4: int
@@ -337,7 +343,7 @@ Expression = (
 
 
 def bits_of(expression: Expression) -> int:
-    """Return the bits of the integers of an expression (values 0..2**bits-1); 64 if unknown."""
+    """Return the number of bits of an expression's integers (values 0..2**bits-1); 64 if unknown."""
     if isinstance(expression, Column):
         return expression.bits
     if isinstance(expression, Call):
@@ -346,7 +352,7 @@ def bits_of(expression: Expression) -> int:
 
 
 def computed_column(name: str, expression: Expression) -> Column:
-    """Return a column with the values of an expression."""
+    """Return a column with the type of an expression, for its values."""
     return Column(name, expression.type, expression.nullable, bits_of(expression))
 
 
@@ -367,12 +373,12 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
 def transform(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
     """Return a copy of the tree in which `change` has replaced parts.
 
-    `change` receives each part, the outer ones first. It returns the part's replacement, which is not visited, or None
-    to keep the part and visit its children.
+    `change` receives each part, the outer ones first, and returns its replacement. The parts of a replacement are not
+    visited. If `change` returns None, the part stays and its children are visited.
     """
-    changed = change(expression)
-    if changed is not None:
-        return changed
+    replacement = change(expression)
+    if replacement is not None:
+        return replacement
     children = {field.name: getattr(expression, field.name) for field in fields(expression)}
     copies: dict[str, Any] = {
         name: copy

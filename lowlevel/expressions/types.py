@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Type(StrEnum):
-    """The types of GSQL values. A TIME is int64 ns since the epoch, a MAC 48 bits; BYTES occur in predicates only."""
+    """The types of GSQL values. TIME: int64 ns since the epoch. MAC: 48 bits. BYTES: only in predicates."""
 
     INT = "integer"
     TIME = "time"
@@ -17,14 +17,14 @@ class Type(StrEnum):
 
 
 INTEGERS = (Type.INT, Type.TIME)
-"""Types with int64 values: equal values have equal bits."""
+"""Types with int64 values, so that equal values have equal bits."""
 
 NUMBERS = (Type.INT, Type.FLOAT, Type.TIME)
-"""Types for arithmetic, which can be compared with each other."""
+"""Types that arithmetic accepts. Their values can be compared with each other."""
 
 
 def same_values(left: Type, right: Type) -> bool:
-    """Return whether equal bits mean equal values of two types: the same type, or both integers."""
+    """Return whether values of two types are equal if and only if their bits are equal."""
     return left is right or (left in INTEGERS and right in INTEGERS)
 
 
@@ -42,7 +42,7 @@ def key_type(left: Type, right: Type) -> Type | None:
 
 
 class Op(StrEnum):
-    """Operators by their SQL spelling. `/` on two integers divides towards zero; by zero it is NULL."""
+    """Operators with their SQL spelling. `/` rounds a quotient of integers towards zero; x / 0 is NULL."""
 
     ADD = "+"
     SUB = "-"
@@ -68,7 +68,7 @@ class Op(StrEnum):
 
 
 class Function(StrEnum):
-    """Functions of bytes and texts by their SQL names."""
+    """Functions of bytes and texts with their SQL names."""
 
     LENGTH = "length"
     CONTAINS = "contains"

@@ -15,9 +15,9 @@ from capture.packets.fields import NULL, PHYSICAL
 from lowlevel.expressions.columns import (
     AddressVector,
     AnyVector,
+    BufferColumns,
     BytesVector,
     Names,
-    SettledColumns,
     TextVector,
     Vector,
 )
@@ -47,7 +47,7 @@ class Interfaces:
         return TextVector(self._ids[numbers], self._names.texts)
 
 
-class PacketColumns(SettledColumns):
+class PacketColumns(BufferColumns):
     """The columns of one decoded block of a link. Valid as long as the block's buffers are."""
 
     def __init__(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowlevel.expressions.arrow import TYPES, narrow
+from lowlevel.expressions.arrow import ORIGINAL_SCHEMA, narrow
 from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.plan import ORDERED
 from lowlevel.punctuation import Item, Punctuation
@@ -26,7 +26,7 @@ LINK = b"wiretide.link"
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
     """Serialize batches of one schema, without dictionary columns, as a stream with one batch."""
     table = pa.Table.from_batches(batches)
-    metadata = {TYPES: table.schema.serialize().to_pybytes()}
+    metadata = {ORIGINAL_SCHEMA: table.schema.serialize().to_pybytes()}
     link = _only_text(table)
     if link is not None:
         metadata[LINK] = link.encode()
@@ -45,7 +45,7 @@ def unpack(payload: pa.Buffer) -> pa.RecordBatch:
     with pa.ipc.open_stream(payload) as reader:
         batch = reader.read_next_batch()
     metadata = batch.schema.metadata
-    schema = pa.ipc.read_schema(pa.py_buffer(metadata[TYPES]))
+    schema = pa.ipc.read_schema(pa.py_buffer(metadata[ORIGINAL_SCHEMA]))
     columns = batch.columns
     if LINK in metadata:
         columns.insert(0, pa.repeat(pa.scalar(metadata[LINK].decode(), pa.string()), batch.num_rows))

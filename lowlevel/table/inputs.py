@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import pointer
-from lowlevel.expressions.columns import Columns, Numbers, SettledColumns
+from lowlevel.expressions.columns import BufferColumns, Columns, Numbers
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -73,7 +73,7 @@ class Inlet:
 
     def write(self, columns: Columns, rows: int) -> None:
         """Write the key words and arguments of the next `rows` rows, except those that the table reads in place."""
-        if isinstance(columns, SettledColumns):
+        if isinstance(columns, BufferColumns):
             if columns.memory is not self._memory:
                 self._use_columns(columns)
         elif self._memory is not None:
@@ -93,7 +93,7 @@ class Inlet:
         for offsets in (self.table.key_offsets, self.table.arg_offsets):
             offsets[:] = np.arange(len(offsets)) * self.table.stride
 
-    def _use_columns(self, columns: SettledColumns) -> None:
+    def _use_columns(self, columns: BufferColumns) -> None:
         """Look up the addresses of the columns, and make the table read columns in place if possible."""
         self._use_buffers()
         self._memory = columns.memory
@@ -110,7 +110,7 @@ class Inlet:
             else:
                 self.table.arg_offsets[index] = _word_offset(pointer(argument, "i64"), self.table.args)
 
-    def _key_pieces(self, columns: SettledColumns) -> list[list[Piece]] | None:
+    def _key_pieces(self, columns: BufferColumns) -> list[list[Piece]] | None:
         """Return the columns of each key word; None if a key is not a column."""
         words: list[list[Piece]] = [[] for _ in range(self.layout.words)]
         for key, version, slices in zip(self.layout.keys, self.layout.versions, self.layout.slices, strict=True):
@@ -134,7 +134,7 @@ class Inlet:
         self._packs += [(word_address, True, *piece * CODES_PER_PASS, 1) for piece in pieces[CODES_PER_PASS:]]
 
 
-def _key_columns(key: Key, version: int, columns: SettledColumns) -> list[tuple[Numbers, int]] | None:
+def _key_columns(key: Key, version: int, columns: BufferColumns) -> list[tuple[Numbers, int]] | None:
     """Return the columns that contain the codes of a key, each with the number to add; None if there are none."""
     expression = key.expression
     if not isinstance(expression, Column):
@@ -152,7 +152,7 @@ def _key_columns(key: Key, version: int, columns: SettledColumns) -> list[tuple[
     return [(column, int(expression.nullable))] if nullable == expression.nullable else None
 
 
-def _argument_column(sub: SubAggregate, columns: SettledColumns) -> Numbers | None:
+def _argument_column(sub: SubAggregate, columns: BufferColumns) -> Numbers | None:
     """Return the column that is the argument of a sub-aggregate; None if there is none."""
     if not isinstance(sub.argument, Column) or not _is_column(sub):
         return None

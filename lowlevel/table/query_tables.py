@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lowlevel.expressions.columns import SHARE, AddressVector, ChosenRows, Columns, Mask, SettledColumns, Vector
+from lowlevel.expressions.columns import COPY_DIVISOR, AddressVector, BufferColumns, ChosenRows, Columns, Mask, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import Column
@@ -117,8 +117,8 @@ class QueryTables:
         columns = rows.columns
         if (
             chosen is not None
-            and accepted * SHARE <= count
-            and not (self.plain and isinstance(columns, SettledColumns))
+            and accepted * COPY_DIVISOR <= count
+            and not (self.plain and isinstance(columns, BufferColumns))
         ):
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
         times = columns["ts"]
@@ -145,7 +145,7 @@ class QueryTables:
 
     def _split_by_versions(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Yield each tuple of IP versions of the address keys that occurs, with the chosen rows that have it."""
-        if self.plain_addresses and isinstance(columns, SettledColumns) and columns.only_ipv4:
+        if self.plain_addresses and isinstance(columns, BufferColumns) and columns.only_ipv4:
             yield (4,) * len(self.addresses), chosen
             return
         version_columns = []

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import helper, kernel
-from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, taken
-from lowlevel.expressions.tree import ENDS, SHARE
+from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, take_rows
+from lowlevel.expressions.tree import ENDS_COLUMN, SHARE_PREFIX
 
 MOST_PIECES = 10_000
 """Largest number of pieces of one row. A longer row is one piece, at its end, and is counted in `too_long`. Its start
@@ -145,9 +145,9 @@ class Pieces:
 
 
 class PieceColumns(Mapping[str, AnyVector]):
-    """Columns of pieces. The name of a column returns whole values, SHARE + name returns divided values.
+    """Columns of pieces. The name of a column returns whole values, SHARE_PREFIX + name returns divided values.
 
-    The column ENDS is true for the last piece of each row.
+    The column ENDS_COLUMN is true for the last piece of each row.
     """
 
     def __init__(self, rows: Columns, row_of: npt.NDArray[np.int64], spans: list[npt.NDArray[np.int64]]) -> None:
@@ -164,11 +164,11 @@ class PieceColumns(Mapping[str, AnyVector]):
         return self._made[name]
 
     def _make(self, name: str) -> AnyVector:
-        if name == ENDS:
+        if name == ENDS_COLUMN:
             return Vector(self._spans[1] == self._spans[2])
-        if not name.startswith(SHARE):
-            return taken(self._rows[name], self._row_of)
-        whole = self._rows[name.removeprefix(SHARE)]
+        if not name.startswith(SHARE_PREFIX):
+            return take_rows(self._rows[name], self._row_of)
+        whole = self._rows[name.removeprefix(SHARE_PREFIX)]
         assert isinstance(whole, Vector)
         shares = np.empty(len(self._row_of), np.int64)
         values = np.ascontiguousarray(whole.data)

@@ -28,7 +28,7 @@ from highlevel.aggregation import (
 )
 from highlevel.windows.kind import SessionWindow, SlidingWindow, TupleWindow, WindowKind
 from lowlevel.expressions.tree import (
-    SHARE,
+    SHARE_PREFIX,
     AtEnd,
     Binary,
     Column,
@@ -239,7 +239,7 @@ def _share_of_counter(expression: Expression) -> Expression | None:
         results = (transform(part, _share_of_counter) for part in (expression.value, expression.otherwise))
         return Conditional(expression.condition, *results)
     if isinstance(expression, Column) and is_counter(expression.name):
-        return replace(expression, name=SHARE + expression.name)
+        return replace(expression, name=SHARE_PREFIX + expression.name)
     return None
 
 

@@ -235,7 +235,7 @@ def test_in_over_many_constants_is_what_it_is_row_by_row(type_: Type, nullable: 
     random = Random(f"{type_}{nullable}")
     operands = [column for column in COLUMNS if column.type is type_ and column.nullable is nullable]
     for operand in [*operands, random_expressions.literal(random, type_), Literal(None, type_)]:
-        for count in (membership.FEW, membership.FEW + 1, 3 * membership.FEW):
+        for count in (membership.MAX_COMPARED, membership.MAX_COMPARED + 1, 3 * membership.MAX_COMPARED):
             rows = random_rows(random)
             near = [Literal(random_neighbour(random, type_), type_) for _ in range(count)]
             for constants in (near, near[:-3] + [random_expressions.literal(random, type_) for _ in range(3)]):
@@ -258,7 +258,7 @@ def random_neighbour(random: Random, type_: Type) -> Any:
 @pytest.mark.parametrize("versions", [(4,), (6,), (4, 6)])
 def test_in_over_many_prefixes_is_what_it_is_row_by_row(versions: tuple[int, ...]) -> None:
     random = Random(len(versions) + versions[0])
-    for count in (membership.FEW + 1, 20, 60):
+    for count in (membership.MAX_COMPARED + 1, 20, 60):
         for column in COLUMNS[6:8]:
             rows = random_rows(random)
             drawn = [random_expressions.prefix(random) for _ in range(20 * count)]
@@ -274,7 +274,7 @@ def test_many_prefixes_of_every_length_hold_what_lies_between_their_edges(versio
     address = IPv4Address if version == 4 else IPv6Address
     for _ in range(20):
         prefixes = []
-        for _ in range(membership.FEW + 4):
+        for _ in range(membership.MAX_COMPARED + 4):
             length = random.randrange(2, width + 1)
             network = random.getrandbits(width) >> (width - length) << (width - length)
             prefixes.append(Prefix(version, network, length))
@@ -405,7 +405,7 @@ def test_a_long_list_of_names_is_looked_at_where_rows_need_it() -> None:
     names = [f"name{number}" for number in range(1000)]
     vector = TextVector(np.array([7, 999, 7, 0]), names, np.array([True, True, True, False]))
     seen: list[str] = []
-    held = texts.holds(vector, lambda name: not seen.append(name) and name.endswith("9"))  # type: ignore[func-returns-value]
+    held = texts.check_texts(vector, lambda name: not seen.append(name) and name.endswith("9"))  # type: ignore[func-returns-value]
     assert held[:3].tolist() == [False, True, False]
     assert sorted(seen) == ["name0", "name7", "name999"]
     nothing = TextVector(np.zeros(2, np.int64), [], np.zeros(2, np.bool_))

@@ -12,7 +12,7 @@ import pytest
 
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.predicate import NULL, interval_test, keep_inside
+from lowlevel.expressions.predicate import NULL_NUMBER, interval_test, keep_inside
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import COMPARISON, Op, Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN
@@ -22,9 +22,9 @@ ROWS = 50
 
 
 def columns(random: Random) -> dict[str, Vector]:
-    flags = np.array([random.choice([NULL, 0, 1, 2, 3, 255]) for _ in range(ROWS)], np.int64)
+    flags = np.array([random.choice([NULL_NUMBER, 0, 1, 2, 3, 255]) for _ in range(ROWS)], np.int64)
     length = np.array([random.choice([INT_MIN, -2, -1, 0, 1, 2, INT_MAX]) for _ in range(ROWS)], np.int64)
-    return {"flags": Vector(flags, flags != NULL, NULL), "length": Vector(length)}
+    return {"flags": Vector(flags, flags != NULL_NUMBER, NULL_NUMBER), "length": Vector(length)}
 
 
 def number(value: int) -> Literal:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lowlevel.expressions.columns import AnyVector, SettledColumns, taken
+from lowlevel.expressions.columns import AnyVector, BufferColumns, take_rows
 from lowlevel.punctuation import END
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table.flushing import Flushing
@@ -25,10 +25,10 @@ from tests.references.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of,
 CAPACITY = 32
 
 
-def elsewhere(columns: SettledColumns, rows: int) -> dict[str, AnyVector]:
+def elsewhere(columns: BufferColumns, rows: int) -> dict[str, AnyVector]:
     """The columns of a batch, copied."""
     everyone = np.arange(rows)
-    return {name: taken(columns[name], everyone) for name in (*PACKET, "link")}
+    return {name: take_rows(columns[name], everyone) for name in (*PACKET, "link")}
 
 
 @pytest.mark.parametrize("policy", ["at_once", "paced"])
@@ -45,7 +45,7 @@ def test_it_makes_no_difference_where_columns_lie(keys: tuple[str, ...], policy:
         left: list[list[pa.RecordBatch]] = [[], []]
         for block in index.blocks:
             for rows in stream.reader.read(block):
-                assert isinstance(rows.columns, SettledColumns)
+                assert isinstance(rows.columns, BufferColumns)
                 copied = replace(rows, columns=elsewhere(rows.columns, rows.count))  # type: ignore[type-var]
                 left[0] += tables[0].add(rows)
                 left[1] += tables[1].add(random.choice([rows, copied]))

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowlevel.expressions.columns import Columns, Vector
-from lowlevel.expressions.tree import ENDS, SHARE
+from lowlevel.expressions.tree import ENDS_COLUMN, SHARE_PREFIX
 from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
@@ -92,7 +92,7 @@ def cut(rows: list[Row], pane: int, origin: int, capacity: int, chosen: np.ndarr
     for pieces in spreader.cut(columns_of(rows), len(rows), chosen):
         assert 0 < pieces.count <= capacity
         assert pieces.earliest == pieces.times.min()
-        share, ends, whole = (pieces.columns[name] for name in (SHARE + "bytes", ENDS, "ts"))
+        share, ends, whole = (pieces.columns[name] for name in (SHARE_PREFIX + "bytes", ENDS_COLUMN, "ts"))
         assert isinstance(share, Vector)
         assert isinstance(ends, Vector)
         assert isinstance(whole, Vector)
