@@ -7,7 +7,7 @@
     Distinct    the first row of each key
     Join        pairs of rows of two nodes (`highlevel.joins`)
     Windowed    groups of windows over one time column
-    PairGroups  groups that contain the time columns themselves
+    TimeGroups  groups whose key contains the time columns
     Over        columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
     Sort        rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 

@@ -79,11 +79,11 @@ def make_punctuation(link: str, bounds: Bounds) -> AnyPunctuation:
 def single_bound(bounds: Bounds, position: int) -> int:
     """Return the watermark of one time column, the one at `position`: BEGINNING if another bound is not END.
 
-    >>> low_of_one((5,), 0), low_of_one((5, END), 0) , low_of_one((5, 7), 0) == BEGINNING
+    >>> single_bound((5,), 0), single_bound((5, END), 0) , single_bound((5, 7), 0) == BEGINNING
     (5, 5, True)
     """
     others = (*bounds[:position], *bounds[position + 1 :])
-    return bounds[position] if all(low == END for low in others) else BEGINNING
+    return bounds[position] if all(bound == END for bound in others) else BEGINNING
 
 
 def times_of(column: pa.Array) -> Times:
