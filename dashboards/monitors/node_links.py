@@ -139,7 +139,9 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
         spool.abandon()
         return None
     try:
-        link_node = Node(link.name, capture, low, slots, promise=link.watermark_rule(live=live), flushing=flushing)
+        link_node = Node(
+            link.name, capture, low, slots, watermark_rule=link.watermark_rule(live=live), flushing=flushing
+        )
         capturing = Capturing(capture, link_node, [(leaf.name, leaf.low) for leaf in leaves], spool)
     except BaseException:
         spool.abandon()

@@ -1,10 +1,11 @@
 """Filter joins (`seen_within`): the keys of earlier rows and the time of each, in fixed memory.
 
 `seen_within` is true for a row at time t if an earlier row with the same key has a time of at least t - duration. The
-result is exact as long as no key is evicted. If more than WAYS keys have one bucket, the oldest is evicted. `alive`
-counts evicted keys whose time was within the duration of the newest time. Later rows may look them up, so `seen_within`
-may be false instead of true, but never true instead of false. `over` counts other evicted keys, which only late rows
-can look up.
+result is exact as long as no key is evicted. If more than WAYS keys have one bucket, the oldest is evicted.
+
+`alive` counts evicted keys that are at most `duration` older than the newest row. Later rows may look them up. Then
+`seen_within` is false instead of true; it is never true instead of false. `over` counts the other evicted keys, which
+only late rows can look up.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from lowlevel.rows.readers import Rows
 from lowlevel.subaggregates import INT_MIN
 
 # Memory consists of buckets of WAYS entries. An entry is the newest time of a key, and the words of the key. The hash
-# of a key selects its bucket. Entries of a bucket are filled in order and never cleared, so the first empty entry ends
-# a search.
+# of a key selects its bucket. Entries of a bucket are filled in order and never cleared, so a search ends at the first
+# empty entry.
 
 
 WAYS = 8
 """Entries of a bucket."""
 
 AHEAD = 32
-"""Number of rows whose buckets are prefetched together, two each."""
+"""Number of rows whose buckets are prefetched together: two buckets per row."""
 
 EMPTY = INT_MIN
 """The time of an empty entry."""
 
 NEWEST, HELD, ALIVE, OVER = range(4)
-"""Words of the tally: the newest stored time; number of entries; evictions of keys within the duration; others."""
+"""Words of the tally: the newest stored time; the number of entries; the two counters of evicted keys."""
 
 TALLY_WORDS = 4
 
@@ -90,7 +91,7 @@ def oldest_entry(entries, home, width):  # type: ignore[no-untyped-def]
 def recall(  # type: ignore[no-untyped-def]
     entries, mask, width, lookup_keys, looks_up, stored_keys, stores, times, rows, duration, homes, seen, tally
 ):  # fmt: skip
-    """Write to `seen` whether the key of each row was stored before, at a time of at least its own less `duration`.
+    """Write to `seen` whether an earlier row with a time of at least the row's time - `duration` stored the row's key.
 
     * `entries`: (mask + 1) * WAYS entries of `width` words; the first word is a time.
     * `lookup_keys`, `stored_keys`: words (width - 1 times `rows`) of the keys to look up and to store.
@@ -244,12 +245,12 @@ class Memory:
 
 
 def bytes_of(join: SeenWithin) -> int:
-    """Return the bytes of the memory of a `seen_within` on a link."""
+    """Return the bytes that a `seen_within` needs on a link."""
     return 8 * KEYS * (1 + words_of([one for one, _ in _pairs(join.matches)]))
 
 
 def _pairs(matches: Expression) -> list[tuple[Expression, Expression]]:
-    """Return pairs of expressions that must be equal: of the row that looks up its key, and of the earlier row."""
+    """Return pairs of expressions that must be equal: one of the row that looks up its key, one of the earlier row."""
     assert isinstance(matches, Binary)
     if matches.op is Op.AND:
         return _pairs(matches.left) + _pairs(matches.right)
@@ -263,7 +264,7 @@ def filter_joins(plans: Iterable[LowLevelPlan]) -> list[SeenWithin]:
 
 
 def memory_of(plans: Iterable[LowLevelPlan]) -> int:
-    """Return the bytes of all filter joins of plans on a link; plans of one kind of rows share equal joins."""
+    """Return the bytes of all filter joins of a link's plans. Plans of one kind of rows share equal joins."""
     kinds: dict[object, list[LowLevelPlan]] = {}
     for plan in plans:
         kinds.setdefault((plan.kind, plan.sampling), []).append(plan)
@@ -272,7 +273,7 @@ def memory_of(plans: Iterable[LowLevelPlan]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RecalledRows:
-    """Rows with the result columns of filter joins."""
+    """Rows of a reader, and the result columns of filter joins."""
 
     count: int
     earliest: int
@@ -280,15 +281,15 @@ class RecalledRows:
     arrivals: npt.NDArray[np.int64] | None
 
 
-class Recalling:
-    """The filter joins of one kind of rows on a link, which receive all rows in order. Not thread safe."""
+class LinkFilterJoins:
+    """The filter joins of one kind of rows on a link. They must receive all rows in order. Not thread safe."""
 
     def __init__(self, plans: Iterable[LowLevelPlan]) -> None:
-        """Make the memories of plans of one kind."""
+        """Create the memory of each filter join in plans of one kind of rows."""
         self.memories = [Memory(join) for join in filter_joins(plans)]
 
     def add(self, rows: Rows) -> Rows:
-        """Return the next rows with a column for each filter join."""
+        """Process the next rows; return them with a result column for each filter join."""
         if not self.memories:
             return rows
         seen = {memory.join.column: memory.recall(rows.columns, rows.count) for memory in self.memories}
@@ -304,7 +305,7 @@ class Recalling:
 
 
 class _ExtendedColumns(Mapping[str, AnyVector]):
-    """Columns and additional columns."""
+    """Columns of a batch, and additional columns."""
 
     def __init__(self, columns: Columns, more: Mapping[str, AnyVector]) -> None:
         self._columns = columns

@@ -1,4 +1,8 @@
-"""The low-level node of one link: one pass over its blocks feeds every query on it, of all kinds of rows."""
+"""The low-level node of one link: it reads every block once, for all queries on the link.
+
+The node selects rows and counts them in tables of fixed size. The entries of a table leave as partials: the partial
+aggregates of one group and one pane. A pane is the part of a window between two neighbouring window bounds.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +36,9 @@ from lowlevel.metrics import (
     TABLE_SWEPT,
     WATERMARK_LAG,
 )
-from lowlevel.node.filter_join import Recalling
+from lowlevel.node.filter_join import LinkFilterJoins
 from lowlevel.node.freed_memory import keep_freed_memory
-from lowlevel.node.watching import Watching
+from lowlevel.node.watching import NodeWatchlists
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
 from lowlevel.rows.flows import FlowReader
@@ -49,33 +53,33 @@ from lowlevel.watermarks.generators import WatermarkGenerator
 from lowlevel.watermarks.rule import EXACT, WatermarkRule
 
 TABLE_SLOTS = 1 << 18
-"""Default slots of each table: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
+"""Default slots of a table: 11 MB with buffers, if keys are two IPv4 addresses and entries have two sub-aggregates."""
 
 
 @dataclass(slots=True)
 class Stream:
     """The rows of one kind on a link: their reader, their filter joins, their tables and their watermark.
 
-    A watermark below `due` closes no further pane of any table.
+    `due`: the smallest watermark that closes another pane of a table.
     """
 
     kind: str
     reader: RowReader
-    recalling: Recalling
+    filter_joins: LinkFilterJoins
     tables: list[tuple[QueryReducer, SharedPlan]]
-    promise: WatermarkGenerator
+    generator: WatermarkGenerator
     due: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
-        """Declare the watermark of a block: from a file's scan if the ts of a row is that of its record, or END."""
+        """Declare the watermark of a block. Except END, it is valid only if rows have the times of their records."""
         if self.reader.exact_low or block.watermark == END:
-            self.promise.declare(block.watermark)
+            self.generator.declare(block.watermark)
 
 
 class Node:
     """Converts blocks of a capture into partials and punctuation, for several plans.
 
-    Memory is fixed by `slots`, the widths of the plans' entries and `capacity` (records in a block). Not thread safe.
+    Memory is fixed: it depends on `slots`, the widths of table entries and `capacity`. Not thread safe.
     """
 
     def __init__(
@@ -85,24 +89,26 @@ class Node:
         plans: Sequence[LowLevelPlan],
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,
-        promise: WatermarkRule = EXACT,
+        watermark_rule: WatermarkRule = EXACT,
         flushing: Flushing = AT_ONCE,
         files: Sequence[Path] = (),
         watchlists: Watchlists | None = None,
     ) -> None:
-        """Serve `plans` on one link; `capacity` is the largest number of records in a block.
+        """Create the tables of `plans` on one link. From now on the process keeps freed memory.
 
-        `promise` is the watermark rule for each kind of rows. `files` are all files of the link, if it has several:
-        readers of flows look for templates in them. `flushing` is the flush policy of the tables. The process keeps
-        freed memory from now on. `watchlists` are the open files, by default its own; only nodes of finite inputs may
-        share them.
+        * `slots`: number of slots of each table; `flushing`: their flush policy.
+        * `capacity`: largest number of records in a block.
+        * `watermark_rule`: the rule for each kind of rows.
+        * `files`: all files of the link, if it has several. Readers of flows search them for templates.
+        * `watchlists`: the open files, by default a new registry. Only nodes of finite inputs may share a registry.
         """
         keep_freed_memory()
         self.link = link
-        self.watching = Watching(isinstance(file, StreamedCapture) and file.live, watchlists or Watchlists())
-        plans = self.watching.bind(tuple(plans))
+        live = isinstance(file, StreamedCapture) and file.live
+        self.watchlists = NodeWatchlists(live, watchlists or Watchlists())
+        plans = self.watchlists.bind(tuple(plans))
         self.at_once = flushing.policy is Policy.AT_ONCE
-        self.follows = promise.by_rows or not self.at_once  # then each row can change the newest time
+        self.needs_row_times = watermark_rule.by_rows or not self.at_once
         tables: list[tuple[QueryReducer, SharedPlan]] = []
         for shared in share(plans, feeding=self.at_once):
             query = make_reducer(link, shared.plan, slots, capacity, flushing)
@@ -113,79 +119,84 @@ class Node:
                 feeder.feed(query)
             tables.append((query, shared))
         share_conditions(query for query, _ in tables)
-        of_number = {sharer.index: query for query, shared in tables for sharer in shared.sharers}
-        self.queries = [of_number[number] for number in range(len(plans))]  # a shared table occurs several times
+        by_plan = {sharer.index: query for query, shared in tables for sharer in shared.sharers}
+        self.queries = [by_plan[index] for index in range(len(plans))]  # a shared table occurs several times
         self.streams = []
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
-            fed = [each for each in tables if (each[0].plan.kind, each[0].plan.sampling) == (kind, sampling)]
-            columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in fed))
+            own = [
+                (query, shared)
+                for query, shared in tables
+                if (query.plan.kind, query.plan.sampling) == (kind, sampling)
+            ]
+            columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in own))
             reader = make_reader(kind, link, file, columns, capacity, sampling, files)
-            recalling = Recalling(query.plan for query, _ in fed)
-            self.streams.append(Stream(kind, reader, recalling, fed, promise.make()))
-        self.described = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
+            filter_joins = LinkFilterJoins(query.plan for query, _ in own)
+            self.streams.append(Stream(kind, reader, filter_joins, own, watermark_rule.make()))
+        self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         self.records = 0
         self.bytes = 0
 
     def process(self, block: Block) -> Iterator[tuple[int, Item]]:
-        """Process one block; yield (number of the plan, item). Punctuation is after the partials that it covers."""
+        """Process one block; yield pairs (index of the plan, item). Punctuation follows the partials that it covers."""
         self.records += block.records
         self.bytes += block.end - block.start
-        self.watching.begin_block()
+        self.watchlists.begin_block()
         for stream in self.streams:
             yield from self._add(stream, stream.reader.read(block))
             if block.watermark == END:
                 yield from self._add(stream, stream.reader.finish())
             stream.declare(block)
-            yield from self._progress(stream)
+            yield from self._close_panes(stream)
 
     def finish(self) -> Iterator[tuple[int, Item]]:
-        """Process records that wait for templates of the link's other files; call it at the end of the capture."""
-        self.watching.begin_block()
+        """Process records that wait for templates in other files. Call it at the end of the capture."""
+        self.watchlists.begin_block()
         for stream in self.streams:
             yield from self._add(stream, stream.reader.finish())
 
     def _add(self, stream: Stream, read: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
         """Add rows to the tables of their stream."""
-        for each in read:
-            rows = stream.recalling.add(each)
-            if rows.earliest < stream.promise.low:
-                stream.due = BEGINNING + 1  # late rows leave at once
-            if self.follows:
-                stream.promise.advance(rows)
-            newest = END if self.at_once else stream.promise.newest
+        for batch in read:
+            rows = stream.filter_joins.add(batch)
+            if rows.earliest < stream.generator.low:
+                stream.due = BEGINNING + 1  # entries of late rows are flushed at once
+            if self.needs_row_times:
+                stream.generator.advance(rows)
+            newest = END if self.at_once else stream.generator.newest
             for query, shared in stream.tables:
-                for batch in query.add(rows, newest):
-                    yield from shared.partials_by_query(batch)
+                for partials in query.add(rows, newest):
+                    yield from shared.partials_by_query(partials)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
-        """Record that a poll at `now` (ns) found no data; yield the partials and punctuation that follow from it.
+        """Record an empty poll; yield the partials and punctuation of the new watermark.
 
-        Call it on empty polls only, with the time at which the poll began (`lowlevel.watermarks.idle`).
+        `now` (ns) is the time at which the poll began (`lowlevel.watermarks.idle`).
         """
         for stream in self.streams:
-            stream.promise.tick(now)
-            yield from self._progress(stream, idle=True)
+            stream.generator.tick(now)
+            yield from self._close_panes(stream, idle=True)
 
     def end_block(self) -> Iterator[tuple[int, Item]]:
-        """Record that a block of the source has ended, and yield the new punctuation."""
+        """Record that a block of the source has ended; yield partials and punctuation of the new watermark."""
         for stream in self.streams:
-            stream.promise.end_block()
-            yield from self._progress(stream)
+            stream.generator.end_block()
+            yield from self._close_panes(stream)
 
     def progress(self, low: int) -> Iterator[tuple[int, Item]]:
-        """Declare the watermark `low` for all kinds of rows, rounded down to the panes of each plan."""
+        """Declare the watermark `low` for all kinds of rows; yield its partials and punctuation."""
         for stream in self.streams:
-            stream.promise.declare(low)
-            yield from self._progress(stream)
+            stream.generator.declare(low)
+            yield from self._close_panes(stream)
 
     @property
     def newest(self) -> int:
-        """The newest accepted time of the link's rows, ns; BEGINNING if there is none, or if it is not needed."""
-        return max(stream.promise.newest for stream in self.streams)
+        """The newest accepted time of the link's rows, ns; BEGINNING if there is none, or if it is not computed."""
+        return max(stream.generator.newest for stream in self.streams)
 
-    def _progress(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
-        low = stream.promise.low
-        if stream.reader.waits:  # records that wait may be as old as any: the watermark waits for them
+    def _close_panes(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
+        """Yield the partials of closed panes, and then punctuation rounded down to the panes of each plan."""
+        low = stream.generator.low
+        if stream.reader.waits:  # waiting records may have any time, so the watermark does not advance
             return
         if low == BEGINNING or (self.at_once and low < stream.due and not idle):
             return
@@ -193,19 +204,19 @@ class Node:
             for batch in query.complete(low, idle):
                 yield from shared.partials_by_query(batch)
             for sharer in shared.sharers:
-                mark = self.described[sharer.index].next_boundary(query.low)
-                if mark is not None:
-                    yield sharer.index, Punctuation(self.link, mark)
+                boundary = self.rounders[sharer.index].next_boundary(query.low)
+                if boundary is not None:
+                    yield sharer.index, Punctuation(self.link, boundary)
         stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
 
     def _due(self, shared: SharedPlan) -> int:
-        """Return the next watermark that flushes entries: any watermark, if rows are spread over closed panes."""
+        """Return the smallest watermark that flushes entries; any if a row is spread over panes, also closed ones."""
         if shared.plan.spread:
             return BEGINNING + 1
-        return min(self.described[sharer.index].due for sharer in shared.sharers)
+        return min(self.rounders[sharer.index].due for sharer in shared.sharers)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
-        """Flush the tables without a watermark: at the end of a byte range, not of the link."""
+        """Flush the tables without a new watermark. Used at the end of a byte range that is not the end of the link."""
         for stream in self.streams:
             for query, shared in stream.tables:
                 for batch in query.flush_all():
@@ -213,41 +224,40 @@ class Node:
 
     @property
     def sets_waiting(self) -> int:
-        """Number of sets of flow records that wait for their template; readers of one link hold the same sets."""
+        """Number of sets of flow records that wait for their template. All readers of the link have the same sets."""
         readers = [stream.reader for stream in self.streams]
         return max((len(reader.decoder.waiting) for reader in readers if isinstance(reader, FlowReader)), default=0)
 
     def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
-        """Return the counters. `names`: queries of the plans. `damage`: the damage at the end of the file, if any."""
+        """Return the counters. `names`: the query names of the plans. `damage`: the damage at the end of the file."""
         samples = Samples()
         samples.add(RECORDS_READ, self.records, self.link)
         samples.add(BYTES_READ, self.bytes, self.link)
         if damage:
             samples.add(FILES_DAMAGED, 1, self.link, damage)
-        self.watching.add_samples(samples, self.link)
+        self.watchlists.add_samples(samples, self.link)
         for stream in self.streams:
             samples.update(stream.reader.samples())
-            stream.recalling.add_samples(samples, self.link, stream.kind)
-            if self.follows:
-                self._add_promise(samples, stream)
-        tallies: dict[
-            QueryReducer, Tally
-        ] = {}  # of tables that are shared: one, and bytes under the first query's name
+            stream.filter_joins.add_samples(samples, self.link, stream.kind)
+            if self.needs_row_times:
+                self._add_watermark_samples(samples, stream)
+        # Queries that share a table have one tally. The bytes of the table count for the first query.
+        tallies: dict[QueryReducer, Tally] = {}
         for name, query in zip(names, self.queries, strict=True):
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)
             first = query not in tallies
             if first:
                 tallies[query] = query.tally
-            self._add_tally(samples, tallies[query], name)
+            self._add_table_samples(samples, tallies[query], name)
             if not (self.at_once and query.plan.reduced):
                 samples.add(TABLE_DIRECT, tallies[query].direct, name, self.link)
             if query.spreader is not None:
                 samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
-            samples.add(TABLE_BYTES, query.bytes if first else 0, name, self.link)  # a query may have several tables
+            samples.add(TABLE_BYTES, query.bytes if first else 0, name, self.link)
         return samples
 
-    def _add_tally(self, samples: Samples, tally: Tally, name: str) -> None:
+    def _add_table_samples(self, samples: Samples, tally: Tally, name: str) -> None:
         samples.add(TABLE_COLLISIONS, tally.collisions, name, self.link)
         samples.add(TABLE_EVICTIONS, tally.evicted, name, self.link)
         samples.add(TABLE_FLUSHED, tally.flushed, name, self.link)
@@ -258,12 +268,12 @@ class Node:
         samples.set(TABLE_PANES, tally.panes, name, self.link)
         samples.set(TABLE_BURST, tally.burst, name, self.link)
 
-    def _add_promise(self, samples: Samples, stream: Stream) -> None:
-        promise, labels = stream.promise, (self.link, stream.kind)
-        samples.add(ROWS_FROM_THE_FUTURE, promise.future, *labels)
-        samples.add(ROWS_FROM_THE_PAST, promise.past, *labels)
-        samples.add(ROWS_AFTER_ARRIVAL, promise.after_arrival, *labels)
-        samples.add(ROWS_BELOW_WATERMARK, promise.below, *labels)
-        samples.add(LULL_WATERMARKS, promise.lulls, *labels)
-        if BEGINNING not in (promise.low, promise.newest) and promise.low != END:
-            samples.set(WATERMARK_LAG, max(0, promise.newest - promise.low) / SECOND, *labels)
+    def _add_watermark_samples(self, samples: Samples, stream: Stream) -> None:
+        generator, labels = stream.generator, (self.link, stream.kind)
+        samples.add(ROWS_FROM_THE_FUTURE, generator.future, *labels)
+        samples.add(ROWS_FROM_THE_PAST, generator.past, *labels)
+        samples.add(ROWS_AFTER_ARRIVAL, generator.after_arrival, *labels)
+        samples.add(ROWS_BELOW_WATERMARK, generator.below, *labels)
+        samples.add(LULL_WATERMARKS, generator.lulls, *labels)
+        if BEGINNING not in (generator.low, generator.newest) and generator.low != END:
+            samples.set(WATERMARK_LAG, max(0, generator.newest - generator.low) / SECOND, *labels)

@@ -1,4 +1,4 @@
-"""The watchlists of a node: expressions are bound to open files, whose versions change between blocks only."""
+"""The watchlists of a node. Expressions refer to open files; new versions of files are read between blocks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, TypeVar, cast
 from capture.metrics import Samples
 from lowlevel.expressions.tree import Literal
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
-from lowlevel.watch.watched_file import Looked, WatchedFile, Watchlist, Watchlists
+from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist, Watchlists
 
 Plans = TypeVar("Plans")
 
 
 def files_in(value: object) -> Iterator[WatchedFile]:
-    """Yield the files that a plan or a tuple of plans names; a plan consists of dataclasses and tuples."""
+    """Yield the watchlist files in a plan or a tuple of plans; a plan consists of dataclasses and tuples."""
     if isinstance(value, WatchedFile):
         yield value
     elif isinstance(value, tuple):
@@ -28,7 +28,7 @@ def files_in(value: object) -> Iterator[WatchedFile]:
 
 
 def bind(plans: Plans, lists: Watchlists) -> Plans:
-    """Replace each `WatchedFile` in a plan, an expression or a tuple of them by the opened list of a registry.
+    """Replace each `WatchedFile` by the `Watchlist` of a registry, in a plan, an expression or a tuple of them.
 
     Parts without a watchlist are not copied. An object that occurs twice is replaced by one object.
     """
@@ -58,27 +58,27 @@ def _with_bound_members(value: Any, lists: Watchlists, done: dict[int, Any]) -> 
     return replace(value, **changed) if changed else value
 
 
-class Watching:
-    """The watchlists of a node. A live input reads changed files again; other inputs use one version."""
+class NodeWatchlists:
+    """The watchlists of a node. Only a node of a live input reads a file again after a change."""
 
     def __init__(self, live: bool, lists: Watchlists, clock: Callable[[], float] = time.monotonic) -> None:
-        """Use a registry; `clock` returns seconds.
+        """Use the registry `lists`; `clock` returns seconds.
 
-        Only nodes that are not `live` may share a registry: blocks of several links do not end at the same time.
+        A `live` node needs its own registry, because versions change between its blocks.
         """
         self.live = live
         self.clock = clock
         self.lists = lists
         self.files: list[Watchlist] = []
-        """The lists of the plans, in their order."""
+        """The watchlists of the plans, in the order of their first use."""
 
     def bind(self, plans: Plans) -> Plans:
-        """Return plans that use the lists of this node. Raises InputError for a file that cannot be read."""
+        """Read the files of plans; return plans that refer to them. Raises InputError if a file cannot be read."""
         self.files = self.lists.read(files_in(plans))
         return bind(plans, self.lists)
 
     def begin_block(self) -> None:
-        """Load new versions if the input is live; no version changes before the next block."""
+        """Read new versions of files if the input is live. The versions stay the same until the next call."""
         if self.live and self.files:
             now = self.clock()
             for file in self.files:
@@ -91,5 +91,5 @@ class Watching:
             by_path.setdefault(file.path, []).append(file)
         for path, files in by_path.items():
             samples.set(WATCHLIST_ENTRIES, files[0].version.contents.entries, link, path)
-            samples.add(WATCHLIST_RELOADS, max(file.looks[Looked.RELOADED] for file in files), link, path)
-            samples.add(WATCHLIST_FAILED, max(file.looks[Looked.FAILED] for file in files), link, path)
+            samples.add(WATCHLIST_RELOADS, max(file.checks[CheckResult.RELOADED] for file in files), link, path)
+            samples.add(WATCHLIST_FAILED, max(file.checks[CheckResult.FAILED] for file in files), link, path)

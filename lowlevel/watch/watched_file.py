@@ -1,8 +1,8 @@
-"""Watchlist files: their names in plans, and the versions that nodes and engines have read.
+"""Watchlist files: their names in plans, and the open files of nodes and engines.
 
 A plan contains a `WatchedFile`: a name and a form, immutable and picklable. A node or an engine owns `Watchlists`, a
-registry of the files that it has opened. The owner replaces each `WatchedFile` in its expressions by the `Watchlist` of
-its registry (`lowlevel.node.watching.bind`). A version stays in use until `refresh` reads a valid new one.
+registry of open files. It replaces each `WatchedFile` in its expressions by the `Watchlist` of its registry
+(`lowlevel.node.watching.bind`). A `Watchlist` uses one version of the file until `refresh` reads a valid new version.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from capture.errors import InputError
 from lowlevel.watch.contents import Contents, Form, WatchlistError, read_contents
 from lowlevel.watch.ranges import Numbers
 
-EVERY = 1.0
+CHECK_INTERVAL = 1.0
 """Shortest time between two checks of a file, s."""
 
-KEPT = 8
-"""Number of versions in the cache, for nodes that read the same file."""
+CACHED_VERSIONS = 8
+"""Number of versions in the cache, which nodes of a process share."""
 
 Identity = tuple[int, int, int]
-"""Time of the last change (ns), size and inode; they differ between versions of a file."""
+"""Time of the last change (ns), size and inode. Two versions of a file differ in one of them."""
 
 
-class Looked(Enum):
+class CheckResult(Enum):
     """The result of a check of a file."""
 
     SAME = "same"
@@ -43,27 +43,28 @@ class Looked(Enum):
 
 
 class Labels:
-    """The numbers of the labels of all versions of a file: equal numbers mean equal texts."""
+    """IDs of the labels of all versions of a file: two labels are equal if and only if their IDs are equal."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._places: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
 
     def ids(self, texts: tuple[str, ...]) -> Numbers | None:
-        """Return the number of each text, with new numbers for new texts; None if they are 0, 1, 2 and so on."""
+        """Return the ID of each text; new texts get new IDs. Returns None if each ID is the index of its text."""
         for text in texts:
-            if text not in self._places:
+            if text not in self._ids:
                 self.texts.append(text)
-                self._places[text] = len(self.texts) - 1
-        ids = np.array([self._places[text] for text in texts], np.int64)
+                self._ids[text] = len(self.texts) - 1
+        ids = np.array([self._ids[text] for text in texts], np.int64)
         return None if np.array_equal(ids, np.arange(len(ids))) else ids
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a file; `ids` are the numbers of its labels, `names` the labels of all numbers.
+    """One version of a file.
 
-    `ids` is None if the number of a label is its index, as in the first version of every file.
+    * `ids`: the IDs of its labels; None if the ID of a label is its index, as in the first version.
+    * `names`: the labels of all versions, indexed by ID.
     """
 
     identity: Identity
@@ -74,30 +75,30 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """The name of a watchlist's file and the form of its lines. `path` is absolute."""
+    """The absolute `path` of a watchlist's file, and the form of its lines."""
 
     path: str
     form: Form
 
 
 class Watchlist:
-    """An open file of a registry. It replaces its `WatchedFile` in expressions. Any threads may use it."""
+    """An open watchlist file and its version in use. It replaces a `WatchedFile` in expressions. Thread safe."""
 
     def __init__(self, file: WatchedFile, followed: bool) -> None:
-        """Open a file without reading it. If `followed`, `version` checks for a new version of the file."""
+        """Prepare a file; do not read it yet. If `followed`, each use of `version` checks for a new version."""
         self.path = file.path
         self.followed = followed
-        self.looks = dict.fromkeys(Looked, 0)
+        self.checks = dict.fromkeys(CheckResult, 0)
         """Number of checks of the file, by result."""
         self._file = file
         self._lock = threading.Lock()
         self._labels = Labels()
         self._version: Version | None = None
-        self._seen: Identity | None = None
-        self._looked = -EVERY
+        self._last_identity: Identity | None = None
+        self._checked_at = -CHECK_INTERVAL
 
     def __repr__(self) -> str:
-        """Return the text of the file: the names of columns may contain it."""
+        """Return the same text as the `WatchedFile`: names of columns may contain it."""
         return repr(self._file)
 
     @property
@@ -110,48 +111,49 @@ class Watchlist:
     def read(self) -> Version:
         """Read the file unless it has been read; raises InputError if it cannot be read."""
         with self._lock:
-            return self._version or self._take(*self._load())
+            return self._version or self._use(*self._load())
 
-    def refresh(self, now: float) -> Looked:
-        """Check for a new version and read it, if the last check is at least EVERY seconds before `now` (s).
+    def refresh(self, now: float) -> CheckResult:
+        """Check for a new version and read it, if the last check is at least CHECK_INTERVAL before `now` (s).
 
-        An unreadable or invalid file causes one warning, and the old version stays in use. The old version is also the
-        result while another thread reads.
+        An unreadable or invalid file causes one warning, and the old version stays in use. While another thread reads
+        the file, the result is SAME.
         """
-        if now - self._looked < EVERY or not self._lock.acquire(blocking=False):
-            return Looked.SAME
+        if now - self._checked_at < CHECK_INTERVAL or not self._lock.acquire(blocking=False):
+            return CheckResult.SAME
         try:
-            self._looked = now
-            looked = self._look()
-            self.looks[looked] += 1
-            return looked
+            self._checked_at = now
+            result = self._check()
+            self.checks[result] += 1
+            return result
         finally:
             self._lock.release()
 
-    def _look(self) -> Looked:
+    def _check(self) -> CheckResult:
+        """Read the file if its identity has changed since the last check."""
         try:
-            seen: Identity | None = _identity(Path(self.path).stat())
+            identity: Identity | None = _identity(Path(self.path).stat())
         except OSError:
-            seen = None
-        if seen == self._seen:
-            return Looked.SAME
-        self._seen = seen
-        before = self._version
-        if before is not None and seen == before.identity:
-            return Looked.SAME  # a file that had vanished is back
+            identity = None
+        if identity == self._last_identity:
+            return CheckResult.SAME
+        self._last_identity = identity
+        old = self._version
+        if old is not None and identity == old.identity:
+            return CheckResult.SAME  # the file was missing at the last check, and is back without a change
         try:
-            self._take(*self._load())
+            self._use(*self._load())
         except InputError as error:
             if is_shortage(error.__cause__):
-                self._seen = before.identity if before else None  # the next check reads the file
-                return Looked.FAILED
-            text = f"{error}; the list stays as it was" if before else str(error)
+                self._last_identity = old.identity if old else None  # the next check reads the file
+                return CheckResult.FAILED
+            text = f"{error}; the list stays as it was" if old else str(error)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
-            return Looked.FAILED
-        return Looked.RELOADED
+            return CheckResult.FAILED
+        return CheckResult.RELOADED
 
     def _load(self) -> tuple[Identity, Contents]:
-        """Read the whole file; raises InputError."""
+        """Return the identity and the contents of the file. Raises InputError if it cannot be read."""
         try:
             identity = _identity(Path(self.path).stat())
             return identity, _contents(self.path, self._file.form, identity)
@@ -160,14 +162,15 @@ class Watchlist:
         except WatchlistError as error:
             raise InputError(f"{self.path}: {error}") from None
 
-    def _take(self, identity: Identity, contents: Contents) -> Version:
+    def _use(self, identity: Identity, contents: Contents) -> Version:
+        """Make a version from the contents; it replaces the version in use."""
         self._version = Version(identity, contents, self._labels.ids(contents.labels), self._labels.texts)
-        self._seen = identity
+        self._last_identity = identity
         return self._version
 
 
 class Watchlists:
-    """A registry of open files: one `Watchlist` per `WatchedFile`. Any threads may use it."""
+    """A registry of open files: one `Watchlist` per `WatchedFile`. Thread safe."""
 
     def __init__(self, *, followed: bool = False) -> None:
         """Create an empty registry. If `followed`, each use of a list checks for a new version of its file."""
@@ -176,14 +179,14 @@ class Watchlists:
         self._lock = threading.Lock()
 
     def open(self, file: WatchedFile) -> Watchlist:
-        """Return the list of `file`, which the first use of its version reads."""
+        """Return the list of `file`. The first use of its version reads the file."""
         with self._lock:
             if file not in self._opened:
                 self._opened[file] = Watchlist(file, self.followed)
             return self._opened[file]
 
     def read(self, files: Iterable[WatchedFile]) -> list[Watchlist]:
-        """Read files unless they have been read; return their lists. Raises InputError if one cannot be read."""
+        """Read files that have not been read; return their lists. Raises InputError if a file cannot be read."""
         lists = [self.open(file) for file in dict.fromkeys(files)]
         for opened in lists:
             opened.read()
@@ -199,9 +202,9 @@ def _identity(status: os.stat_result) -> Identity:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED_VERSIONS)
 def _contents(path: str, form: Form, identity: Identity) -> Contents:
-    """Read one version of a file. Raises OSError or WatchlistError, also if the file changes meanwhile."""
+    """Read one version of a file. Raises OSError or WatchlistError, also if the file changes during the read."""
     with Path(path).open("rb") as file:
         data = file.read()
         if _identity(os.fstat(file.fileno())) != identity or len(data) != identity[1]:

@@ -31,7 +31,7 @@ from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.watch.contents import Form
-from lowlevel.watch.watched_file import EVERY, Looked, WatchedFile, Watchlists
+from lowlevel.watch.watched_file import CHECK_INTERVAL, CheckResult, WatchedFile, Watchlists
 from queries.pipeline.file import read_pipeline
 from tests.harness.capture_process import node
 from tests.harness.collected import recorded, sender
@@ -157,10 +157,10 @@ def test_a_watchlist_that_could_not_be_opened_is_read_at_the_next_look(tmp_path:
     watched = Watchlists().open(WatchedFile(str(path), Form.ADDRESSES))
     watched.read()
     path.write_text("10.0.0.1\n10.0.0.2\n")
-    now = time.monotonic() + EVERY
+    now = time.monotonic() + CHECK_INTERVAL
     with without_descriptors():
-        assert watched.refresh(now) is Looked.FAILED
-    assert watched.refresh(now + EVERY) is Looked.RELOADED
+        assert watched.refresh(now) is CheckResult.FAILED
+    assert watched.refresh(now + CHECK_INTERVAL) is CheckResult.RELOADED
 
 
 PIPELINE = """

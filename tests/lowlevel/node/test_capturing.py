@@ -90,7 +90,9 @@ def capturing(
     """A node on `path`. Its clock advances by a nanosecond per call."""
     opened = open_capture(path, **more)
     low = [(plan.name, plan.leaves[0].low) for plan in PLANS]
-    node = Node("A", opened, [plan for _, plan in low], slots, promise=parse_rule(promise), flushing=Flushing("paced"))
+    node = Node(
+        "A", opened, [plan for _, plan in low], slots, watermark_rule=parse_rule(promise), flushing=Flushing("paced")
+    )
     named = [(name, fingerprint(plan)) for name, plan in low]
     writer = SpoolWriter(spool, "A", named, limits, cuts=positions(opened) is not None)
     return Capturing(opened, node, low, writer, count(10**18).__next__)

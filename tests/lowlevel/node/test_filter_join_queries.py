@@ -82,7 +82,7 @@ def test_two_queries_remember_the_same_once_and_each_kind_its_own(tmp_path: Path
     ]
     assert len(filter_joins(lows[:3])) == 2
     node = Node("a", open_capture(path), lows)
-    assert [len(stream.recalling.memories) for stream in node.streams] == [2, 1]
+    assert [len(stream.filter_joins.memories) for stream in node.streams] == [2, 1]
     width = 8 * (1 + 2 + 1)  # a time, an address and its version
     assert memory_of(lows) == 3 * KEYS * width
     assert (

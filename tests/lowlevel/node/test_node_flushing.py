@@ -82,7 +82,9 @@ def test_on_an_empty_poll_every_closed_pane_leaves(policy: Policy, tmp_path: Pat
     path = tmp_path / "a.pcap"
     minutes(path, 40, list(range(300)))
     plan = minute(("srcIP",))
-    node = Node("main1", open_capture(path), [plan], 256, 64, promise=parse_rule("ordered"), flushing=Flushing(policy))
+    node = Node(
+        "main1", open_capture(path), [plan], 256, 64, watermark_rule=parse_rule("ordered"), flushing=Flushing(policy)
+    )
     given = [item for _, item in live(path, node)]
     given += [item for _, item in node.tick(10**15)]
     assert given[-1] == Punctuation("main1", 4 * MINUTE)
@@ -102,7 +104,7 @@ def test_one_packet_dated_next_year_neither_flushes_a_table_nor_makes_a_promise(
     resident = []
     for path in (straight, crooked):
         node = Node(
-            "main1", open_capture(path), [minute(("srcIP",))], 256, 64, promise=parse_rule("ordered"),
+            "main1", open_capture(path), [minute(("srcIP",))], 256, 64, watermark_rule=parse_rule("ordered"),
             flushing=Flushing(policy),
         )  # fmt: skip
         given = [item for _, item in live(path, node)]

@@ -98,7 +98,7 @@ def test_a_node_that_flushes_bit_by_bit_holds_back_no_row(policy: Policy, tmp_pa
     plan = rows_plan(Random(5), ("srcIP",))
     _, index = node_of(path, [plan], 8, 7)
     watermark_rule = WatermarkRule(KnowledgeKind.LATE_BY_TIME, 2**62)
-    node = Node("main1", open_capture(path), [plan], 8, 7, promise=watermark_rule, flushing=Flushing(policy))
+    node = Node("main1", open_capture(path), [plan], 8, 7, watermark_rule=watermark_rule, flushing=Flushing(policy))
     for block in index.blocks:
         before = node.queries[0].accepted
         left = [item for _, item in node.process(block)]

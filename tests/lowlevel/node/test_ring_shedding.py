@@ -59,7 +59,7 @@ def flooded(pair: Pair, spool: Path) -> Samples:
     with inside(pair.receiving):
         capture = open_capture(f"interface:{pair.receiver}?ring=16MiB")
     node = SlowNode(
-        "A", capture, [PLAN.leaves[0].low], 1 << 10, promise=parse_rule("late 1s"), flushing=Flushing("paced")
+        "A", capture, [PLAN.leaves[0].low], 1 << 10, watermark_rule=parse_rule("late 1s"), flushing=Flushing("paced")
     )  # fmt: skip
     writer = SpoolWriter(spool, "A", [("all", fingerprint(PLAN.leaves[0].low))])
     link = Capturing(capture, node, [("all", PLAN.leaves[0].low)], writer)

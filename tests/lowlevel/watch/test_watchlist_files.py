@@ -30,9 +30,9 @@ from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, column
 from lowlevel.expressions.types import Type
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node import Node
-from lowlevel.node.watching import Watching, bind, files_in
+from lowlevel.node.watching import NodeWatchlists, bind, files_in
 from lowlevel.watch.contents import Form
-from lowlevel.watch.watched_file import Looked, WatchedFile, Watchlist, Watchlists
+from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist, Watchlists
 from queries.gsql import compile_query
 from tests.harness.links import write_links
 from tests.references.made_rows import vector_of
@@ -66,13 +66,13 @@ def test_a_file_is_looked_at_at_most_once_a_second(tmp_path: Path) -> None:
     write(path, "10.0.0.0/8\n")
     file = opened(path)
     assert inside(file, TEN, ELEVEN) == [True, False]
-    assert file.refresh(100.0) is Looked.SAME
+    assert file.refresh(100.0) is CheckResult.SAME
     write(path, "11.0.0.0/8 # changed\n")
-    assert file.refresh(100.9) is Looked.SAME
+    assert file.refresh(100.9) is CheckResult.SAME
     assert inside(file, TEN, ELEVEN) == [True, False]
-    assert file.refresh(101.0) is Looked.RELOADED
+    assert file.refresh(101.0) is CheckResult.RELOADED
     assert inside(file, TEN, ELEVEN) == [False, True]
-    assert file.refresh(200.0) is Looked.SAME
+    assert file.refresh(200.0) is CheckResult.SAME
 
 
 @pytest.mark.parametrize("harm", ["broken", "vanished", "a folder", "changing"])
@@ -94,19 +94,19 @@ def test_a_list_stays_where_its_file_is_none(tmp_path: Path, harm: str, monkeypa
         path.mkdir()
     told = {"broken": "line 2: got 'nonsense'", "changing": "changed while it was read"}
     with pytest.warns(RuntimeWarning, match=told.get(harm, "cannot be read")) as warned:
-        assert file.refresh(10.0) is Looked.FAILED
+        assert file.refresh(10.0) is CheckResult.FAILED
     assert str(warned[0].message).endswith("; the list stays as it was")
     assert inside(file, TEN, ELEVEN) == [True, False]
     if harm != "changing":
-        assert file.refresh(20.0) is Looked.SAME  # warned of once: a warning is an error here
+        assert file.refresh(20.0) is CheckResult.SAME  # warned of once: a warning is an error here
     monkeypatch.undo()
     if harm == "a folder":
         path.rmdir()
     if harm in ("vanished", "a folder"):
         (tmp_path / "aside").rename(path)
-        assert file.refresh(30.0) is Looked.SAME  # the very file that is known
+        assert file.refresh(30.0) is CheckResult.SAME  # the very file that is known
     write(path, "11.0.0.0/16\n")
-    assert file.refresh(40.0) is Looked.RELOADED
+    assert file.refresh(40.0) is CheckResult.RELOADED
     assert inside(file, TEN, ELEVEN) == [False, True]
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
 def test_a_thread_that_is_in_a_block_goes_on_with_the_old_list(tmp_path: Path) -> None:
     path = tmp_path / "list"
     write(path, "10.0.0.0/8\n")
-    nodes = [Watching(True, Watchlists(), lambda: 5.0) for _ in range(2)]
+    nodes = [NodeWatchlists(True, Watchlists(), lambda: 5.0) for _ in range(2)]
     (mine,), (other,) = (node.bind((InWatchlist(SRC, WatchedFile(str(path), Form.ADDRESSES)),)) for node in nodes)
     nodes[0].begin_block()
     write(path, "11.0.0.0/8  \n")
@@ -139,8 +139,8 @@ def test_whoever_comes_while_another_reads_goes_on(tmp_path: Path) -> None:
     assert inside(file, TEN) == [True]
     write(path, "11.0.0.0/8  \n")
     with file._lock:
-        assert file.refresh(5.0) is Looked.SAME
-    assert file.refresh(5.0) is Looked.RELOADED
+        assert file.refresh(5.0) is CheckResult.SAME
+    assert file.refresh(5.0) is CheckResult.RELOADED
 
 
 def test_a_number_of_a_label_means_the_same_in_every_version(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_number_of_a_label_means_the_same_in_every_version(tmp_path: Path) -> 
     before = longest_prefix(addresses, file.version)
     assert labelled(before) == ["a", "b", None, None]
     write(path, "10.0.0.0/8 c\n10.0.0.1 b\n::/0 a\n")
-    assert file.refresh(1.0) is Looked.RELOADED
+    assert file.refresh(1.0) is CheckResult.RELOADED
     after = longest_prefix(addresses, file.version)
     assert labelled(after) == ["b", None, None, "a"]
     assert before.names is after.names
@@ -191,7 +191,7 @@ def test_who_takes_a_plan_over_reads_the_file_itself(tmp_path: Path) -> None:
     assert InWatchlist(SRC, taken.file) != LongestPrefix(SRC, taken.file)
 
 
-def counted(watching: Watching) -> dict[str, float]:
+def counted(watching: NodeWatchlists) -> dict[str, float]:
     samples = Samples()
     watching.add_samples(samples, "a")
     names = (WATCHLIST_ENTRIES, WATCHLIST_RELOADS, WATCHLIST_FAILED)
@@ -216,7 +216,7 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
     clock = [0.0]
     for live in (True, False):
         write(path, "10.0.0.0/8 a\n")
-        watching = Watching(live, Watchlists(), lambda: clock[0])
+        watching = NodeWatchlists(live, Watchlists(), lambda: clock[0])
         low = plan_of(path).leaves[0].low
         bound = watching.bind(low)
         assert bound != low
@@ -243,9 +243,9 @@ def test_a_node_follows_files_for_inputs_that_are_live_alone(tmp_path: Path) -> 
     path = write_links(tmp_path, 3)[0].path
     low = plan_of(tmp_path / "table").leaves[0].low
     mapped, followed = open_capture(path), open_capture(path, follow=True)
-    assert Node("a", followed, [low]).watching.live
+    assert Node("a", followed, [low]).watchlists.live
     node = Node("a", mapped, [low])
-    assert not node.watching.live
+    assert not node.watchlists.live
     for block in scan(mapped).blocks:
         for _ in node.process(block):
             pass
@@ -296,7 +296,7 @@ def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> Non
     plan = plan_of(path)
     capture = open_capture(write_links(tmp_path, 3)[0].path)
     node, now = Node("a", capture, [plan.leaves[0].low]), 0.0
-    node.watching.live, node.watching.clock = True, lambda: now
+    node.watchlists.live, node.watchlists.clock = True, lambda: now
     items = []
     blocks = scan(capture, 64).blocks
     assert len(blocks) > 2
