@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from capture.flows.sampling import FixedRates
+    from dashboards.subqueries import Watching
     from highlevel.inline.engine import Input
     from highlevel.plan.plan import Plan
     from lowlevel.watermarks.idle import IdleRule
@@ -43,12 +44,13 @@ def bind(
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
     params: Mapping[str, object] | None = None,
+    watching: Watching | None = None,
 ) -> tuple[Plan, list[Input]]:
     """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
 
     `sql` may be `@name`, a query of the catalogue; `params` are the values of its parameters. Sub-queries outside FROM
-    are computed here, which reads the inputs. Returns the plan and its inputs. Raises QueryError for the query,
-    InputError for an input that cannot be bound.
+    are computed here, which reads the inputs; `watching` returns a context for each of these runs. Returns the plan and
+    its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
     """
     from queries.catalogue.catalogue import query_text
     from queries.gsql import compile_tree
@@ -61,7 +63,7 @@ def bind(
     if has_subqueries(query):
         from dashboards.subqueries import compute_over
 
-        query = with_values(query, compute_over(inputs, layer, sampling))
+        query = with_values(query, compute_over(inputs, layer, sampling, watching))
     plan = compile_tree(query, layer=layer, sampling=sampling)
     check_streams([plan], inputs)
     return plan, inputs

@@ -20,8 +20,13 @@ from queries.plans.subquery_values import Compute, Values
 from queries.text import tree
 from queries.text.errors import QueryError
 
+Watching = Callable[[InlineRun], contextlib.AbstractContextManager[None]]
+"""Return a context for a run, for example with a progress bar."""
 
-def compute_over(inputs: Sequence[Input], layer: str, sampling: FixedRates | None) -> Compute:
+
+def compute_over(
+    inputs: Sequence[Input], layer: str, sampling: FixedRates | None, watching: Watching | None = None
+) -> Compute:
     """Return a function that computes a query over `inputs` with the inline engine.
 
     It raises QueryError for live inputs, and for a query with several columns after IN or as a value.
@@ -36,7 +41,12 @@ def compute_over(inputs: Sequence[Input], layer: str, sampling: FixedRates | Non
         check_streams([plan], list(inputs))
         return plan
 
-    return compute_with(compiled, lambda plan: (batch for _, batch in InlineRun([plan], list(inputs)).results()))
+    def batches(plan: Plan) -> Generator[pa.RecordBatch, None, None]:
+        run = InlineRun([plan], list(inputs))
+        with contextlib.nullcontext() if watching is None else watching(run):
+            yield from (batch for _, batch in run.results())
+
+    return compute_with(compiled, batches)
 
 
 def compute_with(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
@@ -17,7 +17,7 @@ from dashboards.request import INLINE
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
-    from highlevel.inline.engine import Input
+    from highlevel.inline.engine import InlineRun, Input
 
 
 NO_INPUT = "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"
@@ -204,7 +204,8 @@ def query(
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
     params = parse_params(param or [])
-    plan, inputs = request.bind(sql, layer, rates, files, parse_bindings(stream or []), follow, params)
+    bindings = parse_bindings(stream or [])
+    plan, inputs = request.bind(sql, layer, rates, files, bindings, follow, params, _show_progress)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()
@@ -239,6 +240,19 @@ def query(
                 live=result.live, times=plan.times, style=times, raw_csv=raw_csv,
             )  # fmt: skip
         report(result.samples(), result.warnings(), stats=stats)
+
+
+@contextlib.contextmanager
+def _show_progress(run: InlineRun) -> Iterator[None]:
+    """Show the progress of a sub-query, which reads the whole input before the query itself."""
+    from dashboards.idle_kernels import IdleKernels
+    from dashboards.output.console import compile_kernels, progress_bar
+    from dashboards.stop_signals import interrupting
+
+    compile_kernels(idle=IdleKernels(run))
+    with interrupting(), progress_bar(detail=lambda: "sub-query") as bar:
+        run.progress = bar
+        yield
 
 
 def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A002
