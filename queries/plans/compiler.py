@@ -67,6 +67,7 @@ class Compiler:
         if len(query.tables) > 1:
             return self._of_join(query)
         item = query.tables[0]
+        query = _without_name(query, item.name)
         relation = self._tables.relation(item.table)
         if isinstance(relation, LinkRelation):
             names = relation.names(None if item.alias is None else item.alias.text)
@@ -220,6 +221,7 @@ class Compiler:
         """Compile SELECT over tables; `placed` includes WHERE."""
         if has_groups(query):
             return self._groups(replace(query, where=None), names, placed)
+        query = _with_columns(query, names)
         if query.distinct is not None and query.window is not None:
             return self._groups(replace(_as_groups(query), where=None), names, placed)
         times = names.times
@@ -340,6 +342,28 @@ def _as_groups(query: Query) -> Query:
         expected = "the names of columns after DISTINCT"
         raise QueryError("DISTINCT without a column", query.sql, query.distinct.start, expected)
     return replace(query, distinct=None, group_by=items)
+
+
+def _without_name(query: Query, name: str | None) -> Query:
+    """Return `SELECT *` for `SELECT S.*` from the only item S."""
+    match query.select:
+        case (SelectItem(expression=tree.Star(table=Word(text=text))) as only,) if text.lower() == (name or "").lower():
+            return replace(query, select=(replace(only, expression=tree.Star(only.start)),))
+    return query
+
+
+def _with_columns(query: Query, names: TableNames) -> Query:
+    """Return a query with the columns of a table in place of `S.*`."""
+    items: list[SelectItem] = []
+    for item in query.select:
+        star = item.expression
+        if not isinstance(star, tree.Star) or star.table is None:
+            items.append(item)
+            continue
+        table = names.table(star.table)
+        columns = (Word(column, star.start, quoted=True) for column in table.relation.shown)
+        items += [SelectItem(tree.Name(column, star.table)) for column in columns]
+    return replace(query, select=tuple(items))
 
 
 def _name_of(column: str, at: Word) -> tree.Name:

@@ -302,12 +302,7 @@ class TableNames:
                 layered = next((self._of(each, f"{stream.text}.{name.text}") for each in self.tables), None)
                 if len(self.tables) == 1 and layered is not None:
                     return self._used(layered, name)
-                expected = "the name of a table in FROM"
-                if stream.text.lower() in self._tested:
-                    expected += " whose columns are results; a SEMI or ANTI join has no columns of its right side"
-                choices = [each.name for each in self.tables]
-                problem = f"got a column of '{stream.text}'"
-                raise QueryError(problem, self._sql, stream.start, expected, choices, stream.text)
+                table = self.table(stream)
             return self._used(self._of(table, name.text), name)
         found = [(table, column) for table in self.tables if (column := self._of(table, name.text)) is not None]
         if len(found) > 1:
@@ -315,6 +310,18 @@ class TableNames:
             which = " or ".join(f"{table.name}.{name.text}" for table, _ in found)
             raise QueryError(f"'{name.text}' is a column of {whose}", self._sql, name.start, which)
         return self._used(found[0][1], name) if found else None
+
+    def table(self, stream: Word) -> NamedTable:
+        """Return a table by its name. Raises QueryError for an unknown name."""
+        table = self._table(stream)
+        if table is not None:
+            return table
+        expected = "the name of a table in FROM"
+        if stream.text.lower() in self._tested:
+            expected += " whose columns are results; a SEMI or ANTI join has no columns of its right side"
+        choices = [each.name for each in self.tables]
+        problem = f"got a column of '{stream.text}'"
+        raise QueryError(problem, self._sql, stream.start, expected, choices, stream.text)
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """Return an error that lists the columns of the table `stream`, or of all tables if it is None."""

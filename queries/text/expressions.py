@@ -193,6 +193,10 @@ class ExpressionParser:
             raise self._unexpected("IS NULL or IS NOT NULL: nothing equals NULL")
         if not self._is_name(token):
             raise self._unexpected(_OPERAND)
+        if self._ahead().keyword == "." and self._ahead(2).keyword == "*" and self._in_list and not self._parentheses:
+            table = self._word()
+            self._at += 2
+            return Star(table.start, table)
         return self._call() if self._ahead().keyword == "(" else self._name()
 
     def _begins_query(self) -> bool:

@@ -21,15 +21,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lowlevel.expressions.types import Op
 from lowlevel.kinds import KINDS
 from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
     Condition,
+    Expression,
     FromItem,
     Join,
     Merge,
+    Name,
+    Operation,
     Order,
     OrderItem,
     Query,
@@ -64,7 +68,7 @@ OUTER_JOINS = ("LEFT", "RIGHT", "FULL")
 JOINS = ("INNER", *OUTER_JOINS, "SEMI", "ANTI")
 """Words before JOIN."""
 
-JOIN_WORDS = ("JOIN", "ON", *JOINS, *GIGASCOPE_JOINS)
+JOIN_WORDS = ("JOIN", "ON", "USING", *JOINS, *GIGASCOPE_JOINS)
 """Words that cannot be the name of an item, unless they are quoted or follow AS."""
 
 _BEHIND_ITEM = "UNION, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
@@ -308,10 +312,10 @@ class _QueryParser(WindowParser):
             self._joined = True
             if self._at_clause_end() and join.word.text == "," and len(items) > 1:
                 break
-            items.append(self._from_item(join))
+            items.append(self._from_item(join, items[-1]))
         return tuple(items)
 
-    def _from_item(self, join: Join | None) -> FromItem:
+    def _from_item(self, join: Join | None, before: FromItem | None = None) -> FromItem:
         start = self._token.start
         table = self._union()
         alias = self._alias()
@@ -323,7 +327,10 @@ class _QueryParser(WindowParser):
         alias = alias or self._alias()
         if join is not None and self._token.keyword == "ON":
             join = self._on(join)
-        return FromItem(table, start, alias, window, join)
+        item = FromItem(table, start, alias, window, join)
+        if join is not None and before is not None and self._token.keyword == "USING":
+            item = replace(item, join=self._using(join, before, item))
+        return item
 
     def _unknown_parameter(self) -> QueryError:
         """Return the error for an unknown parameter. Windows of joins have other parameters than windows of groups."""
@@ -445,6 +452,31 @@ class _QueryParser(WindowParser):
             raise self._missing_operator()
         self._clause = "FROM"
         return replace(join, on=Condition(keyword, expression))
+
+    def _using(self, join: Join, before: FromItem, item: FromItem) -> Join:
+        """Read `USING (a, b)`, which means `ON before.a = item.a AND before.b = item.b`."""
+        keyword = self._word()
+        self._clause = "USING"
+        if join.word.text == "," or join.on is not None:
+            problem = "USING after ON" if join.on is not None else "USING after a comma"
+            raise QueryError(problem, self._sql, keyword.start, "JOIN before the item, and one condition after it")
+        for side in (before, item):
+            if side.name is None:
+                raise QueryError("USING with an item without a name", self._sql, side.start, "AS and a name after it")
+        if not self._accept("("):
+            raise self._unexpected("'(' and the names of columns")
+        equalities: list[Expression] = []
+        while not equalities or self._accept(","):
+            column = self._from_name("the name of a column")
+            sides = (Name(column, Word(side.name or "", column.start, quoted=True)) for side in (before, item))
+            equalities.append(Operation(Op.EQ, tuple(sides), column.start))
+        if not self._accept(")"):
+            raise self._unexpected("',' or ')'")
+        whole = equalities[0] if len(equalities) == 1 else Operation(Op.AND, tuple(equalities), keyword.start)
+        if self._token.keyword not in (",", *JOIN_WORDS) and not self._at_clause_end():
+            raise self._unexpected("a comma, JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end")
+        self._clause = "FROM"
+        return replace(join, on=Condition(keyword, whole))
 
     def _from_name(self, expected: str, choices: Sequence[str] = ()) -> Word:
         if not self._is_name(self._token) or not self._token.text:

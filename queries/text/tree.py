@@ -72,9 +72,10 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """`*` as the whole select list, or as the argument of a function."""
+    """`*` as the whole select list, or as the argument of a function; with `table`, `S.*` as an item."""
 
     start: int = field(compare=False, repr=False)
+    table: Word | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +424,8 @@ class Query:
     @property
     def selects_all(self) -> bool:
         """Whether the select list is `*`."""
-        return isinstance(self.select[0].expression, Star)
+        first = self.select[0].expression
+        return isinstance(first, Star) and first.table is None
 
 
 def first_word(table: Table) -> Word:

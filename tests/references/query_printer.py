@@ -124,8 +124,8 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
             text = constant(node)
         case tree.Name(name, table_name):
             text = (f"{word(table_name)}." if table_name else "") + word(name)
-        case tree.Star():
-            text = "*"
+        case tree.Star(table=table_name):
+            text = f"{word(table_name)}.*" if table_name else "*"
         case tree.Call(function, arguments, where):
             text = f"{word(function)}({', '.join(map(expression, arguments))})"
             text += f" FILTER (WHERE {expression(where)})" if where else ""
