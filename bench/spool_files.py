@@ -98,4 +98,4 @@ def _appended(writer: SpoolWriter, item: Item) -> bool:
 def read_spool(folder: Path, rows: list[int]) -> None:
     """Read all segments; note the rows of partials in them."""
     for segment in SpoolReader(folder):
-        rows += map(len, partials_of([item for _, _, item in segment.new]))
+        rows += map(len, partials_of([item for _, _, item in segment.new_items]))

@@ -1,11 +1,15 @@
-"""Metrics of the low level. For each query, `rows_accepted + rows_filtered` are all rows of its kind on the link."""
+"""Metrics of the low level.
+
+For each query, `rows_accepted + rows_filtered` is the number of rows of its kind on the link. A pane is the part of a
+window between two neighbouring window bounds; a partial is the partial aggregate of one group and one pane.
+"""
 
 from __future__ import annotations
 
 from capture.metrics import Metric
 
-# Metrics of a node, in addition to those of readers, tables and the spool. The records that arrived are `records_read +
-# records_shed` (all causes), and those that the ring lost before.
+# Metrics of a node, in addition to those of readers, tables and the spool. The number of records that arrived is
+# `records_read + records_shed` (all causes), plus the records that the ring lost.
 
 
 RECORDS_SHED = Metric(
@@ -43,7 +47,7 @@ NODE_LAG = Metric(
     "wiretide_node_lag_seconds",
     "gauge",
     ("query", "link"),
-    "Difference between the newest record of the last block and that watermark, in the time of the capture.",
+    "Difference between the newest record of the last block and the query's watermark, in the time of the capture.",
 )
 LINK_STATE = Metric(
     "wiretide_node_links", "gauge", ("state",), "Links of the node by state: running, ended, stopped or failed."
@@ -90,8 +94,8 @@ TABLE_COLLISIONS = Metric(
     "wiretide_table_collisions_total",
     "counter",
     ("query", "link"),
-    "Rows whose first slot in the low-level table had another entry of an open pane. Except with ordered flush "
-    "policies, only rows that began an entry.",
+    "Rows whose first slot in the low-level table had another entry of an open pane. Without an ordered flush "
+    "policy, only rows that began an entry are counted.",
 )
 TABLE_SWEPT = Metric(
     "wiretide_table_swept_total",
@@ -116,13 +120,14 @@ TABLE_RESIDENT = Metric(
     "wiretide_table_resident_entries", "gauge", ("query", "link"), "Entries in the low-level tables."
 )
 TABLE_PANES = Metric(
-    "wiretide_table_open_panes", "gauge", ("query", "link"), "Panes of the entries in the table with the most panes."
+    "wiretide_table_open_panes", "gauge", ("query", "link"), "Largest number of open panes in a low-level table."
 )
 TABLE_BURST = Metric(
     "wiretide_table_largest_burst",
     "gauge",
     ("query", "link"),
-    "Largest number of entries that left a low-level table for up to 64 packets or a watermark, without empty polls.",
+    "Largest number of entries that left a low-level table for one watermark or up to 64 packets. Empty polls are not "
+    "counted.",
 )
 
 ROWS_FROM_THE_FUTURE = Metric(
@@ -137,14 +142,15 @@ ROWS_FROM_THE_PAST = Metric(
     "wiretide_rows_from_the_past_total",
     "counter",
     ("link", "kind"),
-    "Rows older than the newest row of their link by more than that, and by more than its watermark rule allows.",
+    "Rows older than the newest row of their link by more than an hour (or clock_jump), and by more than its watermark "
+    "rule allows.",
 )
 ROWS_AFTER_ARRIVAL = Metric(
     "wiretide_rows_after_arrival_total",
     "counter",
     ("link", "kind"),
-    "Rows dated later than the arrival of their datagram by more than that: the clock of their exporter is ahead. The "
-    "watermark follows the arrival.",
+    "Rows dated later than the arrival of their datagram by more than an hour (or clock_jump): the clock of their "
+    "exporter is ahead. The watermark follows the arrival.",
 )
 ROWS_BELOW_WATERMARK = Metric(
     "wiretide_rows_below_promise_total",
@@ -162,15 +168,15 @@ WATERMARK_LAG = Metric(
     "wiretide_promise_lag_seconds",
     "gauge",
     ("link", "kind"),
-    "Difference between the newest time of a link and its watermark. An idle link has the time of the clock less the "
-    "threshold.",
+    "Difference between the newest time of a link and its watermark. The newest time of an idle link is the time of "
+    "the clock less the threshold.",
 )
 
 ROWS_NOT_SPREAD = Metric(
     "wiretide_rows_not_spread_total",
     "counter",
     ("query", "link"),
-    "Rows with more panes than SPREAD allows; each is counted whole in its last pane.",
+    "Rows that span more panes than SPREAD allows. Only their last pane counts them.",
 )
 
 WATCHLIST_ENTRIES = Metric(
@@ -249,7 +255,7 @@ SPOOL_BYTES = Metric(
     "wiretide_spool_bytes",
     "gauge",
     ("link",),
-    "Disk space of the spool in whole blocks, at most, with the data that waits to be written.",
+    "Upper bound of the disk space of the spool, in whole blocks, with the data that waits to be written.",
 )
 SPOOL_OLDEST_AGE = Metric(
     "wiretide_spool_oldest_uncommitted_age_seconds",

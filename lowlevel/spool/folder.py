@@ -25,7 +25,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_bytes(size: int) -> int:
-    """Return the bytes that a file of a size takes on the disk.
+    """Return the disk space of a file of `size` bytes.
 
     >>> disk_bytes(1), disk_bytes(4096), disk_bytes(4097)
     (4096, 4096, 8192)
@@ -34,10 +34,10 @@ def disk_bytes(size: int) -> int:
 
 
 def write_durably(part: Path, path: Path, content: Iterable[bytes | memoryview]) -> int:
-    """Replace the file `path` as a whole, safely against crashes; return its size.
+    """Replace the file `path`; return its size. After a crash, `path` is the whole old or the whole new file.
 
-    The content is written to `part` and synced to the disk before `part` is renamed to `path`; then the folder is
-    synced. An old `part` is overwritten. Raises OSError, after removing `part`.
+    The content is written to `part` and synced to the disk. Then `part` is renamed to `path`, and the folder is synced.
+    An old `part` is overwritten. Raises OSError; `part` is then removed.
     """
     size = 0
     try:
@@ -58,7 +58,7 @@ def write_durably(part: Path, path: Path, content: Iterable[bytes | memoryview])
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to the disk."""
+    """Sync a folder, with the names of its files, to the disk."""
     entry = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(entry)
@@ -67,15 +67,15 @@ def sync_folder(folder: Path) -> None:
 
 
 class SpoolError(WiretideError):
-    """The spool cannot be used as it is: name another folder, or mend this one."""
+    """The spool cannot be used: name another folder, or repair this one."""
 
 
 class SpoolFullError(SpoolError):
-    """There is no room for an item, and no part of it was stored: append it again later, or shed it."""
+    """An item has no room, and no part of it was stored: append the item again later, or shed it."""
 
 
 class SegmentFormatError(SpoolError):
-    """A whole segment of another version of Wiretide: read it with that version, or name another folder."""
+    """A segment of another version of Wiretide: read it with that version, or name another folder."""
 
 
 class SegmentLostError(SpoolError):
@@ -97,34 +97,35 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def part_of(path: Path) -> Path:
-    """Return the path of a file while it is written."""
+    """Return the path of a file that is not yet complete."""
     return path.with_name(path.name + PART)
 
 
 def numbers(folder: Path) -> list[int]:
-    """Return the numbers of all files with the name of a segment, ascending, whole or not."""
+    """Return the numbers of all segment files, ascending, also of damaged ones."""
     with os.scandir(folder) as entries:
         return sorted(int(match[1]) for entry in entries if (match := NAME.fullmatch(entry.name)) and entry.is_file())
 
 
-# Commits: the reader's progress is in a small file, which is replaced as a whole. The new file needs a free disk block.
-# On a full disk only a commit frees blocks. So the writer keeps a file of one block in reserve, which the reader may
-# delete.
+# Commits: a small file stores the number of the last segment that the reader no longer needs. A commit replaces the
+# file, which needs a free disk block. On a full disk only a commit frees blocks. So the writer keeps a file of one
+# block, which the reader may delete.
 
 
 COMMITTED_NAME = "committed"
 RESERVE = ".reserve"
 
 ATTEMPTS, PAUSE = 20, 0.05
-"""Attempts of a commit, and seconds between them: a writer that retries on a full disk can use the block briefly."""
+"""Attempts of a commit, and seconds between them. A writer that retries on a full disk can use the block briefly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The progress of the reader. Segments up to `number`, inclusive, may be deleted; -1 means none.
+    """The last commit of the reader. All bounds are inclusive.
 
-    `rows`: number of rows in all segments up to `number`, if known. Segments up to `planned`, inclusive, may be in
-    results already; their numbers must not be used again.
+    * `number`: segments up to this number may be deleted; -1 means none.
+    * `rows`: number of rows in all segments up to `number`, if known.
+    * `planned`: results may already contain segments up to this number, so a writer must not use these numbers again.
     """
 
     number: int = -1
@@ -133,7 +134,7 @@ class Committed:
 
 
 def read_committed(folder: Path) -> Committed:
-    """Read the progress of the reader; Committed() if there is none. Raises SpoolError for a damaged file."""
+    """Read the last commit; Committed() if there is none. Raises SpoolError for a damaged file."""
     path = folder / COMMITTED_NAME
     try:
         text = path.read_bytes()
@@ -150,7 +151,7 @@ def read_committed(folder: Path) -> Committed:
 def write_committed(folder: Path, committed: Committed) -> None:
     """Replace the file of commits, and sync it to the disk.
 
-    Raises SpoolFullError if the disk is full and the reserve is not enough, or no file descriptor becomes free.
+    Raises SpoolFullError if the disk is full even without the reserve, or if no file descriptor becomes free.
     """
     fields = json.dumps(asdict(committed)).encode()
     path = folder / COMMITTED_NAME
@@ -174,7 +175,7 @@ def write_committed(folder: Path, committed: Committed) -> None:
 
 
 def keep_reserve(folder: Path) -> None:
-    """Reserve a disk block for the next commit, if there is a free block."""
+    """Reserve a disk block for the next commit, if a block is free."""
     path = folder / RESERVE
     if not path.exists():
         try:

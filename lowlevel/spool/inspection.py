@@ -1,4 +1,4 @@
-"""A summary of a spool for people. It changes nothing; a writer and a reader may be active."""
+"""A summary of a spool for users. It changes no file, so a writer and a reader may be active."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from lowlevel.spool.reader import Gap, SpoolReader
 class SpoolInspection:
     """A spool at one moment.
 
-    `segments`: numbers of whole segments; `damaged`: numbers of other files. `committed`: None if the reader's file is
-    damaged. `items`, `rows` and `bytes` (on the disk) of these segments; `uncommitted`: rows that are still to be read.
-    `first`, `last`: instants (ns) of the first and last item, 0 if unknown. `lows`: the last watermark by the name of
-    each plan.
+    * `segments`, `damaged`: numbers of undamaged and of damaged segments.
+    * `committed`: number of the last committed segment; None if the file of commits is damaged.
+    * `items`, `rows`, `bytes`: of the undamaged segments, on the disk.
+    * `uncommitted`: rows that the reader has not committed.
+    * `first`, `last`: when the first and the last item were written (ns); 0 if unknown.
+    * `lows`: the last watermark of each plan, by its name.
     """
 
     folder: Path
@@ -50,17 +52,17 @@ class SpoolInspection:
         else:
             yield "  segments   none"
         yield f"  holding    {self.rows:,} partials in {self.items:,} items, {self.uncommitted:,} still to be read"
-        said = "damaged" if self.committed is None else self.committed
-        yield f"  committed  {'nothing' if said == -1 else said}"
+        committed = "damaged" if self.committed is None else self.committed
+        yield f"  committed  {'nothing' if committed == -1 else committed}"
         if self.first:
-            yield f"  came       {_instant(self.first)} to {_instant(self.last)}"
-        for name, low in self.lows.items():
-            yield f"  promised   {name}: {_low(low)}"
+            yield f"  came       {_time_text(self.first)} to {_time_text(self.last)}"
+        for name, watermark in self.lows.items():
+            yield f"  promised   {name}: {_watermark_text(watermark)}"
         if self.segments:
             yield f"  writer     start {self.epoch + 1}, {self.shed:,} partials shed ever"
         for gap in self.gaps:
-            which = str(gap.first) if gap.first == gap.last else f"{gap.first} to {gap.last}"
-            yield f"  lost       {which}, {'an unknown number of' if gap.rows is None else f'{gap.rows:,}'} partials"
+            span = str(gap.first) if gap.first == gap.last else f"{gap.first} to {gap.last}"
+            yield f"  lost       {span}, {'an unknown number of' if gap.rows is None else f'{gap.rows:,}'} partials"
         for number in self.damaged:
             yield f"  damaged    {segment_path(self.folder, number).name}"
 
@@ -88,13 +90,12 @@ def inspect(folder: Path) -> SpoolInspection:
             break
         except SegmentLostError:
             continue
-    named = numbers(folder)
-    instants = [each for trailer in trailers.values() for each in (trailer.first, trailer.last) if each]
+    times = [time for trailer in trailers.values() for time in (trailer.first, trailer.last) if time]
     return SpoolInspection(
         folder=folder,
         link=newest.link if newest else "",
         segments=list(trailers),
-        damaged=sorted(set(named) - set(whole)),
+        damaged=sorted(set(numbers(folder)) - set(whole)),
         gaps=gaps,
         committed=committed,
         items=sum(trailer.items for trailer in trailers.values()),
@@ -103,25 +104,27 @@ def inspect(folder: Path) -> SpoolInspection:
             trailer.rows for number, trailer in trailers.items() if committed is None or number > committed
         ),
         bytes=sum(disk_bytes(trailer.length + segment.TRAILER) for trailer in trailers.values()),
-        first=min(instants, default=0),
-        last=max(instants, default=0),
+        first=min(times, default=0),
+        last=max(times, default=0),
         epoch=newest.header.epoch if newest else 0,
         ended=newest is not None and newest.ended,
-        lows={name: low for (name, _), low in zip(newest.plans, newest.lows, strict=True)} if newest else {},
+        lows={name: watermark for (name, _), watermark in zip(newest.plans, newest.watermarks, strict=True)}
+        if newest
+        else {},
         shed=newest.header.shed_before if newest else 0,
     )
 
 
-def _instant(time: int) -> str:
+def _time_text(time: int) -> str:
     return f"{datetime.fromtimestamp(time // SECOND, UTC):%Y-%m-%dT%H:%M:%S}.{time % SECOND // 10**6:03d}Z"
 
 
-def _low(low: int) -> str:
-    if low == END:
+def _watermark_text(watermark: int) -> str:
+    if watermark == END:
         return "the end"
-    if low == BEGINNING:
+    if watermark == BEGINNING:
         return "nothing yet"
     try:
-        return f"nothing older than {_instant(low)}"
+        return f"nothing older than {_time_text(watermark)}"
     except (OverflowError, ValueError, OSError):
-        return f"nothing below {low} ns"
+        return f"nothing below {watermark} ns"

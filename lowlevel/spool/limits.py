@@ -1,4 +1,4 @@
-"""Bounds of a spool, the policy when they are reached, and the counters of its writer."""
+"""Bounds of a spool, the policy of a full spool, and the counters of its writer."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OLDEST = "oldest"
 """Cause: a full spool dropped its oldest segments."""
 
 DISK, DESCRIPTORS = "disk", "descriptors"
-"""Causes of a retry: the disk was full, no file descriptor was free."""
+"""Causes of a retry: the disk was full, or no file descriptor was free."""
 
 
 @dataclass(slots=True)
 class SpoolCounts:
-    """Counters of one writer since its start: items in segments, and dropped items by cause."""
+    """Counters of one writer since its start: written segments, items and rows, and dropped ones by cause."""
 
     segments: int = 0
     bytes: int = 0
@@ -45,8 +45,8 @@ class SpoolCounts:
     rows_dropped: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
 
-    def samples(self, link: str, held: int, disk: int, age: int) -> Samples:
-        """Return the metrics, with segments and bytes on the disk, and the oldest uncommitted segment's age (ns)."""
+    def samples(self, link: str, segments: int, disk: int, age: int) -> Samples:
+        """Return the metrics. `segments` and `disk`: number and bytes of files. `age`: see SPOOL_OLDEST_AGE, in ns."""
         samples = Samples()
         samples.add(SPOOL_SEGMENTS_WRITTEN, self.segments, link)
         samples.add(SPOOL_BYTES_WRITTEN, self.bytes, link)
@@ -60,7 +60,7 @@ class SpoolCounts:
         ):
             for cause, amount in dropped.items():
                 samples.add(metric, amount, link, cause)
-        samples.set(SPOOL_SEGMENTS, held, link)
+        samples.set(SPOOL_SEGMENTS, segments, link)
         samples.set(SPOOL_BYTES, disk, link)
         samples.set(SPOOL_OLDEST_AGE, age / 1e9, link)
         return samples
@@ -68,11 +68,11 @@ class SpoolCounts:
 
 MAX_SEGMENT_BYTES = 1 << 30
 OVERHEAD_BYTES = 1 << 16
-"""Bytes of a spool that are not items: headers, the file of commits, unfinished blocks."""
+"""Bytes of a spool that are not items: headers, the file of commits, unused parts of disk blocks."""
 
 
 class WhenFull(StrEnum):
-    """Policy of a full spool: `STOP` accepts no more partials, `OLDEST` drops the oldest segments, read or not."""
+    """Policy of a full spool: `STOP` refuses partials; `OLDEST` drops the oldest segments, also unread ones."""
 
     STOP = "stop"
     OLDEST = "oldest"
@@ -80,11 +80,11 @@ class WhenFull(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """Bounds of one spool. Raises ValueError for bounds that no spool can keep.
+    """Bounds of one spool. Raises ValueError if the bounds contradict each other.
 
-    A segment is written when its items take `segment_bytes` of memory, or `segment_time` ns after its first item. Its
-    file is smaller, about a third. `spool_bytes` bounds the disk space of all files, in whole blocks, with the data
-    that waits to be written.
+    * `segment_bytes`, `segment_time`: a segment is written when its items have `segment_bytes` in memory, or
+      `segment_time` ns after its first item. The file has about a third of the bytes.
+    * `spool_bytes`: bound of the disk space of all files, in whole disk blocks, with the data that waits for the disk.
     """
 
     segment_bytes: int = 16 * MEBIBYTE

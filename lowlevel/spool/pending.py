@@ -1,4 +1,7 @@
-"""Items in memory that wait for their segment, their sizes, and their form on the disk."""
+"""The items of the next segment of a spool: in memory, their sizes, and their form on the disk.
+
+An item is a batch of partials (the partial aggregates of a group and a pane) or a punctuation.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.plan import ORDERED
 from lowlevel.punctuation import Item, Punctuation
 
-# Partials as bytes: an Arrow IPC stream, in the narrowest types that hold the values.
+# Partials are stored as an Arrow IPC stream, with the narrowest types that can store the values.
 #
-# In a partial by a pair of IPv4 addresses, 24 bytes of offsets and texts are redundant: all addresses have 4 bytes and
-# all rows have one link. The rest is compressed with the segment, which contains many batches.
+# In a partial with two IPv4 addresses as keys, 24 bytes of offsets and texts are redundant: all addresses have 4 bytes,
+# and all rows have the same link. The other bytes are compressed with the whole segment, which contains many batches.
 
 
 LINK = b"wiretide.link"
-"""Metadata: the text of the first column, which is left out because it is equal in every row."""
+"""Key in the metadata: the value is the text of the first column, which is omitted if all rows have the same text."""
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """Serialize batches of one schema, without dictionary columns, as a stream with one batch."""
+    """Serialize batches as an Arrow stream with one batch. They have one schema, without dictionary columns."""
     table = pa.Table.from_batches(batches)
     metadata = {ORIGINAL_SCHEMA: table.schema.serialize().to_pybytes()}
     link = _only_text(table)
@@ -41,7 +44,7 @@ def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
 
 
 def unpack(payload: pa.Buffer) -> pa.RecordBatch:
-    """Deserialize the result of `pack`, as one batch."""
+    """Return the batches of a result of `pack`, as one batch."""
     with pa.ipc.open_stream(payload) as reader:
         batch = reader.read_next_batch()
     metadata = batch.schema.metadata
@@ -54,21 +57,21 @@ def unpack(payload: pa.Buffer) -> pa.RecordBatch:
 
 
 def binary_columns(schema: pa.Schema) -> tuple[int, ...]:
-    """Return the positions of columns of bytes."""
-    return tuple(place for place, kind in enumerate(schema.types) if kind == pa.binary())
+    """Return the indexes of binary columns."""
+    return tuple(index for index, kind in enumerate(schema.types) if kind == pa.binary())
 
 
 def widths(batch: pa.RecordBatch, binary: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the mean bytes of a row in each of these columns. Only batches of equal widths are packed together.
+    """Return the mean number of bytes per row of each binary column. Only batches with equal widths are merged.
 
-    The width of a slice is overestimated. An estimate is enough: `pack` reads every row.
+    The width of a slice is overestimated. This has no effect on results: `pack` computes exact lengths.
     """
-    buffers = [batch.column(place).buffers()[2] for place in binary]
+    buffers = [batch.column(index).buffers()[2] for index in binary]
     return tuple(0 if buffer is None else buffer.size // batch.num_rows for buffer in buffers)
 
 
 def _only_text(table: pa.Table) -> str | None:
-    """Return the text of the first column if it is equal in every row, else None."""
+    """Return the text of the first column if all rows have the same text, else None."""
     if table.num_columns < 2 or table.num_rows == 0 or table.schema[0].type != pa.string():
         return None
     column = table.column(0)
@@ -78,22 +81,22 @@ def _only_text(table: pa.Table) -> str | None:
     return text.as_py()
 
 
-PUNCTUATION = 64
-"""Largest size of a punctuation without the name of its plan: its row of the batch, uncompressed."""
+PUNCTUATION_BYTES = 64
+"""Largest size of a punctuation without the name of its plan: a row of the segment's batch, uncompressed."""
 
-SMALL = 1 << 16
+ESTIMATED_BYTES = 1 << 16
 """Batches up to this size in bytes are not measured exactly."""
 
 
 MAX_SKIPPED = 16
-"""Ranges of skipped times that a segment stores."""
+"""Largest number of ranges of skipped times in a segment."""
 
 SKIPPED_BYTES = 48 * MAX_SKIPPED
-"""Largest size of these ranges in the header of a segment."""
+"""Largest size of the skipped times in the header of a segment."""
 
 
 def with_skipped(skipped: Ranges, start: int, end: int) -> Ranges:
-    """Return the union of `skipped` and `[start, end)`. Beyond MAX_SKIPPED the two nearest ranges become one.
+    """Return the union of `skipped` and `[start, end)`. If it has too many ranges, the two nearest are joined.
 
     >>> with_skipped([(1, 3), (7, 8)], 2, 5)
     [(1, 5), (7, 8)]
@@ -109,8 +112,11 @@ def with_skipped(skipped: Ranges, start: int, end: int) -> Ranges:
 class Pending:
     """The items of the next segment.
 
-    `bytes`: upper bound of their size in the file. `lows`: watermarks before the first item.
-    `skipped`: times of the packets that the node did not process, because it was overloaded.
+    * `lows`: the watermark of each plan before the first item.
+    * `items`: index of the plan, and the item; `rows`: their number of rows of partials.
+    * `bytes`: upper bound of their size in the file.
+    * `first`, `last`: times of the first and the last `add` (ns).
+    * `skipped`: ranges of times whose packets an overloaded node did not process.
     """
 
     lows: tuple[int, ...]
@@ -122,7 +128,7 @@ class Pending:
     skipped: Ranges = field(default_factory=list)
 
     def add(self, number: int, item: Item, size: int, now: int | None) -> None:
-        """Add an item of a plan, at the instant `now` if that is known."""
+        """Add an item of plan `number` at the time `now` (ns; None if unknown)."""
         self.items.append((number, item))
         self.bytes += size
         if not isinstance(item, Punctuation):
@@ -133,36 +139,36 @@ class Pending:
 
 
 class ItemSizes:
-    """Upper bounds of the sizes of items in a file. The size without rows is measured once per plan."""
+    """Computes upper bounds of the sizes of items in a file. The size without rows is measured once per plan."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Begin for plans with these names."""
-        self._punctuation = [PUNCTUATION + len(name.encode()) for name in names]
+        """Prepare for plans with the given names."""
+        self._punctuation = [PUNCTUATION_BYTES + len(name.encode()) for name in names]
         self._fixed: dict[int, int] = {}
 
     @property
     def punctuations(self) -> int:
-        """Bytes of one punctuation for each plan."""
+        """Upper bound of the bytes of one punctuation of every plan."""
         return sum(self._punctuation)
 
-    def of(self, number: int, item: Item) -> int:
-        """Return the largest size of an item, including compression that makes it longer."""
+    def item_bytes(self, number: int, item: Item) -> int:
+        """Return an upper bound of the size of an item of plan `number`, even if compression makes it longer."""
         if isinstance(item, Punctuation):
             return self._punctuation[number]
         if number not in self._fixed:
             self._fixed[number] = pack([item.slice(0, 1)]).size + self._punctuation[number]
-        # The exact size of a slice takes ten times as long to compute, so only if it matters.
+        # The exact size of a slice takes ten times as long, so it is computed only for large batches.
         size = item.get_total_buffer_size()
-        if size > SMALL:
+        if size > ESTIMATED_BYTES:
             size = item.nbytes
         return self._fixed[number] + size + size // 128
 
 
 def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
-    """Merge the partials of a plan between two of its punctuations into one batch per width and metadata.
+    """Merge the partials of a plan between two punctuations into one batch per width and metadata.
 
-    A punctuation keeps its position between earlier and later partials. Between punctuations the order of
-    partials may change, because they merge in any order. ORDERED partials keep their order.
+    Partials do not move across a punctuation of their plan. Between punctuations their order may change, because the
+    high level merges them in any order. ORDERED partials keep their order.
     """
     done: list[tuple[int, Item]] = []
     open_batches: dict[int, dict[object, list[pa.RecordBatch]]] = {}
@@ -170,8 +176,8 @@ def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
 
     def close(number: int) -> None:
         for batches in open_batches.pop(number, {}).values():
-            one = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-            done.append((number, one))
+            batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            done.append((number, batch))
 
     for number, item in items:
         if isinstance(item, Punctuation):
@@ -182,10 +188,10 @@ def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
                 binary[number] = binary_columns(item.schema)
             metadata = item.schema.metadata or {}
             ordered = metadata.items() >= ORDERED.items()
-            alike = () if ordered else widths(item, binary[number]), tuple(sorted(metadata.items()))
-            if ordered and alike not in open_batches.get(number, {}):
+            merge_key = () if ordered else widths(item, binary[number]), tuple(sorted(metadata.items()))
+            if ordered and merge_key not in open_batches.get(number, {}):
                 close(number)
-            open_batches.setdefault(number, {}).setdefault(alike, []).append(item)
+            open_batches.setdefault(number, {}).setdefault(merge_key, []).append(item)
     for number in sorted(open_batches):
         close(number)
     return done

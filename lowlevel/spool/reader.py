@@ -30,7 +30,7 @@ LOCK = ".reader.lock"
 class Gap:
     """Segments `first` to `last`, inclusive, that were not committed and are missing or damaged.
 
-    `rows`: their number of partials; None if it cannot be computed from whole segments on both sides.
+    `rows`: their number of rows of partials; None if unknown.
     """
 
     first: int
@@ -39,7 +39,7 @@ class Gap:
 
 
 class SpoolReader:
-    """The whole segments of a spool, and the progress of reading. Cheap to create; not thread safe."""
+    """Reads the undamaged segments of a spool and commits them. Cheap to create; not thread safe."""
 
     def __init__(self, folder: Path) -> None:
         """Open the spool in `folder`. Raises SpoolError if there is no such folder."""
@@ -50,11 +50,11 @@ class SpoolReader:
 
     @property
     def link(self) -> str:
-        """The link of this spool. Raises SegmentLostError while there is no whole segment."""
+        """The link of this spool. Raises SegmentLostError if there is no undamaged segment."""
         for number in reversed(numbers(self.folder)):
             if self._trailer(number) is not None:
                 return segment.read_header(segment_path(self.folder, number)).link
-        raise SegmentLostError(f"{self.folder}: no whole segment yet, so nobody knows of which link it is")
+        raise SegmentLostError(f"{self.folder}: no undamaged segment yet, so the link of the spool is unknown")
 
     @property
     def committed(self) -> int:
@@ -62,7 +62,7 @@ class SpoolReader:
         return read_committed(self.folder).number
 
     def segments(self) -> list[int]:
-        """Return the numbers of all whole segments, ascending, also of committed ones.
+        """Return the numbers of all undamaged segments, ascending, also of committed ones.
 
         Each file is read once to verify its checksum, and again only if it has changed.
         """
@@ -76,15 +76,15 @@ class SpoolReader:
         """Read one segment. Raises SegmentLostError if it is missing or damaged."""
         path = segment_path(self.folder, number)
         try:
-            found = segment.decode(path)
+            decoded = segment.decode(path)
         except FileNotFoundError:
             raise SegmentLostError(f"{path}: gone: committed and deleted, or dropped by a full spool") from None
-        if found.number != number:
-            raise SegmentLostError(f"{path}: got segment {found.number} under this name, expected {number}")
-        return found
+        if decoded.number != number:
+            raise SegmentLostError(f"{path}: got segment {decoded.number} under this name, expected {number}")
+        return decoded
 
     def __iter__(self) -> Iterator[Segment]:
-        """Read all whole segments that are not committed, in order; skip segments that disappear meanwhile."""
+        """Read all undamaged segments that are not committed, in order. Segments that disappear are skipped."""
         committed = self.committed
         for number in self.segments():
             if number > committed:
@@ -95,7 +95,7 @@ class SpoolReader:
 
     def gaps(self, after: int | None = None) -> list[Gap]:
         """Return the gaps between segment `after` (default: the last committed one) and the newest written segment."""
-        written = self._written()  # before the folder is listed: all segments up to this one had their names by then
+        written = self._written()  # first, because all segments up to this one are then in the folder
         start = read_committed(self.folder)
         if after is not None and after != start.number:
             start = Committed(after, self._rows_through(after))
@@ -114,14 +114,14 @@ class SpoolReader:
         return gaps
 
     def _gap(self, first: int, last: int, before: int | None, through: int | None) -> Gap:
-        """Return a gap; its rows are the difference of two counts, but unknown if a damaged segment is in it."""
+        """Return a gap. Its rows are `through - before`; unknown if a damaged file may still be repaired."""
         broken = any(segment_path(self.folder, number).exists() for number in range(first, last + 1))
         return Gap(first, last, None if before is None or through is None or broken else through - before)
 
     def record_plan(self, number: int) -> None:
-        """Record that segments up to `number`, inclusive, are about to be read into results.
+        """Record that results will contain segments up to `number`, inclusive.
 
-        The record is on the disk when this returns. A later writer never repeats their rows under another number.
+        The record is on the disk when this returns. So a later writer never repeats the rows of these segments.
         Raises SpoolError if the file of commits is damaged.
         """
         with self._locked():
@@ -148,7 +148,7 @@ class SpoolReader:
 
     @property
     def newest(self) -> int:
-        """The newest number ever written, even if its segment is missing; -1 for none."""
+        """The largest segment number ever written, even if the segment is missing; -1 if there is none."""
         return max([self._written().number, *numbers(self.folder)[-1:]])
 
     def _written(self) -> Written:
@@ -169,7 +169,7 @@ class SpoolReader:
             os.close(lock)
 
     def _rows_through(self, number: int) -> int | None:
-        """Return the number of all rows up to a segment, inclusive; None if it and the next one are missing."""
+        """Return the number of rows in all segments up to `number`, inclusive; None if unknown."""
         if number < 0:
             return 0
         trailer = self._trailer(number)
@@ -180,7 +180,7 @@ class SpoolReader:
         return written.rows if written.number == number else self._rows_before(number + 1)
 
     def _rows_before(self, number: int) -> int | None:
-        """Return the number of all rows before a segment; None if the segment is missing or damaged."""
+        """Return the number of rows in all segments before `number`; None if segment `number` is missing or damaged."""
         if self._trailer(number) is None:
             return None
         try:

@@ -1,11 +1,12 @@
-"""The format of segments: files with checksums.
+"""The format of segments: the files of a spool, with checksums.
 
     Arrow IPC stream   schema with the header in its metadata, one batch, end of stream
     trailer            64 bytes: kind and size of the stream, its checksum, and a checksum of the trailer
 
-The batch has the columns `query: string, low: int64, partials: binary` and one row for each item, in order. Punctuation
-has a `low` and no `partials`; partials have no `low`. Any Arrow reader reads the stream and ignores the rest of the
-file. The trailer is at the end of the file, so a file that was cut has none.
+An item is a batch of partials or a punctuation. The batch of the stream has the columns
+`query: string, low: int64, partials: binary` and one row per item, in order. A punctuation has its watermark in `low`
+and NULL in `partials`; a batch of partials has NULL in `low`. Every Arrow reader can read the stream: it ignores the
+bytes after it. The trailer is at the end of the file, so a truncated file has no valid trailer.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ PlanNames = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """The end of a file: bytes of the stream, items and rows of partials in it, and their times.
+    """The end of a segment file.
 
-    `first` and `last` are the instants (ns, of the writer's clock) of the first and last item; 0 if unknown. `checksum`
-    is the CRC-32 of the stream.
+    * `number`: the number of the segment.
+    * `length`, `checksum`: bytes and CRC-32 of the stream.
+    * `items`, `rows`: number of items, and of rows of partials.
+    * `first`, `last`: when the first and the last item were appended (ns, the writer's clock); 0 if unknown.
     """
 
     number: int
@@ -56,17 +59,18 @@ class Trailer:
     checksum: int
 
     def encode(self) -> bytes:
-        """Return the bytes that follow the stream."""
-        said = FIELDS.pack(MAGIC, self.number, self.length, self.items, self.rows, self.first, self.last, self.checksum)
-        return said + CHECK.pack(zlib.crc32(said))
+        """Return the 64 bytes of the trailer."""
+        values = self.number, self.length, self.items, self.rows, self.first, self.last, self.checksum
+        fields = FIELDS.pack(MAGIC, *values)
+        return fields + CHECK.pack(zlib.crc32(fields))
 
     @staticmethod
     def decode(data: bytes, size: int) -> Trailer | None:
-        """Decode the trailer of a file of `size` bytes; None if the file is not whole."""
+        """Decode the trailer of a file with `size` bytes. Returns None if the file is truncated or corrupt."""
         if len(data) != TRAILER or CHECK.unpack(data[FIELDS.size :])[0] != zlib.crc32(data[: FIELDS.size]):
             return None
-        magic, *said = FIELDS.unpack(data[: FIELDS.size])
-        trailer = Trailer(*said)
+        magic, *values = FIELDS.unpack(data[: FIELDS.size])
+        trailer = Trailer(*values)
         return trailer if magic == MAGIC and trailer.length + TRAILER == size else None
 
 
@@ -74,13 +78,13 @@ class Trailer:
 class Header:
     """The header of a segment.
 
-    * `epoch`: number of starts of writers in this folder, from 0.
+    * `epoch`: how many writers have been started in this folder before the writer of this segment.
     * `lows`: the watermark of each plan before this segment; BEGINNING if there was none.
-    * `rows_before`: rows of all segments ever before this one, including deleted ones.
-    * `shed_before`: rows that were shed before this segment.
-    * `ended`: whether the link has ended with this segment.
-    * `position`: the position in the input, as the caller of the writer gave it.
-    * `skipped`: times of packets that the node did not process since the segment before, because it was overloaded.
+    * `rows_before`: number of rows in all earlier segments, including deleted ones.
+    * `shed_before`: number of rows that were shed before this segment.
+    * `ended`: whether this is the last segment of the link.
+    * `position`: the position in the input, a text from the caller of the writer.
+    * `skipped`: ranges of times whose packets an overloaded node did not process since the last segment.
     """
 
     link: str
@@ -95,35 +99,35 @@ class Header:
     skipped: tuple[tuple[int, int], ...] = ()
 
     def encode(self) -> bytes:
-        """Return the text for the metadata of the schema."""
+        """Return the header as JSON, for the metadata of the schema."""
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()
 
     @staticmethod
     def decode(text: bytes) -> Header:
-        """Decode the text. Raises SegmentFormatError for another format."""
-        said = json.loads(text)
-        found = said.pop("format", None)
-        if found != FORMAT:
+        """Decode the JSON. Raises SegmentFormatError for another format."""
+        values = json.loads(text)
+        segment_format = values.pop("format", None)
+        if segment_format != FORMAT:
             raise SegmentFormatError(
-                f"got a segment of format {found}, expected {FORMAT}: of another version of Wiretide; read the spool "
-                "to its end with that one, or name another folder"
+                f"got a segment of format {segment_format}, expected {FORMAT}: another version of Wiretide wrote it; "
+                "read the spool to its end with that version, or name another folder"
             )
-        plans = tuple((name, print_of) for name, print_of in said.pop("plans"))
-        skipped = tuple((start, end) for start, end in said.pop("skipped", ()))
-        return Header(plans=plans, lows=tuple(said.pop("lows")), skipped=skipped, **said)
+        plans = tuple((name, fingerprint) for name, fingerprint in values.pop("plans"))
+        skipped = tuple((start, end) for start, end in values.pop("skipped", ()))
+        return Header(plans=plans, lows=tuple(values.pop("lows")), skipped=skipped, **values)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A decoded segment. `new`: its items in order, each with the name and fingerprint of its plan."""
+    """A decoded segment. `new_items`: name and fingerprint of the plan, and the item, in order."""
 
     header: Header
     trailer: Trailer
-    new: list[tuple[str, str, Item]]
+    new_items: list[tuple[str, str, Item]]
 
     @property
     def number(self) -> int:
-        """The number of the segment; the next one has the next number."""
+        """The number of the segment. Consecutive segments have consecutive numbers."""
         return self.header.number
 
     @property
@@ -133,46 +137,46 @@ class Segment:
 
     @property
     def plans(self) -> PlanNames:
-        """Name and fingerprint of every plan of the writer, also of plans without items here."""
+        """Name and fingerprint of every plan of the writer, also of plans without an item in this segment."""
         return self.header.plans
 
     @property
     def ended(self) -> bool:
         """Whether the link has ended: the header says so, or the watermark of every plan is END."""
-        return self.header.ended or (bool(self.plans) and all(low == END for low in self.lows))
+        return self.header.ended or (bool(self.plans) and all(watermark == END for watermark in self.watermarks))
 
     @property
     def rows(self) -> int:
-        """Rows of partials in the segment."""
+        """Number of rows of partials in the segment."""
         return self.trailer.rows
 
     @cached_property
     def repeated(self) -> list[tuple[str, str, Item]]:
-        """The last punctuation of each plan before this segment, so that a reader can begin here."""
+        """The last punctuation of each plan before this segment, so that a reader can begin with this segment."""
         return [
-            (name, print_of, Punctuation(self.link, low))
-            for (name, print_of), low in zip(self.plans, self.header.lows, strict=True)
+            (name, fingerprint, Punctuation(self.link, low))
+            for (name, fingerprint), low in zip(self.plans, self.header.lows, strict=True)
             if low != BEGINNING
         ]
 
     @cached_property
     def items(self) -> list[tuple[str, str, Item]]:
         """The repeated punctuations, then the items of the segment."""
-        return self.repeated + self.new
+        return self.repeated + self.new_items
 
     @property
-    def lows(self) -> tuple[int, ...]:
+    def watermarks(self) -> tuple[int, ...]:
         """The watermark of each plan after this segment."""
-        found = dict(zip(self.plans, self.header.lows, strict=True))
-        for name, print_of, item in self.new:
+        watermarks = dict(zip(self.plans, self.header.lows, strict=True))
+        for name, fingerprint, item in self.new_items:
             if isinstance(item, Punctuation):
-                found[name, print_of] = item.watermark
-        return tuple(found.values())
+                watermarks[name, fingerprint] = item.watermark
+        return tuple(watermarks.values())
 
 
 def encode(header: Header, items: Sequence[tuple[int, Item]], first: int, last: int) -> tuple[pa.Buffer, Trailer]:
-    """Return the stream of a segment and its trailer. The number of an item is the index of its plan in the header."""
-    names = pa.array([header.plans[number][0] for number, _ in items], pa.string())
+    """Return the stream and the trailer of a segment. `items`: index of the plan in the header, and the item."""
+    names = pa.array([header.plans[index][0] for index, _ in items], pa.string())
     lows = pa.array([item.watermark if isinstance(item, Punctuation) else None for _, item in items], pa.int64())
     packed = [None if isinstance(item, Punctuation) else pack([item]).to_pybytes() for _, item in items]
     schema = SCHEMA.with_metadata({HEADER: header.encode()})
@@ -201,13 +205,13 @@ def decode(path: Path) -> Segment:
         except SegmentFormatError as error:
             raise SegmentFormatError(f"{path}: {error}") from None
         batch = reader.read_next_batch()
-    prints = dict(header.plans)
-    names, lows, partials = (batch.column(place) for place in range(3))
+    fingerprints = dict(header.plans)
+    names, lows, partials = (batch.column(index) for index in range(3))
     items: list[tuple[str, str, Item]] = []
     for row in range(batch.num_rows):
         name, low = names[row].as_py(), lows[row].as_py()
         item = unpack(partials[row].as_buffer()) if low is None else Punctuation(header.link, low)
-        items.append((name, prints[name], item))
+        items.append((name, fingerprints[name], item))
     return Segment(header, trailer, items)
 
 
@@ -218,7 +222,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_trailer(path: Path) -> Trailer | None:
-    """Read only the trailer of a file; None if the file is not whole."""
+    """Read only the trailer of a file. Returns None if the trailer is missing or corrupt."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(size - TRAILER, 0))
@@ -226,7 +230,7 @@ def read_trailer(path: Path) -> Trailer | None:
 
 
 def check(path: Path) -> Trailer | None:
-    """Verify the checksum of a file, in small steps; return its trailer, or None if it is damaged."""
+    """Verify the checksum of a file, in chunks of CHUNK bytes. Returns its trailer, or None if the file is damaged."""
     trailer = read_trailer(path)
     if trailer is None:
         return None

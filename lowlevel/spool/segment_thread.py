@@ -1,7 +1,7 @@
-"""The thread that writes segments in sequence, so that the writer's caller does not wait for the disk.
+"""The thread that writes the segments of a spool, so that the caller of the writer does not wait for the disk.
 
-Segments are written in the order of their numbers. If a segment cannot be written, later segments wait. Otherwise a
-reader would read a later segment first and count the earlier segment as lost.
+Segments are written in the order of their numbers. If a segment cannot be written, later segments wait: a reader that
+reads a later segment first counts the earlier segment as lost.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class _Job:
 
 
 class SegmentThread:
-    """Writes the segments of one folder. Only the writing takes place in the other thread."""
+    """Writes the segments of one folder in another thread. One thread calls the methods."""
 
     def __init__(self, folder: Path) -> None:
         """Start the thread."""
         self.folder = folder
         self.bytes = self.disk = self.rows = 0
-        """Bytes in memory of the waiting segments, an upper bound of their bytes on the disk, and their rows."""
+        """Of the waiting segments: bytes in memory, an upper bound of the bytes on the disk, and rows."""
         self._thread = ThreadPoolExecutor(1, "spool")
         self._jobs: deque[_Job] = deque()
         self._failure: Exception | None = None
@@ -47,18 +47,18 @@ class SegmentThread:
 
     @property
     def blocked(self) -> OSError | None:
-        """The error of a full disk or of a lack of file descriptors, until `retry` is called."""
+        """The error that blocks segments (full disk or no free file descriptor), until `retry` is called."""
         return self._failure if isinstance(self._failure, OSError) and is_transient(self._failure) else None
 
     def submit(self, header: Header, pending: Pending, size: int) -> None:
-        """Queue a segment that takes up to `size` bytes of the disk."""
+        """Queue a segment that needs up to `size` bytes of the disk."""
         self.bytes += pending.bytes
         self.disk += size
         self.rows += pending.rows
         self._jobs.append(_Job(header, pending, size, self._thread.submit(self._write, header, pending)))
 
     def written(self) -> Iterator[tuple[Trailer, int]]:
-        """Yield trailer and size of each segment that is on the disk now. Raises SpoolError if the disk fails."""
+        """Yield trailer and size of each segment written since the last call. Raises SpoolError if the disk fails."""
         while self._jobs and self._jobs[0].done.done():
             job = self._jobs[0]
             error = job.done.exception()
@@ -77,7 +77,7 @@ class SegmentThread:
     def retry(self) -> None:
         """Write the blocked segments again."""
         for job in self._jobs:
-            job.done.exception()  # later segments were not written
+            job.done.exception()  # wait: the thread does not write after a failure
         self._failure = None
         for job in self._jobs:
             job.done = self._thread.submit(self._write, job.header, job.pending)
@@ -107,10 +107,10 @@ class SegmentThread:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Return whether an error says that the disk is full."""
+    """Return whether an error means that the disk or a quota is full."""
     return isinstance(error, OSError) and error.errno in NO_SPACE
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Return whether a write should be tried again later."""
+    """Return whether a later retry of the write can succeed."""
     return is_full(error) or is_shortage(error)

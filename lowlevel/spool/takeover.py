@@ -1,10 +1,10 @@
 """Takeover of a spool's folder by a new writer: one writer at a time continues from the state of the previous writer.
 
-The newest segments may be damaged, or deleted by hand. Their numbers are known from three places: the names of the
-files, the record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The
-next number is above all of them, so the lost segments are a gap that the reader counts. An input that can be read again
-is read again from the position of the newest whole segment, which repeats the lost rows. If the reader may have read
-these rows already, they would count twice, so the writer refuses the folder.
+The newest segments may be damaged, or deleted by hand. Their numbers are in three places: the names of the files, the
+record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The next segment
+gets a larger number than all of these, so lost segments are a gap that the reader counts. An input that can be read
+again is read from the position of the newest whole segment, and the lost rows are computed again. If the reader may
+have read these rows already, they would count twice, so the writer refuses the folder.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from lowlevel.spool.segment import Segment
 from lowlevel.spool.written import Written, read_written, replace_written
 
 
-class HeldSegments:
-    """The files of segments and their disk space, oldest first. Raises SpoolError if one cannot be deleted."""
+class SegmentFiles:
+    """The segment files in a folder and their disk space, oldest first. Raises SpoolError if one cannot be deleted."""
 
     def __init__(self, folder: Path) -> None:
         """List the folder."""
@@ -50,19 +50,19 @@ class HeldSegments:
 
     @property
     def oldest(self) -> int | None:
-        """The lowest number."""
+        """The smallest number; None if there is no file."""
         return next(iter(self._bytes), None)
 
     def oldest_after(self, committed: int) -> int | None:
-        """The lowest number above `committed`."""
+        """Return the smallest number above `committed`; None if there is none."""
         return next((number for number in self._bytes if number > committed), None)
 
     def newest_first(self) -> list[int]:
-        """All numbers, descending."""
+        """Return all numbers, descending."""
         return list(reversed(self._bytes))
 
     def add(self, number: int, size: int) -> None:
-        """Add a new file with the largest number."""
+        """Add a file of `size` bytes; `number` is larger than all others."""
         self._bytes[number] = disk_bytes(size)
         self.bytes += disk_bytes(size)
 
@@ -76,21 +76,22 @@ class HeldSegments:
         self.bytes -= self._bytes.pop(number)
 
     def delete_committed(self, committed: int) -> None:
-        """Delete all files up to a number, inclusive, except the newest file: the next writer needs it."""
+        """Delete all files up to the number `committed`, except the newest file, which the next writer needs."""
         while len(self._bytes) > 1 and (number := next(iter(self._bytes))) <= committed:
             self.delete(number)
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A folder that belongs to this writer until `lock`, a file descriptor, is closed.
+    """A folder that this writer has locked.
 
-    `newest`: the newest whole segment. `written`: the record up to the newest number ever used, whose segment may be
-    lost.
+    * `lock`: a file descriptor; closing it releases the folder.
+    * `newest`: the newest whole segment.
+    * `written`: the counters up to the largest number ever used; the segment with this number may be lost.
     """
 
     lock: int
-    held: HeldSegments
+    files: SegmentFiles
     newest: Segment | None
     written: Written
 
@@ -112,8 +113,8 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
             for path in folder.glob(f"*.segment{PART}"):
                 path.unlink()
             keep_reserve(folder)
-            held = HeldSegments(folder)
-            newest = _newest_whole(held)
+            files = SegmentFiles(folder)
+            newest = _newest_whole(files)
             record = read_written(folder, cautious=True)
         except BlockingIOError as error:
             raise SpoolError(
@@ -125,18 +126,18 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
             raise SpoolError(f"{folder}: got link {link}, expected {newest.link}, whose spool this is")
         committed = _committed(folder)
         reached = Committed() if committed is None else committed
-        number = max([record.number, reached.number, reached.planned, *held.newest_first()[:1]])
+        number = max([record.number, reached.number, reached.planned, *files.newest_first()[:1]])
         if again:
             _check_position(folder, newest, number, committed)
         written = _account(newest, number, record, reached, again)
-        if written != read_written(folder):  # it has no record, is damaged, or segments were lost
+        if written != read_written(folder):  # no record, a damaged record, or lost segments
             _keep_record(folder, written)
         undo.pop_all()
-    return Takeover(lock, held, newest, written)
+    return Takeover(lock, files, newest, written)
 
 
 def committed_number(folder: Path) -> int:
-    """Return the last commit; -1 if its file is damaged, so that no segment is deleted."""
+    """Return the number of the last committed segment; -1 if the file is damaged, so that no segment is deleted."""
     committed = _committed(folder)
     return -1 if committed is None else committed.number
 
@@ -149,15 +150,15 @@ def _committed(folder: Path) -> Committed | None:
         return None
 
 
-def _newest_whole(held: HeldSegments) -> Segment | None:
-    for number in held.newest_first():
+def _newest_whole(files: SegmentFiles) -> Segment | None:
+    for number in files.newest_first():
         with contextlib.suppress(SegmentLostError):
-            return segment.decode(segment_path(held.folder, number))
+            return segment.decode(segment_path(files.folder, number))
     return None
 
 
 def _account(newest: Segment | None, number: int, record: Written, committed: Committed, again: bool) -> Written:
-    """Return the counters up to segment `number`; without the rows of lost segments if they are read `again`."""
+    """Return the counters up to segment `number`; without the rows of lost segments if the input is read `again`."""
     epoch, rows, shed = record.epoch, 0, record.shed
     if newest is not None:
         epoch, shed = max(epoch, newest.header.epoch), max(shed, newest.header.shed_before)
@@ -168,7 +169,7 @@ def _account(newest: Segment | None, number: int, record: Written, committed: Co
 
 
 def _keep_record(folder: Path, written: Written) -> None:
-    """Replace the record; on a full disk the old record stays until the next segment is written."""
+    """Replace the record of the writer. On a full disk the old record stays until the next segment is written."""
     try:
         replace_written(folder, written)
     except OSError as error:
@@ -177,7 +178,10 @@ def _keep_record(folder: Path, written: Written) -> None:
 
 
 def _check_position(folder: Path, newest: Segment | None, number: int, committed: Committed | None) -> None:
-    """Refuse to read lost segments again, unless the reader has not read them and their position is known."""
+    """Raise SpoolError if rows of lost segments cannot be computed again exactly once.
+
+    Their start position must be known, and the reader must not have read them.
+    """
     lost = 0 if newest is None else newest.number + 1
     if number < lost or (newest is not None and newest.ended):
         return
@@ -185,14 +189,14 @@ def _check_position(folder: Path, newest: Segment | None, number: int, committed
     if committed is None:
         reason = "the file committed is damaged too, so it is unknown whether the reader has read it"
     elif lost <= committed.number:
-        reason = f"the reader has committed up to {committed.number}, and what it held would be counted twice"
+        reason = f"the reader has committed up to {committed.number}, so its rows would be counted twice"
     elif lost <= committed.planned:
-        reason = f"the reader has read up to {committed.planned}, and what it held could be counted twice"
+        reason = f"the reader has read up to {committed.planned}, so its rows could be counted twice"
     elif newest is None or newest.header.position is None:
-        reason = "no older segment says from where to read again"
+        reason = "no older segment contains a position in the input"
     else:
         return
     raise SpoolError(
-        f"{path}: {'damaged' if path.exists() else 'missing'}, and with it how far the input was read: {reason}; bring "
-        "the file back, or name another folder to begin anew"
+        f"{path}: {'damaged' if path.exists() else 'missing'}, so the position in the input is unknown: {reason}; "
+        "restore the file, or name another folder to begin from the start"
     )

@@ -1,7 +1,8 @@
-"""The writer of a spool: it collects items in memory; another thread writes them as segments.
+"""The writer of a spool: it collects items in memory, and another thread writes them to segments.
 
-Only `cut`, `flush` and `close` wait for the disk. The data that waits for the disk is bounded. Beyond the bound the
-spool is full, even if the disk is not.
+An item is a batch of partials (the partial aggregates of a group and a pane) or a punctuation. Only `cut`, `flush` and
+`close` wait for the disk. The memory of items that wait for the disk is bounded. At the bound the writer reports a full
+spool, even if the disk has room.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
 FRAME = 2048 + SKIPPED_BYTES
-"""Largest size of schema, messages, trailer and skipped times of a segment, in bytes."""
+"""Largest size in bytes of the parts of a segment that are not items: schema, trailer and skipped times."""
 
 OTHER_FILES = 7 * BLOCK
-"""Disk space of other files: locks, two files with their successors, and the reserve."""
+"""Disk space of the files that are not segments: locks, commits, record of the writer, and the reserve."""
 
 MIN_WAITING_BYTES = 1 << 23
-"""Bytes that may wait for the disk, if two segments are smaller."""
+"""Smallest bound of the bytes that wait for the disk. The bound is two segments if these are larger."""
 
 CHECK_INTERVAL = 10**8
 """Time (ns) between two reads of the commits, and between two retries on a full disk."""
@@ -41,11 +42,11 @@ SHORTAGE_PATIENCE = 10.0
 
 
 class SpoolWriter:
-    """The one writer of a spool. One thread uses it, and closes it.
+    """The only writer of a spool. One thread may use it.
 
-    Memory: two segments or 8 MiB, or more for a longer item; twice that while a segment is encoded. The numbers of
-    segments continue those of the last writer. Watermarks continue too: a punctuation that is not above the last one is
-    not written again.
+    Memory: two segments, at least 8 MiB, or more for a longer item; twice as much while a segment is encoded. A new
+    writer continues the segment numbers and the watermarks of the last writer: it does not write a punctuation that is
+    not above the last one.
     """
 
     def __init__(
@@ -56,16 +57,18 @@ class SpoolWriter:
         limits: SpoolLimits | None = None,
         cuts: bool = False,
     ) -> None:
-        """Create or take over the folder, and continue after the last writer.
+        """Create the folder, or take it over from the last writer.
 
-        `plans`: different names, with fingerprints; the number of an item is the index of its plan. With `cuts`,
-        segments end only at calls of `cut`. If the link has `ended` in this folder, only `close` is allowed. Raises
-        SpoolError if another writer is active, or the spool belongs to another link. With `cuts` also if the newest
-        segment is damaged or missing and reading again could repeat rows.
+        * `plans`: the name and fingerprint of each plan; names are different.
+        * `cuts`: segments end only at calls of `cut`.
+
+        If the link has `ended` in this folder, only `close` is allowed. Raises SpoolError if another writer is active,
+        or if the folder is the spool of another link. With `cuts`, also if the newest segment is damaged or missing, so
+        that rows could be repeated.
         """
         self.folder = Path(folder)
         self.link = link
-        self.plans = tuple((name, print_of) for name, print_of in plans)
+        self.plans = tuple((name, fingerprint) for name, fingerprint in plans)
         if len(dict(self.plans)) != len(self.plans):
             raise ValueError(f"got plans named {', '.join(name for name, _ in self.plans)}, expected different names")
         self.limits = limits or SpoolLimits()
@@ -77,62 +80,62 @@ class SpoolWriter:
         self._most_waiting = max(2 * self.limits.segment_bytes, MIN_WAITING_BYTES)
         self._committed = -1
         self._now: int | None = None
-        self._looked: int | None = None
-        self._unsaid: set[int] = set()
-        taken = take_over(self.folder, link, again=cuts)
-        self._lock, self._held, self._next = taken.lock, taken.held, taken.written.number + 1
-        self._epoch, self._rows, self._shed = taken.written.epoch + 1, taken.written.rows, taken.written.shed
-        lows = self._resume(taken.newest)
-        self._lows = tuple(lows.get(plan, BEGINNING) for plan in self.plans)
-        self._pending = Pending(self._lows)
+        self._checked_at: int | None = None
+        self._waiting_punctuations: set[int] = set()
+        takeover = take_over(self.folder, link, again=cuts)
+        self._lock, self._segment_files, self._next = takeover.lock, takeover.files, takeover.written.number + 1
+        self._epoch, self._rows, self._shed = takeover.written.epoch + 1, takeover.written.rows, takeover.written.shed
+        watermarks = self._resume(takeover.newest)
+        self._watermarks = tuple(watermarks.get(plan, BEGINNING) for plan in self.plans)
+        self._pending = Pending(self._watermarks)
         self._frame = FRAME + len(self._header(self._pending).encode()) + self._sizes.punctuations
         self._thread = SegmentThread(self.folder)
 
     def _resume(self, newest: Segment | None) -> dict[tuple[str, str], int]:
-        """Take the position from the newest whole segment; return the last watermarks."""
+        """Continue from the position of the newest whole segment; return the last watermark of each plan."""
         if newest is None:
             return {}
         self.position = newest.header.position
         self.ended = newest.ended
-        return dict(zip(newest.plans, newest.lows, strict=True))
+        return dict(zip(newest.plans, newest.watermarks, strict=True))
 
     @property
     def used(self) -> int:
-        """Disk space of the spool with the waiting data, at most; up to `limits.spool_bytes`."""
+        """Upper bound of the disk space of the spool, with the waiting data; at most `limits.spool_bytes`."""
         waiting = self._disk_of(self._pending.bytes) if self._pending.items else 0
-        return OTHER_FILES + self._held.bytes + self._thread.disk + waiting
+        return OTHER_FILES + self._segment_files.bytes + self._thread.disk + waiting
 
     @property
     def waiting(self) -> int:
-        """Number of rows that were appended and are not on the disk yet; a crash loses them."""
+        """Number of appended rows that are not on the disk yet. A crash loses them."""
         return self._pending.rows + self._thread.rows
 
     @property
     def due(self) -> bool:
-        """Whether the waiting items should become a segment, by size or time; for callers of `cut`."""
+        """Whether the size or the age of the waiting items requires that the segment ends; for callers of `cut`."""
         first, now = self._pending.first, self._now
         # A clock that was set back must not delay a segment.
-        late = first is not None and now is not None and not 0 <= now - first < self.limits.segment_time
-        return bool(self._pending.items) and (late or self._pending.bytes >= self.limits.segment_bytes)
+        too_old = first is not None and now is not None and not 0 <= now - first < self.limits.segment_time
+        return bool(self._pending.items) and (too_old or self._pending.bytes >= self.limits.segment_bytes)
 
     def append(self, number: int, item: Item) -> None:
-        """Append an item of a plan. Partials without rows and repeated watermarks are ignored.
+        """Append an item of plan `number`. Partials without rows and repeated watermarks are ignored.
 
-        Raises SpoolFullError, without storing any part of the item, if there is no room for partials: on the disk (only
-        with the policy `stop`), or in memory because the disk is slow. Punctuation is always accepted: if the segment
-        has no room, a later segment contains it.
+        Raises SpoolFullError if there is no room for partials; no part of them is stored. The disk can be full (with
+        the policy `stop`), or memory because the disk is slow. Punctuation is always accepted: if the segment has no
+        room, a later segment contains the punctuation.
         """
         self._check_open()
-        self._settle()
-        size = self._sizes.of(number, item)
+        self._count_written()
+        size = self._sizes.item_bytes(number, item)
         if isinstance(item, Punctuation):
-            if item.watermark <= self._lows[number]:
+            if item.watermark <= self._watermarks[number]:
                 return
-            self._lows = (*self._lows[:number], item.watermark, *self._lows[number + 1 :])
-            self._unsaid.add(number)
+            self._watermarks = (*self._watermarks[:number], item.watermark, *self._watermarks[number + 1 :])
+            self._waiting_punctuations.add(number)
             with contextlib.suppress(SpoolFullError):
                 self._make_room(size)
-                self._promise(number)
+                self._add_punctuation(number)
         elif item.num_rows:
             if size > self.limits.spool_bytes // 4:
                 raise SpoolError(
@@ -142,10 +145,10 @@ class SpoolWriter:
             self._make_room(size)
             self._pending.add(number, item, size, self._now)
         if self._pending.bytes >= self.limits.segment_bytes:
-            self._rotate_unless_cut()
+            self._end_segment_unless_cuts()
 
     def shed(self, number: int, item: Item) -> None:
-        """Count partials that found no room and are dropped. Punctuation is appended."""
+        """Count partials that the caller drops because they have no room; append punctuation."""
         if isinstance(item, Punctuation):
             self.append(number, item)
         else:
@@ -154,59 +157,59 @@ class SpoolWriter:
             self._shed += item.num_rows
 
     def skip(self, start: int, end: int) -> None:
-        """Record that packets with times in `[start, end)`, in ns, are not in the partials.
+        """Record that packets with times in `[start, end)` (ns) were not processed.
 
-        The next segment with an item, or the last one, contains the times.
+        The times are stored in the next segment that has an item, or in the last segment.
         """
         self._check_open()
         self._pending.skipped = with_skipped(self._pending.skipped, start, end)
 
     def tick(self, now: int) -> None:
-        """Advance the time (ns since the epoch): write segments that are due, delete committed ones."""
+        """Set the time (ns since the epoch); write segments that are due, and delete committed segments."""
         self._check_open()
         self._now = now
-        self._settle()
-        if self._looked is None or not 0 <= now - self._looked < CHECK_INTERVAL:
-            self._looked = now
-            self._held.delete_committed(self._committed_number())
+        self._count_written()
+        if self._checked_at is None or not 0 <= now - self._checked_at < CHECK_INTERVAL:
+            self._checked_at = now
+            self._segment_files.delete_committed(self._committed_number())
             keep_reserve(self.folder)
             if self._thread.blocked:
                 self._retry()
-        self._say_what_fits()
+        self._add_punctuations_if_room()
         if self._pending.items and self._pending.first is None:
             self._pending.first = self._pending.last = now
         if self.due:
-            self._rotate_unless_cut()
+            self._end_segment_unless_cuts()
 
     def cut(self, position: str) -> None:
-        """End the segment, and store the `position` in the input up to which it is complete.
+        """End the segment. Its header stores `position`: the segments contain all rows of the input before it.
 
-        Waits until the segment before is on the disk. Has no effect without a new item.
+        Waits until the segment before is on the disk. Has no effect if there is no new item.
         """
         self._check_open()
         self._wait()
-        self._say_what_fits()
+        self._add_punctuations_if_room()
         if self._pending.items:
             self._frame += len(json.dumps(position)) - len(json.dumps(self.position))
             self.position = position
-            self._rotate()
+            self._end_segment()
 
     def flush(self) -> None:
-        """Write the waiting items, with `cuts` up to the last cut, and wait until they are on the disk.
+        """Write the waiting items and wait until they are on the disk; with `cuts`, only items before the last cut.
 
         Raises SpoolFullError if the disk is full.
         """
         self._check_open()
-        self._say_what_fits()
+        self._add_punctuations_if_room()
         if self._pending.items:
-            self._rotate_unless_cut()
+            self._end_segment_unless_cuts()
         self._wait()
 
     def close(self, ended: bool = False) -> None:
-        """Write the waiting items, and the end of the link if it has `ended`; release the folder. May be called twice.
+        """Write the waiting items, and the end of the link if it has `ended`; release the folder.
 
-        With `cuts`, items since the last cut are dropped, unless the link has ended: they are read again. Raises
-        SpoolFullError if the disk has no room; the folder is released even then.
+        With `cuts`, items after the last cut are dropped unless the link has ended: the next node computes them again.
+        Raises SpoolFullError if the disk has no room; the folder is released even then. A second call has no effect.
         """
         if self._lock < 0:
             return
@@ -214,48 +217,48 @@ class SpoolWriter:
             self._wait()
             if ended and not self.ended:
                 self._ending = True
-                self._unsaid.update(number for number, low in enumerate(self._lows) if low != END)
-                self._lows = (END,) * len(self.plans)
-                self._say_all()  # there is always room for it
-            self._say_what_fits()
+                self._waiting_punctuations.update(number for number, low in enumerate(self._watermarks) if low != END)
+                self._watermarks = (END,) * len(self.plans)
+                self._add_all_punctuations()  # `_fits` has always left room for them
+            self._add_punctuations_if_room()
             unwritten = self._pending.items or (self._pending.skipped and self._fits(0))
             if self._ending or (unwritten and not self._cuts):
-                self._rotate()
+                self._end_segment()
             self._wait()
             self.ended |= self._ending
-            self._held.delete_committed(self._committed_number())
+            self._segment_files.delete_committed(self._committed_number())
         finally:
-            self._let_go()
+            self._release()
 
     def abandon(self) -> None:
-        """Release the folder without the waiting items, as after a crash; with `cuts` they are read again."""
+        """Release the folder; drop the waiting items. With `cuts`, the next node computes them again."""
         if self._lock >= 0:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._thread.close()
         os.close(self._lock)
         self._lock = -1
 
     def samples(self) -> Samples:
-        """Return the counters, and the age of the oldest uncommitted segment at the last `tick`."""
+        """Return the counters, and the age of the oldest uncommitted segment at the time of the last `tick`."""
         try:
             committed = committed_number(self.folder)
         except OSError as error:
             if not is_shortage(error):
                 raise
             committed = self._committed
-        number = self._held.oldest_after(committed)
+        number = self._segment_files.oldest_after(committed)
         trailer = None
         if number is not None:
             with contextlib.suppress(OSError):
                 trailer = segment.read_trailer(segment_path(self.folder, number))
         first = trailer.first if trailer is not None else 0
         age = max(0, self._now - first) if first and self._now is not None else 0
-        return self.counts.samples(self.link, len(self._held), self.used, age)
+        return self.counts.samples(self.link, len(self._segment_files), self.used, age)
 
     def _committed_number(self) -> int:
-        """Return the last commit, or the last known one if there is no free file descriptor."""
+        """Read the number of the last committed segment; without a free file descriptor, return the last known one."""
         try:
             self._committed = committed_number(self.folder)
         except OSError as error:
@@ -271,32 +274,32 @@ class SpoolWriter:
             raise SpoolError(f"{self.folder}: link {self.link} has ended here; name another folder, or delete this one")
 
     def _make_room(self, size: int) -> None:
-        """Delete committed segments, and drop the oldest if that is the policy, until `size` bytes fit."""
+        """Delete committed segments until `size` bytes fit; with the policy `oldest`, then drop the oldest segments."""
         if len(self._thread) and self._thread.bytes + self._pending.bytes + size > self._most_waiting:
-            raise SpoolFullError(f"{self.folder}: the disk is slower than what comes for link {self.link}")
+            raise SpoolFullError(f"{self.folder}: the disk is slower than the partials of link {self.link} arrive")
         if self._fits(size):
             return
-        self._held.delete_committed(self._committed_number())
+        self._segment_files.delete_committed(self._committed_number())
         while not self._fits(size):
-            if self.limits.when_full is WhenFull.STOP or len(self._held) < 2:
+            if self.limits.when_full is WhenFull.STOP or len(self._segment_files) < 2:
                 raise SpoolFullError(
-                    f"{self.folder}: full: {self.used} of {self.limits.spool_bytes} bytes, of nothing that the reader"
-                    " has committed"
+                    f"{self.folder}: full: {self.used} of {self.limits.spool_bytes} bytes, and the reader has not"
+                    " committed any of them"
                 )
             self._drop_oldest()
 
     def _fits(self, size: int) -> bool:
-        """Return whether `size` more bytes fit, and a segment of punctuation after them."""
-        others = OTHER_FILES + self._held.bytes + self._thread.disk
+        """Return whether `size` more bytes fit, and then a segment with only punctuation."""
+        others = OTHER_FILES + self._segment_files.bytes + self._thread.disk
         return others + self._disk_of(self._pending.bytes + size) + self._disk_of(0) <= self.limits.spool_bytes
 
     def _disk_of(self, items: int) -> int:
-        """Return the largest disk space of a segment with this many bytes of items."""
+        """Return the largest disk space of a segment with `items` bytes of items."""
         return disk_bytes(items + self._frame)
 
     def _drop_oldest(self) -> None:
-        """Delete the oldest segment, though it is not committed."""
-        number = self._held.oldest
+        """Delete the oldest segment, which is not committed, and count its rows."""
+        number = self._segment_files.oldest
         assert number is not None
         try:
             trailer = segment.read_trailer(segment_path(self.folder, number))
@@ -311,7 +314,7 @@ class SpoolWriter:
             self.counts.items_dropped[OLDEST] += trailer.items
             self.counts.rows_dropped[OLDEST] += trailer.rows
         self.counts.segments_dropped[OLDEST] += 1
-        self._held.delete(number)
+        self._segment_files.delete(number)
 
     def _header(self, pending: Pending) -> Header:
         return Header(
@@ -327,49 +330,49 @@ class SpoolWriter:
             skipped=tuple(pending.skipped),
         )
 
-    def _promise(self, number: int) -> None:
+    def _add_punctuation(self, number: int) -> None:
         """Add the last punctuation of a plan to the segment."""
-        self._unsaid.discard(number)
-        item = Punctuation(self.link, self._lows[number])
-        self._pending.add(number, item, self._sizes.of(number, item), self._now)
+        self._waiting_punctuations.discard(number)
+        item = Punctuation(self.link, self._watermarks[number])
+        self._pending.add(number, item, self._sizes.item_bytes(number, item), self._now)
 
-    def _say_all(self) -> None:
-        """Add the punctuations that found no room before."""
-        for number in sorted(self._unsaid):
-            self._promise(number)
+    def _add_all_punctuations(self) -> None:
+        """Add the waiting punctuations to the segment."""
+        for number in sorted(self._waiting_punctuations):
+            self._add_punctuation(number)
 
-    def _say_what_fits(self) -> None:
-        """Add them if there is room now."""
-        if self._unsaid and self._fits(self._sizes.punctuations):
-            self._say_all()
+    def _add_punctuations_if_room(self) -> None:
+        """Add the waiting punctuations to the segment if all of them fit."""
+        if self._waiting_punctuations and self._fits(self._sizes.punctuations):
+            self._add_all_punctuations()
 
-    def _rotate_unless_cut(self) -> None:
+    def _end_segment_unless_cuts(self) -> None:
         if not self._cuts:
-            self._rotate()
+            self._end_segment()
 
-    def _rotate(self) -> None:
-        """Pass the pending segment to the thread."""
+    def _end_segment(self) -> None:
+        """Pass the pending segment to the thread and begin a new one."""
         pending = self._pending
         self._thread.submit(self._header(pending), pending, self._disk_of(pending.bytes))
         self._next += 1
         self._rows += pending.rows
-        self._pending = Pending(self._lows)
+        self._pending = Pending(self._watermarks)
 
-    def _settle(self) -> None:
-        """Account for segments that have been written."""
+    def _count_written(self) -> None:
+        """Count the segments that have been written since the last call."""
         for trailer, size in self._thread.written():
-            self._held.add(trailer.number, size)
+            self._segment_files.add(trailer.number, size)
             self.counts.segments += 1
             self.counts.bytes += size
             self.counts.items += trailer.items
             self.counts.rows += trailer.rows
 
     def _retry(self) -> None:
-        """Write blocked segments again; if the disk was full, first delete segments that may be deleted."""
+        """Write blocked segments again. If the disk was full, first delete segments as the policy allows."""
         full = is_full(self._thread.blocked)
         self.counts.retries[DISK if full else DESCRIPTORS] += 1
-        self._held.delete_committed(self._committed_number())
-        if full and self.limits.when_full is WhenFull.OLDEST and len(self._held) > 1:
+        self._segment_files.delete_committed(self._committed_number())
+        if full and self.limits.when_full is WhenFull.OLDEST and len(self._segment_files) > 1:
             with contextlib.suppress(SpoolFullError):  # no free file descriptor
                 self._drop_oldest()
         self._thread.retry()
@@ -380,7 +383,7 @@ class SpoolWriter:
         Raises SpoolFullError if the disk is full, or if no file descriptor was free for SHORTAGE_PATIENCE seconds.
         """
         self._thread.wait()
-        self._settle()
+        self._count_written()
         if self._thread.blocked:
             self._try_again()
         until, pause = time.monotonic() + SHORTAGE_PATIENCE, FIRST_PAUSE
@@ -398,4 +401,4 @@ class SpoolWriter:
     def _try_again(self) -> None:
         self._retry()
         self._thread.wait()
-        self._settle()
+        self._count_written()

@@ -1,13 +1,13 @@
-"""The newest segment that a writer has written, in a file next to the segments: a number is never used twice.
+"""The record of the newest segment of a spool: a file that prevents that a segment number is used twice.
 
-If the newest segment was deleted, the names of the other segments do not contain its number. The file `written` has
-two slots of 48 bytes, each with a checksum. The record of segment N goes into slot N % 2, after the segment is renamed:
+The names of the segments do not suffice: the newest segment may have been deleted. The file `written` has two slots of
+48 bytes, each with a checksum. The record of segment N is written into slot N % 2, after the segment is renamed:
 
     segment N renamed  ->  folder on the disk  ->  slot N % 2 overwritten and on the disk
 
-A crash between these steps leaves the record of N - 1 and segment N itself, so the larger of the two numbers is right.
-If a slot is damaged, the whole slot contains the previous or the next number. Then a writer also skips the number after
-the whole slot's number, so that no number is used twice. Overwriting a slot needs no free block on the disk.
+After a crash between these steps, the record contains N - 1 and segment N exists: the larger number is right. If a
+slot is damaged, its number may be the next one after the number of the other slot. So a writer skips this next number.
+Overwriting a slot needs no free block on the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SLOTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The newest segment ever written: its number (-1: none) and epoch, all rows through it, and all rows shed."""
+    """The newest segment ever written: its number (-1: none) and epoch, all rows up to its end, and all shed rows."""
 
     number: int = -1
     epoch: int = -1
@@ -63,12 +63,12 @@ def read_written(folder: Path, cautious: bool = False) -> Written:
 
 
 def replace_written(folder: Path, written: Written) -> None:
-    """Write the record into both slots of a new file, which replaces the file before as a whole."""
+    """Replace the file by a new one with the record in both slots."""
     write_durably(part_of(folder / NAME), folder / NAME, [_encode(written) * SLOTS])
 
 
 def update_written(folder: Path, written: Written) -> None:
-    """Overwrite the slot of the segment's number and sync it to the disk; create the file if it is missing."""
+    """Overwrite the slot of the segment's number and sync it to the disk. A missing file is created."""
     path = folder / NAME
     try:
         descriptor = open_private(path, os.O_WRONLY) if path.stat().st_size == SLOTS * SLOT else -1

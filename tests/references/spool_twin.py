@@ -36,7 +36,7 @@ def through_spools(plans: Sequence[Plan], folders: Sequence[Path], *, others: bo
     results: list[list[pa.RecordBatch]] = [[] for _ in plans]
     for port, reader in enumerate(readers):
         for segment in reader:
-            for name, print_of, item in segment.new:
+            for name, print_of, item in segment.new_items:
                 if others and (name, print_of) not in names:
                     continue
                 number = names[name, print_of]

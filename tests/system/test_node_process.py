@@ -155,7 +155,7 @@ def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(sit
     assert set(epochs) == {0, 1, 2, 3}
     counted: Counter[int] = Counter()
     for each in found:
-        for name, _, item in each.new:
+        for name, _, item in each.new_items:
             if name == "tapped" and not isinstance(item, Punctuation):
                 for _, pane, rows in zip(*(column.to_pylist() for column in item.columns), strict=True):
                     counted[pane] += rows

@@ -119,7 +119,7 @@ def test_what_comes_through_the_spool_is_the_answer(
     ends = [each.ended for each in found]
     assert ends == sorted(ends)
     assert ends[-1]
-    assert not any(each.new for each in found[ends.index(True) + 1 :])
+    assert not any(each.new_items for each in found[ends.index(True) + 1 :])
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
     samples = link.samples
     assert samples.total(RECORDS_READ) == PACKETS
@@ -370,7 +370,7 @@ def test_what_leaves_a_table_at_once_is_cut_so_that_its_spool_can_take_it(captur
     parts = list(link._parts(0, whole))
     assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([whole]))
     for part in parts:
-        assert link.spool._sizes.of(0, part) <= limits.spool_bytes // 4
+        assert link.spool._sizes.item_bytes(0, part) <= limits.spool_bytes // 4
     link.spool.abandon()
 
 
@@ -436,7 +436,7 @@ def packets_of_all(spool: Path) -> int:
     return sum(
         sum(item.column(item.schema.names[-1]).to_pylist())
         for segment in segments(spool)
-        for name, _, item in segment.new
+        for name, _, item in segment.new_items
         if name == "all" and isinstance(item, pa.RecordBatch)
     )
 
@@ -455,7 +455,7 @@ def packets_per_pane(spool: Path) -> Counter[int]:
     """Packets in the partials of the query that counts them by pair, for each pane."""
     packets: Counter[int] = Counter()
     for segment in segments(spool):
-        for name, _, item in segment.new:
+        for name, _, item in segment.new_items:
             if name == "pairs" and isinstance(item, pa.RecordBatch):
                 for pane, count_of_pair in zip(item["pane"].to_pylist(), item["s0"].to_pylist(), strict=True):
                     packets[pane] += count_of_pair
@@ -531,7 +531,7 @@ def test_partials_of_a_sampled_wire_say_what_they_stand_for(wire: Path, tmp_path
     assert link.ended
     looked_at = stood_for = 0
     for segment in segments(tmp_path / "s"):
-        for name, _, item in segment.new:
+        for name, _, item in segment.new_items:
             if name == "all" and isinstance(item, pa.RecordBatch):
                 factor = int(item.schema.metadata[SAMPLED])
                 assert factor == 4
@@ -579,7 +579,7 @@ def test_a_wire_whose_ring_is_full_is_sampled_and_its_partials_say_so(
     factors = set()
     looked_at = 0
     for segment in segments(tmp_path / "s"):
-        for name, _, item in segment.new:
+        for name, _, item in segment.new_items:
             if name == "all" and isinstance(item, pa.RecordBatch):
                 factor = int((item.schema.metadata or {}).get(SAMPLED, b"1"))
                 packets = sum(item.column(item.schema.names[-1]).to_pylist())

@@ -90,7 +90,7 @@ def test_a_ring_that_fills_is_sampled_and_loses_less(tmp_path: Path, monkeypatch
     assert samples.total(INTERFACE_RECEIVED) + before == PACKETS
     stood_for: dict[int, int] = {}
     for segment in SpoolReader(tmp_path / "sampled"):
-        for _, _, item in segment.new:
+        for _, _, item in segment.new_items:
             if hasattr(item, "num_rows"):
                 factor = int((item.schema.metadata or {}).get(SAMPLED, b"1"))
                 stood_for[factor] = stood_for.get(factor, 0) + sum(item.column(item.schema.names[-1]).to_pylist())

@@ -76,7 +76,7 @@ def test_what_is_appended_is_what_is_read(tmp_path: Path, seed: int) -> None:
     before = [segment.header.rows_before for segment in segments]
     assert before == [sum(segment.rows for segment in segments[:place]) for place in range(len(segments))]
     for segment in segments:
-        for name, print_of, item in segment.new:
+        for name, print_of, item in segment.new_items:
             plan = plans[[each for each, _ in names].index(name)]
             assert print_of == fingerprint(plan)
             assert isinstance(item, Punctuation) or item.schema == plan.schema
@@ -97,11 +97,11 @@ def test_a_reader_may_start_at_any_segment_and_knows_every_promise(tmp_path: Pat
         segment = reader.read(number)
         repeated = {name: item.watermark for name, _, item in segment.repeated if isinstance(item, Punctuation)}
         assert repeated == {name: low for name, low in lows.items() if low != BEGINNING}
-        for name, _, item in segment.new:
+        for name, _, item in segment.new_items:
             if isinstance(item, Punctuation):
                 assert item.watermark > lows[name]
                 lows[name] = item.watermark
-        assert segment.lows == tuple(lows.values())
+        assert segment.watermarks == tuple(lows.values())
 
 
 def test_segments_are_cut_by_size_and_by_time(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_the_end_of_a_link_is_said_to_each_plan_once(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, LINK, [("a", "1"), ("b", "2")])
     writer.append(1, Punctuation(LINK, END))
     writer.close(ended=True)
-    assert SpoolReader(tmp_path).read(0).new == [
+    assert SpoolReader(tmp_path).read(0).new_items == [
         ("b", "2", Punctuation(LINK, END)),
         ("a", "1", Punctuation(LINK, END)),
     ]
@@ -287,7 +287,7 @@ def test_numbers_go_on_behind_what_was_committed_where_nothing_else_is_left(tmp_
     for number in reader.segments():
         segment_path(tmp_path, number).unlink()
     assert reader.segments() == []
-    with pytest.raises(SegmentLostError, match="no whole segment yet"):
+    with pytest.raises(SegmentLostError, match="no undamaged segment yet"):
         _ = reader.link
     writer = SpoolWriter(tmp_path, LINK, [("a", "1")])
     writer.append(0, Punctuation(LINK, 0))

@@ -175,9 +175,9 @@ def test_an_input_is_read_again_from_before_a_damaged_segment_that_nobody_took(t
 @pytest.mark.parametrize(
     ("damaged", "committed", "message"),
     [
-        ((2,), 2, "000000000002.segment: damaged, .* has committed up to 2, and what it held would be counted twice"),
+        ((2,), 2, "000000000002.segment: damaged, .* has committed up to 2, so its rows would be counted twice"),
         ((1, 2), 1, "000000000001.segment: damaged, .* has committed up to 1,"),
-        ((0, 1, 2), None, "000000000000.segment: damaged, .* no older segment says from where to read again"),
+        ((0, 1, 2), None, "000000000000.segment: damaged, .* no older segment contains a position in the input"),
     ],
 )
 def test_an_input_is_not_read_again_where_that_would_count_twice(
@@ -200,7 +200,7 @@ def test_a_segment_of_another_version_is_not_taken_for_a_damaged_one(
     three_cuts(tmp_path)
     monkeypatch.setattr(segment, "FORMAT", 2)
     for cuts in (True, False):
-        with pytest.raises(SegmentFormatError, match=r"02\.segment: got a segment of format 1, expected 2: of another"):
+        with pytest.raises(SegmentFormatError, match=r"02\.segment: got a segment of format 1, expected 2: another"):
             SpoolWriter(tmp_path, LINK, PLANS, cuts=cuts)
     with pytest.raises(SegmentFormatError, match=r"01\.segment: got a segment of format 1"):
         SpoolReader(tmp_path).read(1)

@@ -104,13 +104,13 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
         (gap,) = reader.gaps()
         assert (gap.first, gap.last, gap.rows) == (0, segments[0] - 1, dropped)
         assert sum(writer.counts.segments_dropped.values()) == segments[0]
-        left = sum(len(reader.read(number).new) for number in segments)
+        left = sum(len(reader.read(number).new_items) for number in segments)
         assert writer.counts.items == left + writer.counts.items_dropped["oldest"]
     reader.commit(segments[5])  # there is room now for promises that had none
     writer.tick(10**4 * SECOND)
     writer.close()
     last = reader.read(reader.segments()[-1])
-    assert dict(zip((name for name, _ in names), last.lows, strict=True)) == lows
+    assert dict(zip((name for name, _ in names), last.watermarks, strict=True)) == lows
     assert last.header.shed_before == refused
     again = SpoolWriter(tmp_path, LINK, names, limits(policy))  # the account goes on with the next writer
     again.close(ended=True)
@@ -151,7 +151,7 @@ def test_progress_survives_a_full_spool_and_comes_when_there_is_room(tmp_path: P
     with pytest.raises(SpoolFullError, match=r"full: \d+ of 163840 bytes"):
         writer.append(0, batch)
     low = 0
-    while not writer._unsaid:  # until a segment with only punctuation has no room
+    while not writer._waiting_punctuations:  # until a segment with only punctuation has no room
         low += 1
         writer.append(1, Punctuation(LINK, low))
         writer.flush() if low < 3 else writer.tick(low * SECOND)
@@ -164,7 +164,7 @@ def test_progress_survives_a_full_spool_and_comes_when_there_is_room(tmp_path: P
     writer.tick(2 * 10**6 * SECOND)  # room: the missing watermark is sent, and written at the next due time
     writer.tick(3 * 10**6 * SECOND)
     writer.flush()
-    assert dict(zip(("pairs", "others"), reader.read(reader.segments()[-1]).lows, strict=True))["others"] == 5000
+    assert dict(zip(("pairs", "others"), reader.read(reader.segments()[-1]).watermarks, strict=True))["others"] == 5000
     writer.append(0, batch)
     writer.close()
 
@@ -189,7 +189,7 @@ def test_the_end_of_a_link_has_room_in_a_full_spool(tmp_path: Path, policy: When
     reader = SpoolReader(tmp_path)
     last = reader.read(reader.segments()[-1])
     assert last.ended
-    assert last.lows == (END, END)
+    assert last.watermarks == (END, END)
 
 
 def test_partials_are_shed_and_promises_never(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_partials_are_shed_and_promises_never(tmp_path: Path) -> None:
     writer.close()
     assert (writer.counts.items_dropped, writer.counts.rows_dropped) == ({"shed": 1}, {"shed": 7})
     segment = SpoolReader(tmp_path).read(0)
-    assert (segment.lows, segment.rows, segment.header.shed_before) == ((5, BEGINNING), 0, 7)
+    assert (segment.watermarks, segment.rows, segment.header.shed_before) == ((5, BEGINNING), 0, 7)
 
 
 def test_room_is_kept_for_a_long_position(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_the_newest_segment_is_never_dropped(tmp_path: Path) -> None:
     writer.cut("half")
     writer.flush()
     appended += appended_while(writer, 41 * BLOCK)
-    with pytest.raises(SpoolFullError, match="of nothing that the reader has committed"):
+    with pytest.raises(SpoolFullError, match="the reader has not committed any of them"):
         writer.append(0, random_batch(Random(2), pairs_plan(), 100))
     assert SpoolReader(tmp_path).segments() == [0]
     assert not writer.counts.segments_dropped
@@ -321,7 +321,7 @@ def test_a_disk_that_stands_still_bounds_what_waits(
         except SpoolFullError as error:
             refused.add(str(error))
             writer.shed(0, batch)
-    expected = {f"{tmp_path}: the disk is slower than what comes for link {LINK}"}
+    expected = {f"{tmp_path}: the disk is slower than the partials of link {LINK} arrive"}
     assert refused == expected
     taken = writer.waiting
     assert 6 << 20 < taken // 5000 * batch.nbytes < 9 << 20

@@ -81,7 +81,7 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_was_on_the_disk(tmp_pa
     for segment in segments:
         assert segment.header.rows_before == before
         before += segment.rows
-        for _, _, item in segment.new:
+        for _, _, item in segment.new_items:
             if not isinstance(item, Punctuation):
                 (child,) = set(item.column("pane").to_pylist())
                 rows.setdefault(child, []).extend(item.column("bytes").to_pylist())

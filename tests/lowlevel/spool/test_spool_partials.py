@@ -78,9 +78,9 @@ def test_sizes_are_never_below_what_is_written(seed: int) -> None:
     for rows in (1, 7, 100, 3000):
         for number, plan in enumerate(plans):
             batch = random_batch(random, plan, rows)
-            assert sizes.of(number, batch) >= pack([batch]).size
+            assert sizes.item_bytes(number, batch) >= pack([batch]).size
             part = batch.slice(rows // 2)
-            assert sizes.of(number, part) >= pack([part]).size
+            assert sizes.item_bytes(number, part) >= pack([part]).size
 
 
 def batches(plan: LowLevelPlan) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -136,4 +136,6 @@ def test_widths_tell_forms_apart_and_take_null_columns() -> None:
 def test_a_slice_of_a_long_batch_is_not_taken_for_all_of_it() -> None:
     whole = random_batch(Random(1), pairs_plan(), 5000)
     sizes = ItemSizes(["pairs"])
-    assert sum(sizes.of(0, whole.slice(first, 1000)) for first in range(0, 5000, 1000)) < 1.2 * sizes.of(0, whole)
+    assert sum(
+        sizes.item_bytes(0, whole.slice(first, 1000)) for first in range(0, 5000, 1000)
+    ) < 1.2 * sizes.item_bytes(0, whole)
