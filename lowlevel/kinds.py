@@ -16,37 +16,40 @@ OUTER = "outer."
 """Prefix of a column name for the outermost IP layer."""
 
 KINDS = ("packets", "frames", "flows", "samples")
-"""Every kind by its name in FROM."""
+"""Names of the kinds in FROM that the low level reads."""
 
 TABLE = "table"
-"""The kind of the rows of Arrow tables, which have columns of their own and are not read by the low level."""
+"""The kind of the rows of Arrow tables. Tables define their own columns, and the low level does not read them."""
 
 RECORD_KINDS = frozenset({"packets", "frames", "samples"})
-"""Kinds of rows with the ts of their record: watermarks of records are right for them."""
+"""Kinds of rows that have the ts of their record, so that a watermark of records is a watermark of rows."""
 
-DEALT_KINDS = frozenset({"packets", "frames"})
-"""Kinds of rows that can be decoded separately. Flow records need earlier templates, and samples need the sequence
-numbers of earlier datagrams, so one reader reads all blocks of a capture."""
+SEPARABLE_KINDS = frozenset({"packets", "frames"})
+"""Kinds of rows of which several readers can decode different blocks. Flow records need earlier templates, and samples
+need earlier sequence numbers."""
 
 
 @dataclass(frozen=True)
 class RowKind:
-    """One kind of rows: its name in FROM, what a row is, and its columns.
+    """One kind of rows and its columns.
 
-    `shown`: names listed in error messages. `hidden`: names of the inner layer, and of hundreds of information
-    elements, which are listed only if they are similar to a wrong name. `layered`: whether columns have inner
-    counterparts.
+    * `name`: its name in FROM. `row`: a description of a row.
+    * `listed_names`: names of the columns that error messages list.
+    * `unlisted_names`: other names, of the inner layer and of hundreds of information elements. Messages contain them
+      only if they are similar to a wrong name.
+    * `find`: returns a column by its name.
+    * `layered`: whether columns of the outer IP header have counterparts of the inner one.
     """
 
     name: str
     row: str
-    shown: tuple[str, ...]
-    hidden: Callable[[], Iterable[str]]
+    listed_names: tuple[str, ...]
+    unlisted_names: Callable[[], Iterable[str]]
     find: Callable[[str], ColumnSpec | None]
     layered: bool
 
     def column(self, name: str, layer: str = Layer.OUTER) -> Column | None:
-        """Return a column by its case-insensitive name; a plain name means the column of `layer`, if that has one.
+        """Return a column by its case-insensitive name. A name without a prefix means the column of `layer`, if any.
 
         >>> columns_of_kind("packets").column("SRCIP", "inner").name, columns_of_kind("frames").column("outer.len").name
         ('inner.srcIP', 'len')
@@ -69,7 +72,7 @@ def _inner() -> Iterable[str]:
 
 @functools.cache
 def columns_of_kind(kind: str) -> RowKind:
-    """Return a kind by its name. Raises ValueError for an unknown kind. Columns of flows are loaded at first use."""
+    """Return a kind by its name; raises ValueError for an unknown kind. Columns of flows are loaded at first use."""
     match kind:
         case "packets":
             find = _by_key(PACKET_COLUMNS)
@@ -85,6 +88,6 @@ def columns_of_kind(kind: str) -> RowKind:
             from capture.sflow.columns import SAMPLE_COLUMNS, SAMPLING_COLUMNS
 
             find = _by_key(SAMPLE_COLUMNS)
-            shown = (*COLUMNS, *SAMPLING_COLUMNS)
-            return RowKind(kind, "a flow sample of sFlow", shown, _inner, find, layered=True)
+            listed_names = (*COLUMNS, *SAMPLING_COLUMNS)
+            return RowKind(kind, "a flow sample of sFlow", listed_names, _inner, find, layered=True)
     raise ValueError(f"no rows are of the kind {kind}; the kinds are {', '.join(KINDS)}")

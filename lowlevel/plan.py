@@ -1,4 +1,8 @@
-"""The plan of the low level for one query: predicate, keys, sub-aggregates and panes."""
+"""The low-level plan of a query: predicate, keys, sub-aggregates and panes.
+
+A pane is the part of a window between two neighbouring window bounds. A partial is the partial aggregate of one group
+and one pane.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import pyarrow as pa
 from capture.flows.sampling import FixedRates
 from lowlevel.expressions.tree import SHARE_PREFIX, Expression, SeenWithin, columns_of, parts_of
 from lowlevel.expressions.types import Type
-from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
+from lowlevel.kinds import RECORD_KINDS, SEPARABLE_KINDS
 from lowlevel.subaggregates import SubAggregate
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
@@ -27,12 +31,12 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
 epoch."""
 
 ORDERED = {b"wiretide.ordered": b"1"}
-"""Metadata of the schema of single rows: their order must not change."""
+"""Metadata of the schema of partials that are single rows: their order must not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One grouping column: its name in partials and its expression."""
+    """A column of GROUP BY: its name in partials, and its expression."""
 
     name: str
     expression: Expression
@@ -44,14 +48,14 @@ class LowLevelPlan:
 
     * `pane`: length of the panes in ns, counted from `origin`: pane p is `[origin + p*pane, origin + (p+1)*pane)`.
     * `kind`: the kind of rows: `packets`, `frames`, `flows` or `samples`.
-    * `spread`: a row is cut at the panes from its start_ts to its ts (`lowlevel.table.spread`). Otherwise it is in the
-      pane of its ts.
+    * `spread`: each row is divided among the panes from its start_ts to its ts (`lowlevel.table.spread`). Otherwise the
+      whole row is in the pane of its ts.
     * `sampling`: sampling rates of flow exporters that the user has set.
     * `reduced`: rows are pre-aggregated in tables. Otherwise each row that passes WHERE is a partial with a pane of
       1 ns, in the order of arrival.
     * `in_arrival_order`: the result depends on the order of rows, so one reader reads all rows of a capture.
 
-    `link` is a column of every partial, but no key: each link has tables of its own.
+    Every partial has a column `link`. It is not a key, because each link has separate tables.
     """
 
     where: Expression | None
@@ -67,13 +71,13 @@ class LowLevelPlan:
 
     @property
     def exact_low(self) -> bool:
-        """Whether the watermark of records applies to rows."""
+        """Whether a watermark of records is also a watermark of rows."""
         return self.kind in RECORD_KINDS
 
     @property
     def dealt(self) -> bool:
         """Whether several readers may read different blocks of a capture."""
-        return self.kind in DEALT_KINDS and not self.in_arrival_order and not self.remembers
+        return self.kind in SEPARABLE_KINDS and not self.in_arrival_order and not self.remembers
 
     @cached_property
     def remembers(self) -> bool:
@@ -89,7 +93,7 @@ class LowLevelPlan:
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """Names of the columns the reader must fill."""
+        """Names of the columns that the reader must fill."""
         times = {"ts", "start_ts"} if self.spread else {"ts"}
         return (
             frozenset(column.name.removeprefix(SHARE_PREFIX) for tree in self.trees for column in columns_of(tree))

@@ -28,7 +28,7 @@ def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
 
     With `every`, the table contains columns of the inner IP layer and all IPFIX elements too.
     """
-    names = dict.fromkeys([*rows.shown, *(rows.hidden() if every else ())])
+    names = dict.fromkeys([*rows.listed_names, *(rows.unlisted_names() if every else ())])
     specs = [spec for name in names if (spec := rows.find(name)) is not None]
     cells = [HEADER, *((spec.name, spec.type, "yes" if spec.nullable else "no", spec.help) for spec in specs)]
     return aligned(cells)
@@ -56,5 +56,6 @@ def columns(
         return
     for name in Kind:
         rows = columns_of_kind(name)
-        print(f"{name:<8}  a row is {rows.row}; {len(rows.shown)} columns: {', '.join(rows.shown[:6])}, …")
+        names = rows.listed_names
+        print(f"{name:<8}  a row is {rows.row}; {len(names)} columns: {', '.join(names[:6])}, …")
     print("\nwiretide columns KIND lists the columns of one kind.")

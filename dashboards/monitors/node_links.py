@@ -17,7 +17,7 @@ from dashboards.output.console import format_bytes
 from dashboards.wire_text import escape
 from highlevel.inline.engine import Input, check_one_input
 from highlevel.plan.nodes import Leaf
-from lowlevel.node.link_worker import Capturing
+from lowlevel.node.link_worker import LinkWorker
 from lowlevel.node.memory import bytes_at_most, slots_within
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 class Link:
     """One link and the thread that reads it."""
 
-    def __init__(self, settings: SpooledLink, capturing: Capturing) -> None:
+    def __init__(self, settings: SpooledLink, capturing: LinkWorker) -> None:
         """Prepare the thread; `start` starts it."""
         self.name = settings.name
         self.settings = settings
@@ -63,7 +63,7 @@ class Link:
             self.capturing.run(self._stop.is_set)
             state = ENDED if self.capturing.ended else STOPPED
             if state == ENDED and self.capturing.damage:
-                _print_error(f"link {self.name}: {self.capturing.damage_told}")
+                _print_error(f"link {self.name}: {self.capturing.damage_text}")
             if state == STOPPED and not self._stop.is_set():
                 state = FAILED
                 _print_error(
@@ -142,7 +142,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
         link_node = Node(
             link.name, capture, low, slots, watermark_rule=link.watermark_rule(live=live), flushing=flushing
         )
-        capturing = Capturing(capture, link_node, [(leaf.name, leaf.low) for leaf in leaves], spool)
+        capturing = LinkWorker(capture, link_node, [(leaf.name, leaf.low) for leaf in leaves], spool)
     except BaseException:
         spool.abandon()
         raise

@@ -1,13 +1,13 @@
-"""One link of a low-level node: blocks of a capture in, partials and punctuation into its spool.
+"""One link of a low-level node: it reads blocks of a capture and writes items to its spool.
 
-The link never waits for the reader of the spool. Items that do not fit into a full spool wait in a list, which holds at
-most the content of the tables. While the list is not empty, no block is processed. A live link then sheds load, as it
-does if its ring fills (`lowlevel.node.shedding`). A file or a followed folder is not read meanwhile.
+An item is a batch of partials (the partial aggregates of a group and a pane) or a punctuation. If the spool is full,
+items wait in a list that is at most as large as the tables. While items wait, no block is processed: a live link sheds
+load (`lowlevel.node.shedding`), and a file or a followed folder is not read.
 
 A file or a followed folder can be read again from a stored position. When a segment is due, the tables are flushed into
-it, and its header stores the input position. Then this segment and older segments contain exactly the rows before that
-position. A node that is killed at any moment continues from the newest segment without loss. A live
-link loses the table entries and the unfinished segment with the process.
+it, and its header stores the input position. So this segment and all older ones contain exactly the rows before the
+position. If the node is killed, the next node continues from the newest segment without loss. A killed node of a live
+link loses its table entries and the unfinished segment.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from lowlevel.metrics import (
     SAMPLING_RATE,
 )
 from lowlevel.node.node import Node
-from lowlevel.node.shedding import RingPressure, Shedding, standing_for
+from lowlevel.node.shedding import RingPressure, Shedding, scale_partials
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.folder import SpoolFullError
 from lowlevel.spool.limits import WhenFull
 from lowlevel.spool.writer import SpoolWriter
 
-COUNTED_EVERY = SECOND // 4
-"""Time in ns between updates of the counters for other threads, and between reads of the room in the spool."""
+COUNTER_INTERVAL = SECOND // 4
+"""Time in ns between two updates of the counters for other threads, and of the free space in the spool."""
 
-RETRY = 0.05
-"""Seconds between retries of a link that can wait for room in its spool."""
+RETRY_PAUSE = 0.05
+"""Seconds between two retries of a link that can wait for room in its spool."""
 
-LAST_TRIES = 20
-"""Number of retries after a stop request: 20 retries of 0.05 s are one second."""
+RETRIES_AFTER_STOP = 20
+"""Number of retries after a stop request. 20 retries take one second."""
 
-MOST_ROWS = 1 << 16
-"""Largest number of rows of an item. A flush of a whole table is split into several items."""
+MAX_ITEM_ROWS = 1 << 16
+"""Largest number of rows of an item. Larger batches, such as a whole table, are split."""
 
 
-class Capturing:
+class LinkWorker:
     """Reads one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
 
     After `run`, `ended` is True if the input has ended and the spool contains all of it.
@@ -73,11 +73,13 @@ class Capturing:
         spool: SpoolWriter,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Set the input and its node. `plans`: name and plan of each query of the node, in its order.
+        """Connect an input, its node and its spool.
 
-        `clock` returns ns since the epoch; it is called after each block and each empty poll. `spool` must be opened
-        with `cuts=True` if the input can be read again (`positions` is not None). Raises InputError if the spool
-        contains a part of another input.
+        * `plans`: name and plan of each query, in the order of the node's plans.
+        * `spool`: with `cuts=True` if the input can be read again (`positions` is not None).
+        * `clock`: returns ns since the epoch; it is called after each block and each empty poll.
+
+        Raises InputError if the spool contains a part of another input.
         """
         self.capture = capture
         self.node = node
@@ -89,13 +91,13 @@ class Capturing:
         if self.positions is not None and spool.position is not None:
             self.positions.resume(spool.position)
         self.sets_lost = 0 if spool.position is None else sets_waiting(spool.position)
-        """Number of sets of flow records that waited for a template when the last node ended; they are lost."""
+        """Number of sets of flow records that were lost: they waited for a template when the last node ended."""
         self.shedding = Shedding()
         self.pressure = RingPressure()
         self.waiting: deque[tuple[int, Item]] = deque()
         self.ended = False
-        self.left = [0] * len(plans)
-        self.lows = [BEGINNING] * len(plans)
+        self.partials_written = [0] * len(plans)
+        self.watermarks = [BEGINNING] * len(plans)
         self.newest = BEGINNING
         self.damage: str | None = None
         """The damage at the end of the input, if any."""
@@ -105,7 +107,7 @@ class Capturing:
         self._samples = self._count()
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Read until the input ends or `stopping` returns True; then close the spool so that a node can continue it.
+        """Read until the input ends or `stopping` returns True; close the spool, so that another node can continue it.
 
         Raises InputError if the input fails, SpoolError or OSError if the spool fails.
         """
@@ -114,10 +116,10 @@ class Capturing:
             try:
                 with closing(self._blocks(stopping)) as blocks:
                     for block in blocks:
-                        self._step(block, stopping)
+                        self._process_poll(block, stopping)
             except InputError as error:
-                failure = error  # the rows before the failure are kept
-            # The tables contain rows that were read. END only if no more rows can arrive.
+                failure = error  # first write the rows before the failure
+            # Flush the tables. The watermark becomes END only if no row can follow.
             self._write_to_spool(self.node.progress(END) if self.ended else self.node.flush())
             self._close(stopping)
         finally:
@@ -142,39 +144,39 @@ class Capturing:
             with closing(blocks_until_stopped(self.capture, stopping, BLOCK_RECORDS)) as live:
                 yield from live
             self.damage = self.capture.damage
-        # The writer of a pipe may continue after a corrupt record, so this is a failure, not the end.
+        # A corrupt record in a pipe is a failure and not the end, because the writer may continue.
         broken = self.damage not in (None, *TRUNCATIONS, CUT_IN_COMPRESSION)
         if broken and self.positions is None and not is_interface(self.capture.path):
-            raise InputError(f"{self.damage_told}; later records cannot be read: start the stream again")
+            raise InputError(f"{self.damage_text}; later records cannot be read: start the stream again")
         # An interface that disappeared may come back.
         self.ended = not stopping() and not is_interface(self.capture.path)
 
-    def _step(self, block: Block | None, stopping: Callable[[], bool]) -> None:
+    def _process_poll(self, block: Block | None, stopping: Callable[[], bool]) -> None:
         """Process a block, or an empty poll."""
         polled, now = self._now, self.clock()
-        silent = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
-        if silent or block is not None:
+        is_empty_poll = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
+        if is_empty_poll or block is not None:
             self._now = now
         self._write_to_spool(())
         if self.positions is None:
             if self.waiting:
-                self.pressure.pass_over()
+                self.pressure.skip_time()
             else:
-                self._update_sampling_rate(now, look=now - self._counted_at >= COUNTED_EVERY)
+                self._update_sampling_rate(now, read_spool=now - self._counted_at >= COUNTER_INTERVAL)
         if block is None:
-            if silent and not self.waiting:
+            if is_empty_poll and not self.waiting:
                 self._write_to_spool(self.node.tick(polled))
         elif self.positions is not None:
-            self._wait(stopping)
+            self._retry_waiting(stopping)
             self._has_skipped |= bool(self.waiting)
             if not self._has_skipped:
                 self._process_block(block)
                 self.positions.advance(block)
-        elif not self.waiting and self.shedding.takes(block.records):
+        elif not self.waiting and self.shedding.selects(block.records):
             self._process_block(block)
         else:
             if self.waiting:
-                self.shedding.refuse(block.records)
+                self.shedding.count_skipped(block.records)
             self.spool.skip(block.min_ts, block.max_ts + 1)
         self.spool.tick(now)
         if self.positions is not None and self.spool.due and not self._has_skipped:
@@ -182,15 +184,15 @@ class Capturing:
         self._refresh_counters(now)
 
     def _refresh_counters(self, now: int) -> None:
-        """Update the counters for other threads if the last update is COUNTED_EVERY or more ago."""
-        if now - self._counted_at >= COUNTED_EVERY:
+        """Update the counters for other threads if the last update is COUNTER_INTERVAL or more ago."""
+        if now - self._counted_at >= COUNTER_INTERVAL:
             self._counted_at = now
             self._samples = self._count()
 
-    def _update_sampling_rate(self, now: int, *, look: bool) -> None:
-        """Update the sampling rate of a live link from its ring and, if `look`, from the room in the spool."""
+    def _update_sampling_rate(self, now: int, *, read_spool: bool) -> None:
+        """Update the sampling rate of a live link from its ring and, if `read_spool`, from the room in the spool."""
         spool, limits = self.shedding.spool_k, self.spool.limits
-        if look and limits.when_full is WhenFull.STOP:
+        if read_spool and limits.when_full is WhenFull.STOP:
             spool = self.shedding.next_spool_k(self.spool.used, limits.spool_bytes)
         ring = self.pressure.follow(self.capture.occupancy, now) if isinstance(self.capture, StreamedCapture) else 0
         if max(spool, ring) != self.shedding.k:
@@ -198,7 +200,7 @@ class Capturing:
         self.shedding.spool_k, self.shedding.ring_k = spool, ring
 
     def _process_block(self, block: Block) -> None:
-        """Pass a block to the node."""
+        """Process a block, and write its partials and punctuation."""
         if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._files_seen:
             self._files_seen = self.capture.files_opened
             self._write_to_spool(self.node.end_block())
@@ -206,54 +208,54 @@ class Capturing:
         self._write_to_spool(self.node.process(block))
 
     def _write_to_spool(self, items: Iterable[tuple[int, Item]]) -> None:
-        """Write the waiting items, then `items`, to the spool; items that do not fit wait."""
+        """Write the waiting items, and then `items`, to the spool. Items without room wait."""
         while self.waiting and self._append(*self.waiting[0]):
             self.waiting.popleft()
         for number, item in items:
-            for part in self._parts(number, item):
+            for part in self._split(number, item):
                 if self.waiting or not self._append(number, part):
                     self.waiting.append((number, part))
 
-    def _parts(self, number: int, item: Item) -> Iterator[Item]:
-        """Split a long item; multiply counts and sums if blocks were sampled."""
+    def _split(self, number: int, item: Item) -> Iterator[Item]:
+        """Split a long item. If blocks were sampled, multiply its counts and sums."""
         if isinstance(item, Punctuation):
             yield item
             return
-        whole = standing_for(item, self.plans[number], self.shedding.factor)
-        few = whole.num_rows * (self.spool.limits.spool_bytes // 8) // max(1, whole.nbytes)
-        rows = min(MOST_ROWS, max(1, few))  # at most 1/8 of the spool: one append may take 1/4
-        for first in range(0, whole.num_rows, rows):
-            yield whole.slice(first, rows)
+        batch = scale_partials(item, self.plans[number], self.shedding.factor)
+        fitting = batch.num_rows * (self.spool.limits.spool_bytes // 8) // max(1, batch.nbytes)
+        rows = min(MAX_ITEM_ROWS, max(1, fitting))  # at most 1/8 of the spool, because `append` accepts up to 1/4
+        for first in range(0, batch.num_rows, rows):
+            yield batch.slice(first, rows)
 
     def _append(self, number: int, item: Item) -> bool:
-        """Append one item to the spool; return False if it has no room."""
+        """Append an item to the spool. Returns False if the spool has no room."""
         try:
             self.spool.append(number, item)
         except SpoolFullError:
             return False
         if isinstance(item, Punctuation):
-            self.lows[number] = item.watermark
+            self.watermarks[number] = item.watermark
         else:
-            self.left[number] += item.num_rows
+            self.partials_written[number] += item.num_rows
         return True
 
-    def _wait(self, stopping: Callable[[], bool]) -> None:
-        """Wait until no item waits. After a stop request, give up after LAST_TRIES retries; later calls do not wait."""
-        pause, tries = Event(), 0 if self._has_skipped else LAST_TRIES
+    def _retry_waiting(self, stopping: Callable[[], bool]) -> None:
+        """Retry until no item waits. After a stop request, retry RETRIES_AFTER_STOP times; later calls do not retry."""
+        pause, tries = Event(), 0 if self._has_skipped else RETRIES_AFTER_STOP
         while self.waiting and tries:
             tries -= stopping()
-            pause.wait(RETRY)
+            pause.wait(RETRY_PAUSE)
             now = self.clock()
             self.spool.tick(now)
             self._write_to_spool(())
             self._refresh_counters(now)
 
     def _end_segment(self) -> bool:
-        """End a segment, with all rows processed so far and the position in the input.
+        """End a segment that contains all rows so far, and store the position in the input.
 
-        Returns False if the spool has no room. No data is lost: a later cut stores a later position.
+        Returns False if the spool has no room. Then a later segment stores a later position.
         """
-        assert self.positions is not None, "only inputs that can be read again are cut"
+        assert self.positions is not None, "the input cannot be read again, so it has no position"
         self._write_to_spool(self.node.flush())
         if self.waiting:
             return False
@@ -264,11 +266,11 @@ class Capturing:
         return True
 
     def _close(self, stopping: Callable[[], bool]) -> None:
-        """Close the spool, as ended if the input has ended.
+        """Write the waiting items and close the spool; record the end of the link if the input has ended.
 
-        Items without room are shed; if the input can be read again, the next node reads their rows again.
+        Items without room are shed. If the input can be read again, the next node computes them again.
         """
-        self._wait(stopping)
+        self._retry_waiting(stopping)
         if self.positions is None:
             while self.waiting:
                 self.spool.shed(*self.waiting.popleft())
@@ -279,8 +281,8 @@ class Capturing:
         self.spool.close(ended=self.ended)
 
     @property
-    def damage_told(self) -> str:
-        """The damage at the end of the input, as text."""
+    def damage_text(self) -> str:
+        """A sentence about the damage at the end of the input."""
         records = self.node.records + sum(self.shedding.shed.values())
         if isinstance(self.positions, FilePosition):
             records = self.positions.records  # includes the records of earlier nodes
@@ -306,8 +308,8 @@ class Capturing:
         samples.set(SAMPLING_ASKED, 1 << self.shedding.ring_k, link, "ring")
         samples.set(ITEMS_WAITING, len(self.waiting), link)
         for number, name in enumerate(self.names):
-            samples.add(PARTIALS_WRITTEN, self.left[number], name, link)
-            if self.lows[number] not in (BEGINNING, END):
-                samples.set(NODE_WATERMARK, self.lows[number] / SECOND, name, link)
-                samples.set(NODE_LAG, max(0, self.newest - self.lows[number]) / SECOND, name, link)
+            samples.add(PARTIALS_WRITTEN, self.partials_written[number], name, link)
+            if self.watermarks[number] not in (BEGINNING, END):
+                samples.set(NODE_WATERMARK, self.watermarks[number] / SECOND, name, link)
+                samples.set(NODE_LAG, max(0, self.newest - self.watermarks[number]) / SECOND, name, link)
         return samples

@@ -1,7 +1,7 @@
-"""The memory of tables: the number of slots with which all tables stay within a budget.
+"""The memory of tables: the number of slots with which all tables fit a budget.
 
-A plan has a table for each tuple of IP versions of its address keys (`lowlevel.table.keys`). The budget includes all
-possible tuples. Addresses of one header have the same version: 4, 6, or 0 if the header is missing.
+A plan has a table for each tuple of IP versions that its address keys can have (`lowlevel.table.keys`). The budget
+includes all these tables. Addresses of one header have the same version: 4, 6, or 0 if the header is missing.
 
     source and destination of a packet          4 4 | 6 6                      2 tables
     source of the outer and of the inner one    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables
@@ -24,10 +24,10 @@ from lowlevel.table.sharing import SharedPlan, share
 from lowlevel.table.spread import PIECE_WORDS
 
 MIN_SLOTS = 1 << 10
-"""Smallest useful number of slots; a smaller budget is an error."""
+"""Smallest number of slots of a table."""
 
 MAX_SLOTS = 1 << 26
-"""Largest number of slots, for any budget."""
+"""Largest number of slots of a table."""
 
 
 def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
@@ -55,22 +55,22 @@ def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing)
 
 
 def _memory_needs(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int, int]:
-    """Return the number of possible tables, their fixed bytes, and their bytes per slot, all together.
+    """Return the number of possible tables, and the sums of their fixed bytes and of their bytes per slot.
 
     A shared table counts once. Plans without tables do not count.
     """
     shared = share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
     costs = [
-        _cost(KeyLayout(each.plan.keys, versions), each.plan, flushing)
-        for each in shared
-        for versions in possible_versions(each.plan)
+        _table_bytes(KeyLayout(table.plan.keys, versions), table.plan, flushing)
+        for table in shared
+        for versions in possible_versions(table.plan)
     ]
-    shared_bytes = memory_of(plans) + sum(_input_buffer_bytes(each) for each in shared)
+    shared_bytes = memory_of(plans) + sum(_input_buffer_bytes(table) for table in shared)
     return len(costs), shared_bytes + sum(fixed for fixed, _ in costs), sum(per_slot for _, per_slot in costs)
 
 
 def _input_buffer_bytes(shared: SharedPlan) -> int:
-    """Return the bytes of a table's input buffer: panes of entries, if another table feeds it, or pieces of rows."""
+    """Return the bytes of a table's input buffer: for the panes of a feeding table's entries, or for pieces of rows."""
     if shared.feeder is not None:
         return 8 * BLOCK_RECORDS
     return PIECE_WORDS * 8 * BLOCK_RECORDS if shared.plan.spread else 0
@@ -86,7 +86,7 @@ def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
 
 
 def _header(kind: str, address: Expression) -> str:
-    """Return a name of the header that contains an address; addresses with one name have the same version."""
+    """Return a name for the header of an address. Addresses with the same header name have the same version."""
     names = sorted(column.name for column in columns_of(address))
     if len(names) == 1 and kind in ("packets", "frames", "samples"):
         if names[0] in ("srcIP", "destIP"):
@@ -96,7 +96,7 @@ def _header(kind: str, address: Expression) -> str:
     return " ".join(names)
 
 
-def _cost(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing) -> tuple[int, int]:
+def _table_bytes(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing) -> tuple[int, int]:
     """Return the fixed bytes of a table and its bytes per slot, measured on two small tables."""
     tables = (make_table(layout.words, plan.subaggregates, slots, BLOCK_RECORDS, flushing) for slots in (1024, 2048))
     small, large = (table.bytes for table in tables)

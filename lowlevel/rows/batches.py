@@ -54,10 +54,10 @@ def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
     """Return columns of a kind of rows by name; None means all except inner layers and other information elements."""
     row_kind = columns_of_kind(kind)
     columns = []
-    for name in row_kind.shown if names is None else names:
+    for name in row_kind.listed_names if names is None else names:
         column = row_kind.column(name)
         if column is None:
-            raise ValueError(f"no column of {kind} is named {name}; the columns are {', '.join(row_kind.shown)}")
+            raise ValueError(f"no column of {kind} is named {name}; the columns are {', '.join(row_kind.listed_names)}")
         columns.append(column)
     return columns
 

@@ -115,10 +115,11 @@ class LinkNames:
         """Return the error that lists the columns, and hidden columns with a similar name."""
         whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in list(Layer) else name.text
         problem = f"unknown column '{whole}'" + (f" of {self._kind.name}" if self._kind.name != PACKETS else "")
-        similar = get_close_matches(whole.lower(), [column.lower() for column in self._kind.hidden()], n=3, cutoff=0.8)
+        unlisted = [column.lower() for column in self._kind.unlisted_names()]
+        similar = get_close_matches(whole.lower(), unlisted, n=3, cutoff=0.8)
         hidden = [column.name for match in similar if (column := self._kind.column(match))]
         expected = "one of the valid names" + (", or an IPFIX element's name" if self._kind.name == "flows" else "")
-        return QueryError(problem, self._sql, name.start, expected, (*others, *self._kind.shown, *hidden), whole)
+        return QueryError(problem, self._sql, name.start, expected, (*others, *self._kind.listed_names, *hidden), whole)
 
     def shown(self, name: str) -> str | None:
         """Return the name of a column as a query spells it under this layer; None if `name` is not a column."""

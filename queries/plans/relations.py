@@ -76,7 +76,7 @@ class LinkRelation:
     def shown(self) -> tuple[str, ...]:
         """The listed columns, without payloads."""
         kind = columns_of_kind(self.links.source.kind)
-        found = (kind.column(name, self.links.layer) for name in kind.shown)
+        found = (kind.column(name, self.links.layer) for name in kind.listed_names)
         return tuple(dict.fromkeys(each.name for each in found if each is not None and each.type is not Type.BYTES))
 
     def column(self, name: str) -> Column | None:

@@ -47,7 +47,7 @@ def test_what_a_frame_always_has_is_said() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_column_can_be_asked_for_by_its_name_in_any_case(kind: str) -> None:
     rows = columns_of_kind(kind)
-    for name in (*rows.shown, *rows.hidden()):
+    for name in (*rows.listed_names, *rows.unlisted_names()):
         column = rows.column(name.upper())
         assert column is not None, name
         assert column.name == name

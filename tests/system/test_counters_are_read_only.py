@@ -25,7 +25,7 @@ from capture.open import open_capture
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import WINDOWS_CLOSED
 from lowlevel.metrics import SPOOL_RETRIES, SPOOL_SEGMENTS_WRITTEN
-from lowlevel.node.link_worker import Capturing
+from lowlevel.node.link_worker import LinkWorker
 from lowlevel.node.node import Node
 from lowlevel.spool import writer as spool_writer
 from lowlevel.spool.fingerprint import fingerprint
@@ -145,7 +145,7 @@ def test_a_node_with_its_reader_its_input_and_its_spool(live: bool, tmp_path: Pa
     capture = as_stream(path) if live else open_capture(path)
     node = Node("M", capture, [plan], 64)
     spool = SpoolWriter(tmp_path / "spool", "M", [("query", fingerprint(plan))], cuts=not live)
-    worker = Capturing(capture, node, [("query", plan)], spool, clock=iter(range(10**9, 10**15, 10**9)).__next__)
+    worker = LinkWorker(capture, node, [("query", plan)], spool, clock=iter(range(10**9, 10**15, 10**9)).__next__)
     check_reading(worker, lambda: worker.samples)
     check_reading(worker, worker._count)
     worker.run(lambda: False)

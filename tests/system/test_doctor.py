@@ -74,7 +74,7 @@ def test_a_line_describes_each_column(kind: str) -> None:
     rows = columns_of_kind(kind)
     header, *lines = column_lines(rows)
     assert header.split() == list(HEADER)
-    assert [line.split()[0] for line in lines] == [rows.find(name).name for name in rows.shown]  # type: ignore[union-attr]
+    assert [line.split()[0] for line in lines] == [rows.find(name).name for name in rows.listed_names]  # type: ignore[union-attr]
     assert {line.split()[0] for line in column_lines(rows, every=True)} > {line.split()[0] for line in lines}
 
 

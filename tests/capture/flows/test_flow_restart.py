@@ -9,7 +9,7 @@ from capture.files.positions import positions
 from capture.flows.waiting_sets import NODE_RESTARTED
 from capture.metrics import FLOW_SETS_DROPPED, RECORDS_READ
 from capture.open import open_capture
-from lowlevel.node.link_worker import Capturing
+from lowlevel.node.link_worker import LinkWorker
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
@@ -20,11 +20,11 @@ PLAN = compile_query("SELECT count(*) FROM flows")
 MESSAGES = 40_000  # more than two blocks
 
 
-def capturing(path: Path, spool: Path) -> Capturing:
+def capturing(path: Path, spool: Path) -> LinkWorker:
     opened = open_capture(path)
     node = Node("A", opened, [PLAN.leaves[0].low], 64)
     writer = SpoolWriter(spool, "A", [(PLAN.name, fingerprint(PLAN.leaves[0].low))], cuts=positions(opened) is not None)
-    return Capturing(opened, node, [(PLAN.name, PLAN.leaves[0].low)], writer, count(10**18).__next__)
+    return LinkWorker(opened, node, [(PLAN.name, PLAN.leaves[0].low)], writer, count(10**18).__next__)
 
 
 @pytest.mark.parametrize("announced", [True, False])

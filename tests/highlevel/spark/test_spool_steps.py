@@ -34,7 +34,7 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
-from lowlevel.node.shedding import standing_for
+from lowlevel.node.shedding import scale_partials
 from lowlevel.spool.folder import SpoolError, numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
@@ -318,7 +318,7 @@ def test_queries_with_one_plan_each_count_a_partial_once(captures: list[Input], 
 def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], tmp_path: Path) -> None:
     (plan,) = plans = [compile_query(PER_LINK.format(10), "per_link")]
     partials = pa.record_batch([["main1", "main1"], [0, 1], [3, 4]], schema=plan.leaves[0].low.schema)
-    items = {factor: standing_for(partials, plan.leaves[0].low, factor) for factor in (1, 8)}
+    items = {factor: scale_partials(partials, plan.leaves[0].low, factor) for factor in (1, 8)}
     writer = SpoolWriter(tmp_path / "spool", "main1", named(plans))
     for item in items.values():
         writer.append(0, item)
@@ -350,7 +350,7 @@ def test_windows_with_a_sampled_partial_or_a_skipped_block_are_marked_and_no_oth
         partials = pa.record_batch([["main1"], [pane], *values], schema=plan.leaves[0].low.schema)
         factor = random.choice([1, 1, 1, 4])
         sampled[plan.name] |= {plan.leaves[0].low.origin + pane * plan.leaves[0].low.pane} if factor > 1 else set()
-        writer.append(number, standing_for(partials, plan.leaves[0].low, factor))
+        writer.append(number, scale_partials(partials, plan.leaves[0].low, factor))
         if random.random() < 0.05:  # a block that was not processed, and may be all of its time
             start = plan.leaves[0].low.origin + random.randrange(200 * 10**9)
             writer.skip(start, start + 10**9)

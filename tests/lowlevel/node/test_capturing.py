@@ -38,7 +38,7 @@ from lowlevel.metrics import (
     SPOOL_ROWS_DROPPED,
     SPOOL_ROWS_WRITTEN,
 )
-from lowlevel.node.link_worker import COUNTED_EVERY, LAST_TRIES, Capturing
+from lowlevel.node.link_worker import COUNTER_INTERVAL, RETRIES_AFTER_STOP, LinkWorker
 from lowlevel.node.node import Node
 from lowlevel.node.shedding import SAMPLED
 from lowlevel.punctuation import Item, Punctuation
@@ -86,7 +86,7 @@ def answer(capture: Path) -> list[list[tuple[object, ...]]]:
 
 def capturing(
     path: Path, spool: Path, limits: SpoolLimits = SMALL, slots: int = 1 << 12, promise: str = "exact", **more: bool
-) -> Capturing:
+) -> LinkWorker:
     """A node on `path`. Its clock advances by a nanosecond per call."""
     opened = open_capture(path, **more)
     low = [(plan.name, plan.leaves[0].low) for plan in PLANS]
@@ -95,7 +95,7 @@ def capturing(
     )
     named = [(name, fingerprint(plan)) for name, plan in low]
     writer = SpoolWriter(spool, "A", named, limits, cuts=positions(opened) is not None)
-    return Capturing(opened, node, low, writer, count(10**18).__next__)
+    return LinkWorker(opened, node, low, writer, count(10**18).__next__)
 
 
 def after(polls: int) -> Callable[[], bool]:
@@ -151,7 +151,7 @@ class Killed(BaseException):
     """The end of a process, without a last word."""
 
 
-def killed_after(capturing: Capturing, blocks: int) -> bool:
+def killed_after(capturing: LinkWorker, blocks: int) -> bool:
     """Run, and die after a number of blocks without closing anything. Return False if the input ended first."""
     if capturing.spool.ended:  # with the last cut
         return False
@@ -162,7 +162,7 @@ def killed_after(capturing: Capturing, blocks: int) -> bool:
             raise Killed
         return False
 
-    capturing._close = lambda *_: None if dying() else Capturing._close(capturing, never)  # type: ignore[method-assign]
+    capturing._close = lambda *_: None if dying() else LinkWorker._close(capturing, never)  # type: ignore[method-assign]
     try:
         capturing.run(stopping)
     except Killed:
@@ -236,7 +236,7 @@ def test_another_file_is_not_taken_for_the_one_that_was_begun(capture: Path, tmp
         capturing(other, tmp_path / "s")
 
 
-def without_room_now_and_then(link: Capturing, seed: int) -> list[int]:
+def without_room_now_and_then(link: LinkWorker, seed: int) -> list[int]:
     """Let the spool refuse one append in three; returns a list that grows by one each time."""
     random, refused, append = Random(seed), [], link.spool.append
 
@@ -253,7 +253,7 @@ def without_room_now_and_then(link: Capturing, seed: int) -> list[int]:
 def test_a_file_waits_for_room_in_its_spool(
     capture: Path, answer: list[list[tuple[object, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lowlevel.node.link_worker.RETRY", 0.0001)
+    monkeypatch.setattr("lowlevel.node.link_worker.RETRY_PAUSE", 0.0001)
     link = capturing(capture, tmp_path / "s")
     refused = without_room_now_and_then(link, 5)
     link.run(never)
@@ -266,8 +266,8 @@ def test_a_file_waits_for_room_in_its_spool(
 def test_a_file_that_is_stopped_while_it_waits_for_room_is_read_again_from_the_last_cut(
     capture: Path, answer: list[list[tuple[object, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lowlevel.node.link_worker.RETRY", 0.0001)
-    monkeypatch.setattr("lowlevel.node.link_worker.LAST_TRIES", 2)
+    monkeypatch.setattr("lowlevel.node.link_worker.RETRY_PAUSE", 0.0001)
+    monkeypatch.setattr("lowlevel.node.link_worker.RETRIES_AFTER_STOP", 2)
     given_up = 0
     for seed in range(6):
         link = capturing(capture, tmp_path / "s")
@@ -329,13 +329,13 @@ def test_a_file_that_is_stopped_while_the_disk_is_full_is_read_again_from_the_la
 def test_counters_go_on_while_a_file_waits_for_room_and_it_waits_once_where_it_is_to_stop(
     capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lowlevel.node.link_worker.RETRY", 0.0001)
+    monkeypatch.setattr("lowlevel.node.link_worker.RETRY_PAUSE", 0.0001)
     link = capturing(capture, tmp_path / "s")
     asked: list[int] = []
 
     def clock() -> int:
         asked.append(1)
-        return 2 * 10**18 + COUNTED_EVERY * len(asked)
+        return 2 * 10**18 + COUNTER_INTERVAL * len(asked)
 
     def refusing(number: int, item: Item) -> None:
         raise SpoolFullError("no room")
@@ -343,12 +343,12 @@ def test_counters_go_on_while_a_file_waits_for_room_and_it_waits_once_where_it_i
     link.clock = clock
     link.spool.append = refusing  # type: ignore[method-assign]
     link.waiting.append((0, Punctuation("A", 0)))
-    link._wait(lambda: True)
-    assert len(asked) == LAST_TRIES
+    link._retry_waiting(lambda: True)
+    assert len(asked) == RETRIES_AFTER_STOP
     assert link.samples.total(ITEMS_WAITING) == 1
     link._has_skipped = True
-    link._wait(lambda: True)
-    assert len(asked) == LAST_TRIES
+    link._retry_waiting(lambda: True)
+    assert len(asked) == RETRIES_AFTER_STOP
     link.spool.abandon()
 
 
@@ -367,7 +367,7 @@ def test_what_leaves_a_table_at_once_is_cut_so_that_its_spool_can_take_it(captur
     limits = SpoolLimits(segment_bytes=1 << 14, spool_bytes=1 << 18)
     link = capturing(capture, tmp_path / "s", limits)
     whole = random_batch(Random(1), PLANS[0].leaves[0].low, 20_000)
-    parts = list(link._parts(0, whole))
+    parts = list(link._split(0, whole))
     assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([whole]))
     for part in parts:
         assert link.spool._sizes.item_bytes(0, part) <= limits.spool_bytes // 4
@@ -483,14 +483,14 @@ def test_segments_name_the_times_of_packets_that_were_not_processed(capture: Pat
 def test_while_blocks_are_refused_nothing_is_learnt_of_the_ring(wire: Path, tmp_path: Path) -> None:
     link = capturing(wire, tmp_path / "s", promise="late 10s")
     calls: list[str] = []
-    for of, name in ((link.pressure, "follow"), (link.pressure, "pass_over"), (link.shedding, "refuse")):
+    for of, name in ((link.pressure, "follow"), (link.pressure, "skip_time"), (link.shedding, "count_skipped")):
         noting(of, name, calls)
     without_room_now_and_then(link, 6)
     link.run(never)
-    before = [call for call, following in pairwise(calls) if following == "refuse"]
+    before = [call for call, following in pairwise(calls) if following == "count_skipped"]
     assert len(before) > 5
-    assert set(before) == {"pass_over"}
-    assert calls.count("pass_over") + calls.count("follow") > calls.count("refuse")
+    assert set(before) == {"skip_time"}
+    assert calls.count("skip_time") + calls.count("follow") > calls.count("count_skipped")
 
 
 def noting(of: object, name: str, calls: list[str]) -> None:
@@ -546,7 +546,7 @@ def test_partials_of_a_sampled_wire_say_what_they_stand_for(wire: Path, tmp_path
 class FilledRing:
     """In place of a ring: empty for the first quarter of the capture, then full; blocks are 250 ms apart."""
 
-    def __init__(self, link: Capturing, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, link: LinkWorker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.link = link
         self.rates: list[tuple[float, int]] = []
         monkeypatch.setattr(type(link.capture), "occupancy", property(lambda _: self.share))

@@ -107,7 +107,7 @@ def test_a_reader_promises_what_its_kind_does_and_has_the_columns_it_is_asked_fo
     path = tmp_path / "any.pcap"
     write_capture(path, 8, 50)
     file = open_capture(path)
-    columns = columns_of_kind(kind).shown
+    columns = columns_of_kind(kind).listed_names
     reader = make_reader(kind, "main1", file, columns, 64)
     assert reader.exact_low == LowLevelPlan(None, (), (), NS, kind=kind).exact_low
     for block in scan(file, 64).blocks:

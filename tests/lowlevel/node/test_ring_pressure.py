@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from lowlevel.node.shedding import LONGEST, SHORTEST, STEEPEST, WINDOW, RingPressure
+from lowlevel.node.shedding import MAX_K, MAX_PATIENCE, MIN_PATIENCE, WINDOW, RingPressure
 
 MS = 10**6
 START = 10**18
@@ -43,10 +43,10 @@ def test_a_burst_of_less_than_100_ms_changes_nothing() -> None:
 
 def test_a_full_ring_raises_k_by_one_every_200_ms_up_to_the_largest() -> None:
     told = Told()
-    for wanted in range(1, STEEPEST + 1):
+    for wanted in range(1, MAX_K + 1):
         assert told.tell(1.0, WINDOW // MS) == [wanted - 1] * 20
         assert told.tell(1.0, 10) == [wanted]  # the first look has begun the time
-    assert set(told.tell(1.0, 5000)) == {STEEPEST}
+    assert set(told.tell(1.0, 5000)) == {MAX_K}
 
 
 def test_a_ring_that_is_being_emptied_asks_for_no_more_and_one_that_fills_again_does() -> None:
@@ -93,27 +93,27 @@ def test_patience_doubles_where_k_rises_soon_after_it_has_fallen() -> None:
         begun = told.now
         while told.rule.k:
             told.tell(0.0, 10)
-        waited.append(round((told.now - begun) / SHORTEST))
+        waited.append(round((told.now - begun) / MIN_PATIENCE))
         told.tell(1.0, 210)
     assert waited == [1, 2, 4, 8, 16, 32, 64, 64]
-    assert told.rule.patience == LONGEST
+    assert told.rule.patience == MAX_PATIENCE
     told.tell(0.0, 64_020)
     assert told.rule.k == 0
     told.tell(0.0, 65_000, 1000)  # and it was right
     told.tell(1.0, 210)
-    assert (told.rule.k, told.rule.patience) == (1, SHORTEST)
+    assert (told.rule.k, told.rule.patience) == (1, MIN_PATIENCE)
 
 
 def test_a_time_that_is_passed_over_says_nothing() -> None:
     told = Told()
     for _ in range(20):  # a look at the full ring after each pause, and a short one at the next packets
         told.now += 30_000 * MS
-        told.rule.pass_over()
+        told.rule.skip_time()
         assert set(told.tell(1.0, 100)) == {0}
         assert set(told.tell(0.0, 100)) == {0}
     assert told.tell(1.0, 250)[-1] == 1
     told.now += 30_000 * MS  # longer than patience: the ring was emptied by what was refused
-    told.rule.pass_over()
+    told.rule.skip_time()
     assert set(told.tell(0.0, 900)) == {1}
     assert told.tell(0.0, 200)[-1] == 0
 
@@ -152,7 +152,7 @@ def test_a_ring_under_a_steady_load_is_relieved_and_the_rate_settles(load: float
         assert set(ks) == {0}
         assert lost == [0.0, 0.0]
         return
-    need = min(k for k in range(STEEPEST + 1) if load * (0.5**k + 0.001) <= 1)
+    need = min(k for k in range(MAX_K + 1) if load * (0.5**k + 0.001) <= 1)
     assert need - 1 <= min(settled) <= max(settled) <= need + 1
     changes = sum(before != after for before, after in pairwise(settled))
     assert changes <= 5 * 3  # a trial in 64 s, which is a step down and one or two up
@@ -160,4 +160,4 @@ def test_a_ring_under_a_steady_load_is_relieved_and_the_rate_settles(load: float
     while rule.k:  # the overload is over
         now += int(step * 1e9)
         rule.follow(0.0, now)
-    assert now - START < (600 + STEEPEST * 65) * 10**9
+    assert now - START < (600 + MAX_K * 65) * 10**9

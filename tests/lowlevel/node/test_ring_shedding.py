@@ -21,7 +21,7 @@ from capture.metrics import INTERFACE_DROPPED, INTERFACE_RECEIVED, RECORDS_READ,
 from capture.open import open_capture
 from dashboards.output.console import compile_kernels
 from lowlevel.metrics import RECORDS_SHED
-from lowlevel.node.link_worker import Capturing
+from lowlevel.node.link_worker import LinkWorker
 from lowlevel.node.node import Node
 from lowlevel.node.shedding import RING_FILLING, SAMPLED, RingPressure
 from lowlevel.punctuation import Item
@@ -62,7 +62,7 @@ def flooded(pair: Pair, spool: Path) -> Samples:
         "A", capture, [PLAN.leaves[0].low], 1 << 10, watermark_rule=parse_rule("late 1s"), flushing=Flushing("paced")
     )  # fmt: skip
     writer = SpoolWriter(spool, "A", [("all", fingerprint(PLAN.leaves[0].low))])
-    link = Capturing(capture, node, [("all", PLAN.leaves[0].low)], writer)
+    link = LinkWorker(capture, node, [("all", PLAN.leaves[0].low)], writer)
     sent = threading.Event()
     command = ["ip", "netns", "exec", pair.sending, sys.executable, "-m", "bench.frame_sender", pair.sender]
 

@@ -9,7 +9,16 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from lowlevel.node.shedding import FULL, RING_FILLING, SAMPLED, SPOOL_FILLING, STEEPEST, Shedding, standing_for, steps
+from lowlevel.node.shedding import (
+    FULL,
+    MAX_K,
+    RING_FILLING,
+    SAMPLED,
+    SPOOL_FILLING,
+    Shedding,
+    required_k,
+    scale_partials,
+)
 from queries.gsql import compile_query
 
 BOUND = 1 << 20
@@ -18,15 +27,17 @@ BOUND = 1 << 20
 def slow_steps(used: int, bound: int) -> int:
     """The definition: of the part that is left, how many times half of an eighth it is below."""
     return min(
-        [k for k in range(STEEPEST + 1) if (bound - used) * 8 * 2**k >= bound],
-        default=STEEPEST,
+        [k for k in range(MAX_K + 1) if (bound - used) * 8 * 2**k >= bound],
+        default=MAX_K,
     )
 
 
 def test_the_less_is_left_the_less_is_looked_at() -> None:
     for used in [0, *range(BOUND - 5000, BOUND + 1), *(BOUND - (BOUND >> n) for n in range(20))]:
-        assert steps(used, BOUND) == slow_steps(used, BOUND), used
-    assert [steps(used, BOUND) for used in range(BOUND)] == sorted(steps(used, BOUND) for used in range(BOUND))
+        assert required_k(used, BOUND) == slow_steps(used, BOUND), used
+    assert [required_k(used, BOUND) for used in range(BOUND)] == sorted(
+        required_k(used, BOUND) for used in range(BOUND)
+    )
 
 
 def test_k_rises_at_once_and_falls_with_an_eighth_more_room() -> None:
@@ -44,7 +55,7 @@ def test_of_each_run_of_blocks_one_is_taken_and_the_records_of_the_others_are_co
     random = Random(k)
     shedding = Shedding(k)
     sizes = [random.randrange(1, 100) for _ in range(8 << k)]
-    taken = [shedding.takes(records) for records in sizes]
+    taken = [shedding.selects(records) for records in sizes]
     runs = [taken[start : start + shedding.factor] for start in range(0, len(taken), shedding.factor)]
     assert [sum(run) for run in runs] == [1] * 8
     assert shedding.shed == {
@@ -58,8 +69,8 @@ def test_of_each_run_of_blocks_one_is_taken_and_the_records_of_the_others_are_co
 
 def test_a_refused_block_is_counted_by_its_cause() -> None:
     shedding = Shedding()
-    shedding.refuse(7)
-    shedding.refuse(4)
+    shedding.count_skipped(7)
+    shedding.count_skipped(4)
     assert shedding.shed == {SPOOL_FILLING: 0, RING_FILLING: 0, FULL: 11}
 
 
@@ -71,7 +82,7 @@ def test_the_larger_of_what_spool_and_ring_ask_for_is_in_force_and_is_the_cause(
 ) -> None:
     shedding = Shedding(spool, ring)
     assert shedding.factor == 1 << max(spool, ring)
-    taken = sum(shedding.takes(3) for _ in range(shedding.factor))
+    taken = sum(shedding.selects(3) for _ in range(shedding.factor))
     assert taken == 1
     assert shedding.shed == {SPOOL_FILLING: 0, RING_FILLING: 0, FULL: 0} | {cause: 3 * (shedding.factor - 1)}
     assert shedding.next_spool_k(0, BOUND) == 0  # independent of the ring's request
@@ -90,10 +101,10 @@ def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:
         for field in plan.schema
     ]
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema.with_metadata({"noted": "before"}))
-    grown = standing_for(batch, plan, 8)
-    assert standing_for(batch, plan, 1) is batch
+    grown = scale_partials(batch, plan, 8)
+    assert scale_partials(batch, plan, 1) is batch
     assert grown.schema.metadata == {b"noted": b"before", SAMPLED: b"8"}
-    assert standing_for(batch.replace_schema_metadata(None), plan, 8).schema.metadata == {SAMPLED: b"8"}
+    assert scale_partials(batch.replace_schema_metadata(None), plan, 8).schema.metadata == {SAMPLED: b"8"}
     assert grown.schema.equals(batch.schema)
     kinds = {sub.name: sub.kind for sub in plan.subaggregates}
     for name in batch.schema.names:
