@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from capture.native import kernel, pointer
 from lowlevel.expressions.columns import AnyVector, BufferColumns, BytesVector, Columns, Mask, Vector
+from lowlevel.expressions.equality_index import Constant, EqualityIndex, equality_of
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of
 from lowlevel.expressions.types import Op, Type
@@ -119,16 +120,38 @@ class Condition:
         """Prepare a BOOL expression."""
         self._last: tuple[Columns, Mask] | None = None  # a cache for the queries that share the condition
         parts = list(_conjuncts(expression))
+        self.equalities = [(part, equality) for part in parts if (equality := equality_of(part)) is not None]
+        """The parts `column = constant`."""
+        self._index: tuple[EqualityIndex, Constant] | None = None
         self._searches = [part for part in parts if _reads_bytes(part)]
         tests = [(part, interval_test(part)) for part in parts if not _reads_bytes(part)]
         self._tests = [test for _, test in tests if test is not None]
         self._others = [part for part, test in tests if test is None]
 
+    def use_index(self, index: EqualityIndex) -> None:
+        """Find the rows of one part `column = constant` with an index, which other conditions use too."""
+        part, (_, constant) = next(each for each in self.equalities if each[1][0] == index.column)
+        self._index = index, constant
+        self._tests = [test for test in self._tests if test.expression != part]
+        self._others = [other for other in self._others if other != part]
+
+    def excludes_all(self, columns: Columns, rows: int) -> bool:
+        """Return True if an index shows that no row of a batch passes. False says nothing."""
+        if self._index is None:
+            return False
+        index, constant = self._index
+        return len(index.rows(columns, rows, constant)) == 0
+
     def true_rows(self, columns: Columns, rows: int) -> Mask:
         """Return a mask of the rows for which the condition is TRUE (not FALSE or NULL). Callers must not change it."""
         if self._last is not None and self._last[0] is columns:
             return self._last[1]
-        passed = np.ones(rows, np.bool_)
+        if self._index is None:
+            passed = np.ones(rows, np.bool_)
+        else:
+            passed = np.zeros(rows, np.bool_)
+            index, constant = self._index
+            passed[index.rows(columns, rows, constant)] = True
         for test in self._tests:
             if not test.narrow(columns, passed):
                 passed = passed & _true_rows(test.expression, columns, rows)

@@ -6,7 +6,7 @@ row for the coarser one     pane  2 |              protocol srcIP              |
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +92,22 @@ def missing_subaggregates(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Fu
 def widen(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
     """Return the plans in their order, some with additional sub-aggregates for tables that they can then feed."""
     wide = list(plans)
+    for indexes in _with_equal_rows(plans):
+        for index, plan in zip(indexes, _widen_plans([plans[index] for index in indexes]), strict=True):
+            wide[index] = plan
+    return wide
+
+
+def _with_equal_rows(plans: Sequence[LowLevelPlan]) -> Iterable[list[int]]:
+    """Return the indexes of plans that aggregate the same rows. Only such plans can feed each other."""
+    groups: dict[object, list[int]] = {}
+    for index, plan in enumerate(plans):
+        groups.setdefault((plan.kind, plan.where, plan.sampling, plan.spread), []).append(index)
+    return groups.values()
+
+
+def _widen_plans(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
+    wide = list(plans)
     feeder_of = feeders(wide)
     for index in sorted(range(len(wide)), key=lambda index: len(wide[index].keys)):
         if feeder_of[index] is not None:
@@ -130,7 +146,13 @@ def _preference(index: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, in
 
 def feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:
     """Return for each plan the index of the plan that feeds its table; None if packets update it."""
-    return [_feeder(index, plans) for index in range(len(plans))]
+    feeder_of: list[int | None] = [None] * len(plans)
+    for indexes in _with_equal_rows(plans):
+        group = [plans[index] for index in indexes]
+        for position, index in enumerate(indexes):
+            feeder = _feeder(position, group)
+            feeder_of[index] = None if feeder is None else indexes[feeder]
+    return feeder_of
 
 
 def _feeder(index: int, plans: Sequence[LowLevelPlan]) -> int | None:

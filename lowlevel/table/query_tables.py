@@ -106,6 +106,9 @@ class QueryTables:
                 f"got {count} rows at once, expected at most {self.capacity}: tables have no room for more"
             )
         self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
+        if self.where is not None and self.where.excludes_all(rows.columns, count):
+            self.filtered += count
+            return self._take_waiting()
         chosen = None if self.where is None or count == 0 else self.where.true_rows(rows.columns, count)
         accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted

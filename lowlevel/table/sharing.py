@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from capture.flows.sampling import FixedRates
+from lowlevel.expressions.equality_index import MIN_CONSTANTS, Constant, EqualityIndex
 from lowlevel.expressions.predicate import Condition
-from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.tree import Column, Expression
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
 from lowlevel.subaggregates import SubAggregate
@@ -106,9 +107,32 @@ def _merge_plans(shared: LowLevelPlan, indexes: list[int], plans: Sequence[LowLe
 
 
 def share_conditions(tables: Iterable[QueryReducer]) -> None:
-    """Give queries with equal rows and predicate one condition, so that each batch of rows is tested once."""
+    """Give queries with equal rows and predicate one condition, so that each batch of rows is tested once.
+
+    Conditions that differ in the constant of `column = constant` share an index of the column.
+    """
     conditions: dict[tuple[str, FixedRates | None, Expression], Condition] = {}
     for query in tables:
         plan = query.plan
         if plan.where is not None and query.where is not None:
             query.where = conditions.setdefault((plan.kind, plan.sampling, plan.where), query.where)
+    by_rows: dict[tuple[str, FixedRates | None], list[Condition]] = {}
+    for (kind, sampling, _), condition in conditions.items():
+        by_rows.setdefault((kind, sampling), []).append(condition)
+    for same_rows in by_rows.values():
+        _share_indexes(same_rows)
+
+
+def _share_indexes(conditions: Sequence[Condition]) -> None:
+    """Make an index of each column that enough conditions compare with a constant. A condition uses one index."""
+    constants: dict[Column, set[Constant]] = {}
+    for condition in conditions:
+        for _, (column, constant) in condition.equalities:
+            constants.setdefault(column, set()).add(constant)
+    indexes = {
+        column: EqualityIndex(column, values) for column, values in constants.items() if len(values) >= MIN_CONSTANTS
+    }
+    for condition in conditions:
+        columns = [column for _, (column, _) in condition.equalities if column in indexes]
+        if columns:  # the column with most constants, because its rows are probably the fewest
+            condition.use_index(indexes[max(columns, key=lambda column: len(constants[column]))])
