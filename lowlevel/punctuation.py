@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 END = 2**63 - 1
-"""The watermark of a stream that has ended; P(inf) in the paper."""
+"""The watermark of a stream that has ended: P(inf) in the paper."""
 
 BEGINNING = -(2**63)
 """The watermark of a stream before its first punctuation: any row may follow."""
@@ -17,7 +17,7 @@ BEGINNING = -(2**63)
 class Punctuation:
     """The `watermark` of `link`: no later row has a smaller time.
 
-    Between the levels the time is `ts` in ns; after Bucket it is a window ID. `END` means that no row follows.
+    Between the levels the time is `ts` in ns; after the operator Bucket it is a window ID. END: no row follows.
     """
 
     link: str
@@ -25,15 +25,15 @@ class Punctuation:
 
 
 Item = pa.RecordBatch | Punctuation
-"""A message between operators: rows or a watermark."""
+"""A message between operators: a batch of rows or a punctuation."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointPunctuation:
     """A watermark over the two time columns of a join (Li 2008, §7.1).
 
-    No later row of `link` has its first time below bounds[0] AND its second time below bounds[1]. Both bounds only
-    increase, and neither is a watermark by itself. A row of an outer join that lacks one of the times is not covered.
+    No later row of `link` has its first time below `bounds[0]` AND its second time below `bounds[1]`. The bounds never
+    decrease. A single bound is not a watermark. Rows of an outer join with only one time are not covered.
     """
 
     link: str
@@ -41,25 +41,25 @@ class JointPunctuation:
 
 
 GraphItem = Item | JointPunctuation
-"""A message between the operators of a plan: rows, a watermark, or a joint watermark."""
+"""A message between the operators of a plan: a batch of rows, a watermark, or a joint watermark."""
 
 
 class WatermarkRounder:
     """Rounds watermarks down to the pane boundaries of one query, `origin + k * pane`, and drops repetitions.
 
-    Windows close at pane boundaries only. Each query has its own boundaries: with the smallest slide of all queries the
-    windows of the others would close later. Operator Describe in Li 2008, §8.1.
+    A pane is the part of a window between two neighbouring window bounds, so windows close only at pane boundaries. The
+    boundaries depend on the query. This is the operator Describe in Li 2008, §8.1.
     """
 
     def __init__(self, pane: int, origin: int = 0) -> None:
-        """Round down to multiples of `pane` ns (at least 1) from `origin`."""
+        """Set the length of panes in ns (at least 1) and the origin."""
         self.pane = pane
         self.origin = origin
         self.due = BEGINNING + 1
         """The smallest watermark with a new boundary."""
 
     def next_boundary(self, watermark: int) -> int | None:
-        """Round a watermark down to a boundary. Return the boundary if it is a new one, otherwise None."""
+        """Round a watermark down to a boundary; return the boundary if it is new, otherwise None."""
         if watermark < self.due:
             return None
         panes = (watermark - self.origin) // self.pane

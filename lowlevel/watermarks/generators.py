@@ -1,11 +1,12 @@
-"""Watermarks of links, computed from rows and empty polls; a watermark never decreases (Li 2008, §8.1).
+"""Watermarks of links, computed from rows and empty polls (Li 2008, §8.1).
 
-A watermark `low` means that no later row has a ts below `low`; a row at `low` itself is allowed. Each class computes it
-by one rule. Rows below the watermark are late, and counted in `below`. For all rules:
+A watermark `low` means that no later row has a ts below `low`; a later row may have the ts `low`. A watermark never
+decreases. Rows below the watermark are counted in `below`. Each class computes the watermark by one rule. For all
+rules:
 
-* the source can declare watermarks itself (`declare`): those of a file's scan, and END when it ends;
-* a single row from the future or the past has no effect: rules receive accepted rows only
-(`lowlevel.watermarks.jumps`).
+* The source can declare a watermark (`declare`): the scan of a file declares watermarks, and the end declares END.
+* A single row from the future or the past does not change the watermark: rules use only accepted times
+  (`lowlevel.watermarks.jumps`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from lowlevel.watermarks.jumps import BELOW as BELOW_WATERMARK
 
 
 class WatermarkGenerator:
-    """The low watermark of one kind of rows on one link. Memory is fixed. Not thread safe.
+    """The watermark of one kind of rows on one link. Memory is fixed. Not thread safe.
 
-    A rule implements `_take`, which processes the times of some rows, and `_bound`, which returns the watermark after
+    A rule implements `_process_times` for the times of some rows, and `_computed_watermark` for the watermark after
     these rows.
     """
 
@@ -30,24 +31,24 @@ class WatermarkGenerator:
         """Use the times that `guard` accepts; the default guard has the default distances."""
         self.guard = guard or JumpGuard()
         self.lulls = 0
-        """Number of times that an idle link's watermark was advanced by the clock."""
+        """Number of times that the clock advanced the watermark while the link was idle."""
         self._low = BEGINNING
 
     def advance(self, rows: Rows) -> None:
         """Process rows of a reader, in their order."""
         times = rows.columns["ts"]
         assert isinstance(times, Vector)
-        self._take(times.data, rows.arrivals)
-        self.declare(self._bound())
+        self._process_times(times.data, rows.arrivals)
+        self.declare(self._computed_watermark())
 
     def tick(self, now: int) -> None:
-        """Record that a poll at `now` (ns) found no data. Only an **empty poll** counts, never a timer alone.
+        """Record an **empty poll**: a poll of the link that found no data. A timer without a poll must not call this.
 
-        `now` is the time at which the poll began, so that it cannot have missed data that arrived since.
+        `now` (ns) is the time at which the poll began: data that has arrived since then may wait to be read.
         """
 
     def end_block(self) -> None:
-        """Record that a block of the source has ended: all its rows have been processed."""
+        """Record that a block of the source has ended, and that all its rows have been processed."""
 
     def declare(self, low: int) -> None:
         """Accept a watermark that the source declares; END if the source has ended."""
@@ -55,76 +56,74 @@ class WatermarkGenerator:
 
     @property
     def low(self) -> int:
-        """The low watermark; BEGINNING if there is none yet."""
+        """The watermark; BEGINNING if there is none yet."""
         return self._low
 
     @property
     def newest(self) -> int:
-        """The newest accepted time of the link, ns; no single row with a wrong clock moves it.
+        """The newest accepted time of the link, ns; BEGINNING before the first one.
 
-        BEGINNING before enough rows have agreed. The pane of this time is the current pane of a live link.
+        A single row with a wrong clock does not change it. On a live link, the pane of this time is the current pane.
         """
         return self.guard.newest
 
     @property
     def future(self) -> int:
-        """Number of rows ahead of the link that were not accepted."""
+        """Number of rows from the future, whose times were not accepted."""
         return int(self.guard.state[FUTURE])
 
     @property
     def past(self) -> int:
-        """Number of rows far older than the newest."""
+        """Number of rows from the past: much older than the newest row."""
         return int(self.guard.state[PAST])
 
     @property
     def after_arrival(self) -> int:
-        """Number of rows dated far after their arrival; the arrival is used as their time."""
+        """Number of rows with a time much later than their arrival; the arrival is used as their time."""
         return int(self.guard.state[AFTER])
 
     @property
     def below(self) -> int:
-        """Number of rows that were below the watermark when their batch arrived."""
+        """Number of rows below the watermark at the arrival of their batch."""
         return int(self.guard.state[BELOW_WATERMARK])
 
-    def _take(self, times: Times, arrivals: Times | None) -> None:
+    def _process_times(self, times: Times, arrivals: Times | None) -> None:
         self.guard.follow(times, self._low, arrivals)
 
-    def _bound(self) -> int:
-        """Return the watermark after the rows so far, not below the last one; BEGINNING if there is none."""
+    def _computed_watermark(self) -> int:
+        """Return the watermark that the rule computes from the rows so far; BEGINNING if there is none."""
         return BEGINNING
 
 
 class Blocks(WatermarkGenerator):
-    """Watermark of rows that arrive in blocks: each block wholly after the one before it, in any order inside.
+    """Watermark of blocks: no row of a block is older than any row of an earlier block. Inside a block, any order.
 
-        ts   |  3 1 4 2 2  |  5 4 7 6  |  9 8 8 …        equal times where blocks touch are allowed
+        ts   |  3 1 4 2 2  |  5 4 7 6  |  9 8 8 …        two neighbouring blocks may have one time in common
                       low = 4 ▲  low = 7 ▲
 
-    A router that empties its flow cache at intervals writes such blocks, and so does the rotation of files. No allowed
-    disorder fits: a small one loses rows, and a block's length is right only at the end of the block. The times of rows
-    do not show the end of a block: they jump backwards inside a block, and may not jump between two blocks. So a block
-    ends
+    A router that empties its flow cache at intervals writes blocks, and rotated files are blocks. The rule `late` does
+    not suit: a small slack makes rows late, and a slack of a block's length is too large except at the end of a block.
+    The times of rows do not show the end of a block, because they also jump inside a block. So a block ends
 
-    * when the source reports it (`end_block`): each file of a followed folder is a block;
-    * with a `length`, regardless of the source, at the first accepted row of a later segment
-      `[k * length, (k+1) * length)` of the epoch.
+    * without a `length`, when the source reports the end (`end_block`): each file of a followed folder is a block;
+    * with a `length`, at the first accepted row of a later interval `[k * length, (k+1) * length)` since the epoch.
 
-    Without either there is no watermark before the end of the input.
+    If the source reports no end and there is no `length`, the watermark stays BEGINNING until the end of the input.
     """
 
     def __init__(self, length: int | None = None, agreeing: int = AGREEING, jump: int = JUMP) -> None:
-        """Set the `length` of blocks that are equal segments of time, ns. Raises ValueError if it is less than 1."""
+        """Set the `length` of blocks in ns; None if the source reports their ends. Raises ValueError if below 1."""
         if length is not None and length < 1:
             raise ValueError(f"got blocks of {length} ns, expected at least 1")
         super().__init__(JumpGuard(jump, max(jump, length or 0), agreeing))
         self.length = length
 
     def end_block(self) -> None:
-        """Advance to the newest time, if the source reports the blocks: the next block begins there or later."""
+        """Advance the watermark to the newest time if the source reports the ends: later rows are not older."""
         if self.length is None:
             self.declare(self.newest)
 
-    def _bound(self) -> int:
+    def _computed_watermark(self) -> int:
         newest = self.newest
         if self.length is None or newest == BEGINNING:
             return BEGINNING
@@ -132,10 +131,10 @@ class Blocks(WatermarkGenerator):
 
 
 class Exact(WatermarkGenerator):
-    """The watermark that the source declares; rows do not change it.
+    """The watermark that the source declares. Rows do not change it.
 
-    The scan of a file finds the smallest time after each block (`capture.files.scan`), which is the definition of the
-    low watermark. A source that declares no watermark has a watermark only at its end.
+    The scan of a file finds the smallest time after each block (`capture.files.scan`): the exact watermark. If a source
+    declares no watermark, the watermark stays BEGINNING until the end of the source.
     """
 
 
@@ -144,21 +143,21 @@ MOST_ROWS = 1 << 20
 
 
 LARGE_BATCH_FACTOR = 8
-"""If a batch has more than LARGE_BATCH_FACTOR times the rows that are kept, its last rows are searched first."""
+"""A batch with more than LARGE_BATCH_FACTOR * (n + 1) times is reduced before it is partitioned."""
 
 
 class LateByRows(WatermarkGenerator):
     """Watermark of rows that are at most n rows late: the (n+1)-th largest accepted time so far.
 
-    "n rows late" has four readings, and the watermark is right for each of them:
+    "n rows late" can mean one of four statements about a row, and the watermark is right for all of them:
 
-    * at most n earlier rows are newer than the row;
-    * the first newer row is at most n rows before it;
-    * the row is at most n positions after its position in the order of time, which equal times share;
-    * the row and its position in that order are at most n positions apart, in either direction.
+    * At most n earlier rows are newer than the row.
+    * The first newer row is at most n rows before it.
+    * The row is at most n positions after its position in the sorted rows; equal times have equal positions.
+    * The position of the row and its position in the sorted rows differ by at most n.
 
-    Each implies the first. A row below the (n+1)-th largest time would have n+1 newer rows before it, so it cannot
-    arrive. The largest time before the last n rows would be right only for the second reading.
+    Each statement implies the first one. By the first one, no row below the (n+1)-th largest time can arrive, because
+    n+1 newer rows would be before it.
 
     Memory: n+1 times and a batch.
     """
@@ -169,44 +168,44 @@ class LateByRows(WatermarkGenerator):
             raise ValueError(f"got rows that are late by {rows} rows, expected 0 to {MOST_ROWS:,}")
         super().__init__(JumpGuard(jump, jump, agreeing))
         self.rows = rows
-        self._largest = np.empty(0, np.int64)  # once it is full, the smallest time is first
+        self._largest = np.empty(0, np.int64)  # the smallest time is first as soon as there are n + 1 times
 
-    def _take(self, times: Times, arrivals: Times | None) -> None:
-        believed = self.guard.believed(times, self._low, arrivals)
+    def _process_times(self, times: Times, arrivals: Times | None) -> None:
+        accepted = self.guard.accepted_times(times, self._low, arrivals)
         wanted = self.rows + 1
         if len(self._largest) == wanted:
-            believed = believed[believed > self._largest[0]]
-            if len(believed) == 0:
+            accepted = accepted[accepted > self._largest[0]]
+            if len(accepted) == 0:
                 return
-        if len(believed) > LARGE_BATCH_FACTOR * wanted:  # skip rows that are older than the last few without a sort
-            last = believed[-LARGE_BATCH_FACTOR // 2 * wanted :]
-            believed = believed[believed >= np.partition(last, len(last) - wanted)[len(last) - wanted]]
-        together = np.concatenate([self._largest, believed])
-        surplus = len(together) - wanted
-        self._largest = np.partition(together, surplus)[surplus:].copy() if surplus >= 0 else together
+        if len(accepted) > LARGE_BATCH_FACTOR * wanted:  # a lower bound, from the last times, removes most times
+            last = accepted[-LARGE_BATCH_FACTOR // 2 * wanted :]
+            accepted = accepted[accepted >= np.partition(last, len(last) - wanted)[len(last) - wanted]]
+        candidates = np.concatenate([self._largest, accepted])
+        surplus = len(candidates) - wanted
+        self._largest = np.partition(candidates, surplus)[surplus:].copy() if surplus >= 0 else candidates
 
-    def _bound(self) -> int:
+    def _computed_watermark(self) -> int:
         return int(self._largest[0]) if len(self._largest) > self.rows else BEGINNING
 
 
 class LateByTime(WatermarkGenerator):
-    """The newest time less the allowed disorder `slack`, ns."""
+    """Watermark of rows that are at most `slack` ns late: the newest accepted time less `slack`."""
 
     def __init__(self, slack: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
-        """Raise ValueError if `slack` is negative. Rows within the allowed disorder are not from the past."""
+        """Set `slack`. Raises ValueError if it is negative. Rows within the slack are not from the past."""
         if slack < 0:
             raise ValueError(f"got a slack of {slack} ns, expected 0 or more")
         super().__init__(JumpGuard(jump, max(jump, slack), agreeing))
         self.slack = slack
 
-    def _bound(self) -> int:
+    def _computed_watermark(self) -> int:
         newest = self.newest
         return newest if newest == BEGINNING else max(BEGINNING + 1, newest - self.slack)
 
 
 class Ordered(LateByTime):
-    """The newest time: rows are in order. Rows with an equal time may follow, so the bound is strict."""
+    """Watermark of rows in order: the newest accepted time. Rows with an equal time may follow."""
 
     def __init__(self, agreeing: int = AGREEING, jump: int = JUMP) -> None:
-        """Allow no disorder: each older row is late."""
+        """Set a slack of 0, so that every older row is below the watermark."""
         super().__init__(0, agreeing, jump)

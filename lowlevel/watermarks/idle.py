@@ -1,15 +1,15 @@
 """Idle links: while a link has no data, the clock advances its watermark (the lull rule).
 
-If a poll at `now` finds no data and the newest time of the link is older than `now - s`, for a threshold s, the newest
-time and the watermark become `now - s`. The next empty poll does this again, so windows of an idle link close s after
-their end. This is right if and only if every row arrives at most s after its ts. s covers the delay and the offset
-between the clock of the rows and this clock.
+The rule has a threshold s. If a poll at `now` finds no data and the newest time of the link is older than `now - s`,
+the newest time and the watermark become `now - s`. Every empty poll does this, so windows of an idle link close s after
+their end. The watermark is right if and only if every row arrives at most s after its ts. So s must be at least the
+delay of rows plus the difference between the clock of the rows and this clock.
 
-The rule also covers a link that has had no row yet. Its first rows are then accepted if they are near the clock.
+The rule also applies to a link without any row so far. The link then accepts first rows that are near the clock.
 
-**Only an empty poll shows that a link is idle.** While rows wait to be read, no poll is empty and `tick` is not
-called. So back-pressure closes no window. The caller passes the clock: system time for live links, the time of the
-trace (`ReplayClock`) for replays.
+**Only an empty poll shows that a link is idle.** While rows wait to be read, no poll is empty and `tick` is not called.
+So a slow node does not close windows too early. The caller passes the time: system time for live links, the time of
+the trace (`ReplayClock`) for replays.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ReplayClock:
     """
 
     def __init__(self) -> None:
-        """Begin before any row."""
+        """Start with BEGINNING."""
         self._now = BEGINNING
-        self._moving = Lock()
+        self._lock = Lock()
 
     def __call__(self) -> int:
         """Return the time, ns."""
@@ -43,23 +43,23 @@ class ReplayClock:
 
     def advance(self, newest: int) -> None:
         """Advance the clock to `newest`, an accepted time of a link."""
-        with self._moving:
+        with self._lock:
             self._now = max(self._now, newest)
 
 
 @dataclass(frozen=True, slots=True)
 class IdleRule:
-    """The idle threshold of an input, ns, and its clock, which returns ns since the epoch."""
+    """The idle threshold of an input in ns, and a clock that returns ns since the epoch."""
 
     threshold: int
     clock: Callable[[], int] = time.time_ns
 
 
 class IdleWatermark(WatermarkGenerator):
-    """The larger of another watermark and, while the link is idle, the time of the clock less `threshold` ns."""
+    """The watermark of another generator; while the link is idle, at least the clock's time less `threshold` ns."""
 
     def __init__(self, inner: WatermarkGenerator, threshold: int) -> None:
-        """Extend `inner`. Raises ValueError if the threshold is negative."""
+        """Extend the generator `inner`. Raises ValueError if the threshold is negative."""
         if threshold < 0:
             raise ValueError(f"got a lull of {threshold} ns, expected 0 or more")
         super().__init__(inner.guard)
@@ -69,22 +69,22 @@ class IdleWatermark(WatermarkGenerator):
         self._leaps = 0
 
     def advance(self, rows: Rows) -> None:
-        """Process rows as `inner` does."""
+        """Pass rows to `inner`."""
         self.inner.advance(rows)
 
     def tick(self, now: int) -> None:
-        """Advance the watermark to `now - threshold` if the newest time is older, unless `now` is BEGINNING."""
-        if now == BEGINNING or not self._believes(now):
+        """Advance newest time and watermark to `now - threshold` if the newest time is older. Ignore BEGINNING."""
+        if now == BEGINNING or not self._accepts(now):
             return
         due = max(BEGINNING + 1, now - self.threshold)
         if self.newest >= due:
             return
-        self.guard.believe(due)
+        self.guard.accept(due)
         self.lulls += due > self.low
         self.declare(due)
 
-    def _believes(self, now: int) -> bool:
-        """Return whether the clock is accepted: after a leap over `jump`, only after AGREEING calls in a row."""
+    def _accepts(self, now: int) -> bool:
+        """Return whether the time is accepted: after a leap of over `jump` ns, in the AGREEING-th call in a row."""
         leaps = self._clock != BEGINNING and now - self._clock > self.guard.jump
         self._leaps = self._leaps + 1 if leaps else 0
         if leaps and self._leaps < AGREEING:
@@ -93,14 +93,14 @@ class IdleWatermark(WatermarkGenerator):
         return True
 
     def end_block(self) -> None:
-        """Process the end of a block as `inner` does."""
+        """Pass the end of a block to `inner`."""
         self.inner.end_block()
 
     def declare(self, low: int) -> None:
-        """Declare a watermark to `inner`, which counts rows below it."""
+        """Pass a declared watermark to `inner`, which counts the rows below it."""
         self.inner.declare(low)
 
     @property
     def low(self) -> int:
-        """The low watermark."""
+        """The watermark."""
         return self.inner.low

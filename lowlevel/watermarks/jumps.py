@@ -1,20 +1,20 @@
-"""Time jumps: the filter that keeps a wrong clock from closing windows or flushing a table.
+"""Time jumps: a filter of times, so that a wrong clock does not close windows or flush tables.
 
         past      │ back │         accepted          │ jump │        ahead: accepted after 64 in a row
     ──────────────┼──────┼──────────────────── newest ──────┼────────────────────────────────────────────────► ts
 
-A row more than `jump` ahead of the newest row is accepted only if `agreeing` consecutive rows are that far ahead. Then
-the link has jumped, and the smallest of these times becomes the newest. Rows that are still more than `jump` ahead of
-the new newest time keep waiting. A new link has no newest time before `agreeing` rows.
+A row more than `jump` ahead of the newest row waits. If `agreeing` consecutive rows wait, the link has jumped: the
+smallest of their times becomes the newest time. Rows that are more than `jump` ahead of this time continue to wait. A
+new link has no newest time before `agreeing` rows.
 
-Rows ahead that the next rows contradict are **from the future**. Rows more than `back` older than the newest are **from
-the past**. Both are counted, and both enter their windows if these are open. Neither moves the newest time, which never
-decreases.
+If the next row is not ahead, the waiting rows are **from the future**. Rows more than `back` older than the newest row
+are **from the past**. Both are counted, and both enter their windows if these are open. They do not change the newest
+time, which never decreases.
 
-Rows of exporters have two times: the exporter's own, and the **arrival** of the datagram. No flow ends after its record
-arrives, so the guard uses the earlier time. An exporter whose clock is ahead then moves a link no further than its
-datagrams do. If both times are at most `jump` apart, they confirm each other, and one such row is enough for a jump.
-So rows of an exporter with a late clock, between such rows, do not delay the link.
+Rows of flow exporters have two times: the time of the exporter, and the **arrival** of the datagram. A flow ends before
+its record arrives, so the guard uses the earlier time. So an exporter with a clock ahead does not advance a link beyond
+the arrival of its datagrams. If the two times differ by at most `jump`, they confirm each other, and a single row is
+enough for a jump. So other rows, of an exporter with a clock behind, do not delay the jump.
 """
 
 from __future__ import annotations
@@ -29,29 +29,33 @@ from lowlevel.punctuation import BEGINNING
 Times = npt.NDArray[np.int64]
 
 JUMP = 3600 * SECOND
-"""Default distance from the newest row, in ns, from which the clock of a row may be wrong."""
+"""Default distance in ns. The clock of a row that is further ahead of the newest row may be wrong."""
 
 LEAST_JUMP = SECOND
-"""Smallest `jump` in ns. With a smaller one, ordinary pauses between packets would look like wrong clocks."""
+"""Smallest `jump` in ns. A smaller `jump` would treat ordinary pauses between packets as wrong clocks."""
 
 AGREEING = 64
-"""Consecutive rows that must agree on a jump."""
+"""Default number of consecutive rows that must be ahead for a jump."""
 
 NEWEST, RUN, FUTURE, PAST, BELOW, AFTER, AHEAD = range(7)
 """Words of the state.
 
-NEWEST: the newest ts. RUN: number of rows ahead that wait. FUTURE, PAST, BELOW, AFTER: counters of rows from the
-future, from the past, below the watermark, and dated more than `jump` after their arrival. AHEAD: first of `agreeing`
-words with the times of waiting rows."""
+* NEWEST: the newest accepted time.
+* RUN: number of waiting rows.
+* FUTURE, PAST, BELOW, AFTER: number of rows from the future, from the past, below the watermark, and with a time more
+  than `jump` after their arrival.
+* AHEAD: first of `agreeing` words with the times of waiting rows.
+"""
 
 
 @kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64)")
-def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, believed, keep):  # type: ignore[no-untyped-def]
-    """Process the times of some rows; `state` is updated.
+def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, accepted, keep):  # type: ignore[no-untyped-def]
+    """Process the times of some rows, and update `state`. Returns the number of times written to `accepted`.
 
-    `times` (`rows` words): times of the rows. `arrivals` (`rows` words): their arrivals, read only if `arriving`.
-    `low`: the watermark before these rows. If `keep`, the accepted times are written to `believed` (room for `rows`);
-    consecutive rows that agree on a jump write their smallest time only. Returns the number of times written, else 0.
+    * `times`: times of the rows. `arrivals`: their arrivals, used only if `arriving`.
+    * `low`: the watermark before these rows.
+    * `keep`: write accepted times to `accepted`, which has room for `rows`. Of rows that agree on a jump, only the
+      smallest time is written.
     """
     newest = state[NEWEST]
     run = state[RUN]
@@ -69,7 +73,7 @@ def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, be
                 time = arrival
             else:
                 confirmed = np.int64(np.uint64(arrival) - np.uint64(time) <= np.uint64(jump))
-        # The difference of two int64 fits uint64, whatever the times.
+        # The difference of any two int64 fits uint64.
         if newest != BEGINNING and (time <= newest or np.uint64(time) - np.uint64(newest) <= np.uint64(jump)):
             state[FUTURE] += run
             run = 0
@@ -79,12 +83,12 @@ def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, be
                 state[PAST] += 1
                 continue
             if keep:
-                believed[kept] = time
+                accepted[kept] = time
                 kept += 1
             continue
         if confirmed:
-            for place in range(run):
-                waiting = state[AHEAD + place]
+            for index in range(run):
+                waiting = state[AHEAD + index]
                 if waiting > time:
                     state[FUTURE] += np.uint64(waiting) - np.uint64(time) > np.uint64(jump)
                 else:
@@ -92,23 +96,23 @@ def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, be
             run = 0
             newest = time
             if keep:
-                believed[kept] = time
+                accepted[kept] = time
                 kept += 1
             continue
         state[AHEAD + run] = time
         run += 1
         if run == agreeing:
             newest = state[AHEAD]
-            for place in range(1, run):
-                newest = min(newest, state[AHEAD + place])
+            for index in range(1, run):
+                newest = min(newest, state[AHEAD + index])
             run = 0
-            for place in range(agreeing):
-                waiting = state[AHEAD + place]
+            for index in range(agreeing):
+                waiting = state[AHEAD + index]
                 if np.uint64(waiting) - np.uint64(newest) > np.uint64(jump):
                     state[AHEAD + run] = waiting
                     run += 1
             if keep:
-                believed[kept] = newest
+                accepted[kept] = newest
                 kept += 1
     state[NEWEST] = newest
     state[RUN] = run
@@ -122,7 +126,7 @@ class JumpGuard:
     """
 
     def __init__(self, jump: int = JUMP, back: int = JUMP, agreeing: int = AGREEING) -> None:
-        """Accept rows up to `jump` ns ahead, or `agreeing` in a row; rows over `back` ns older are from the past.
+        """Accept rows up to `jump` ns ahead, or `agreeing` consecutive rows. Rows over `back` ns older are past.
 
         Raises ValueError if `jump` is less than LEAST_JUMP.
         """
@@ -133,36 +137,35 @@ class JumpGuard:
         self.agreeing = agreeing
         self.state = np.zeros(AHEAD + agreeing, np.int64)
         self.state[NEWEST] = BEGINNING
-        self._believed = np.empty(0, np.int64)
+        self._accepted = np.empty(0, np.int64)
 
     def follow(self, times: Times, low: int, arrivals: Times | None = None) -> None:
-        """Process the times of some rows, in their order, and their arrivals if these are known.
+        """Process the times of some rows in their order, with their arrivals if known.
 
         `low` is the watermark before these rows.
         """
-        if arrivals is not None or not self._ordinary(times, low):
+        if arrivals is not None or not self._follow_fast(times, low):
             self._follow(times, arrivals, low, keep=False)
 
-    def believed(self, times: Times, low: int, arrivals: Times | None = None) -> Times:
-        """Process rows as `follow` does and return the accepted times. The array is valid until the next call."""
-        if arrivals is None and self._ordinary(times, low):
+    def accepted_times(self, times: Times, low: int, arrivals: Times | None = None) -> Times:
+        """Process rows like `follow`; return the accepted times. The array is valid until the next call."""
+        if arrivals is None and self._follow_fast(times, low):
             return times
-        if len(self._believed) < len(times):
-            self._believed = np.empty(len(times), np.int64)
-        return self._believed[: self._follow(times, arrivals, low, keep=True)]
+        if len(self._accepted) < len(times):
+            self._accepted = np.empty(len(times), np.int64)
+        return self._accepted[: self._follow(times, arrivals, low, keep=True)]
 
     def _follow(self, times: Times, arrivals: Times | None, low: int, *, keep: bool) -> int:
         arrived = times if arrivals is None else arrivals
         return follow(
             times, arrived, arrivals is not None, len(times), self.state, self.jump, self.back, self.agreeing, low,
-            self._believed, keep,
+            self._accepted, keep,
         )  # fmt: skip
 
-    def _ordinary(self, times: Times, low: int) -> bool:
-        """Process rows of which only the newest matters, at a tenth of the cost.
+    def _follow_fast(self, times: Times, low: int) -> bool:
+        """Process rows by their smallest and largest times, at a tenth of the cost of the kernel.
 
-        Returns False, without any effect, if a row may be from the future, from the past or below `low`, or if rows
-        ahead wait.
+        Returns False, without a change, if a row may be from the future, from the past or below `low`, or if rows wait.
         """
         newest = self.newest
         if newest == BEGINNING or self.state[RUN] or len(times) == 0:
@@ -173,8 +176,8 @@ class JumpGuard:
         self.state[NEWEST] = latest
         return True
 
-    def believe(self, time: int) -> None:
-        """Accept `time` from another source, such as the clock; forget waiting rows that are no longer ahead."""
+    def accept(self, time: int) -> None:
+        """Accept a `time` of another source, such as the clock. Rows that are no longer ahead do not wait any more."""
         if time <= self.newest:
             return
         self.state[NEWEST] = time
@@ -185,5 +188,5 @@ class JumpGuard:
 
     @property
     def newest(self) -> int:
-        """The newest accepted time, ns; BEGINNING before the first."""
+        """The newest accepted time, ns; BEGINNING before the first one."""
         return int(self.state[NEWEST])

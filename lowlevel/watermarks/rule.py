@@ -1,11 +1,11 @@
-"""Watermark rules as users write them: what is known about the order of a link's rows.
+"""Watermark rules as users write them. A rule states in which order the rows of a link arrive.
 
 exact                the watermarks that the source declares: those of a file's scan, and its end
 ordered              no row is older than a row that arrived before it
 late 2s              no row is more than 2 s older than the newest row before it
 late 100 rows        at most 100 newer rows arrive before a row
-blocks               each file of a followed folder is wholly after the one before it
-blocks 1m            each minute of the epoch is wholly after the one before it
+blocks               no row of a file of a followed folder is older than a row of an earlier file
+blocks 1m            a row of an earlier minute (since the epoch) does not follow a row of a later minute
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class Kind(StrEnum):
 class WatermarkRule:
     """One rule: its kind, its `amount` and its idle threshold `lull` (ns, or None).
 
-    `amount` is in ns or rows, and None if the kind has none.
-    A row more than `jump` ns ahead of the link is accepted only if others agree (`lowlevel.watermarks.jumps`).
-    Raises ValueError for values that do not fit together.
+    * `amount`: ns or rows; None if the kind has none.
+    * `jump`: a row more than `jump` ns ahead is accepted only if other rows agree (`lowlevel.watermarks.jumps`).
+
+    Raises ValueError if `amount` does not fit `kind`.
     """
 
     kind: Kind = Kind.EXACT
@@ -57,11 +58,11 @@ class WatermarkRule:
 
     @property
     def by_rows(self) -> bool:
-        """Whether the watermark depends on rows or on idle times; otherwise the generator does not need the rows."""
+        """Whether the watermark depends on rows or on idle times. Otherwise the generator does not need the rows."""
         return self.kind is not Kind.EXACT or self.lull is not None
 
     def make(self) -> WatermarkGenerator:
-        """Return a new watermark of one kind of rows on one link."""
+        """Return a new generator of this rule, for one kind of rows on one link."""
         generator = self._generator()
         return generator if self.lull is None else IdleWatermark(generator, self.lull)
 

@@ -59,13 +59,13 @@ def test_a_row_may_be_of_the_past_by_what_came_in_its_own_batch() -> None:
 
 def test_of_rows_that_agree_the_least_is_believed() -> None:
     guard = begun(agreeing=2)
-    assert guard.believed(np.array([START + YEAR, START + YEAR + 5]), BEGINNING).tolist() == [START + YEAR]
+    assert guard.accepted_times(np.array([START + YEAR, START + YEAR + 5]), BEGINNING).tolist() == [START + YEAR]
 
 
 def test_what_is_believed_from_elsewhere_ends_the_waiting_of_rows_that_are_no_jump_ahead_of_it() -> None:
     guard = begun(agreeing=3)
     guard.follow(np.array([START + JUMP + 5, START + JUMP + 6]), BEGINNING)
-    guard.believe(START + 5)
+    guard.accept(START + 5)
     guard.follow(np.array([START + 6]), BEGINNING)
     assert guard.state[FUTURE] == 1
 
@@ -256,7 +256,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
             kept: list[int] = []
             for first in range(0, len(times), 7):
                 arrived = np.array(arrivals[first : first + 7]) if told else None
-                kept += guard.believed(np.array(times[first : first + 7]), START, arrived).tolist()
+                kept += guard.accepted_times(np.array(times[first : first + 7]), START, arrived).tolist()
             found.append((guard.state.tolist(), kept))
         return found
 
