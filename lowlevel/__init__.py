@@ -1,1 +1,1 @@
-"""The low level: rows are pre-aggregated in tables of fixed size; partials and punctuation leave."""
+"""The low level: it reads rows, pre-aggregates them in tables of fixed size, and returns partials and punctuation."""

@@ -1,18 +1,18 @@
-"""The captures of one link as one recording: templates that other files of the link announce.
+"""Templates of flow exports that other files of the same link announce.
 
-    data.pcap       sets of template 256          the order of the files is that of their first records,
-    later.pcap      template 256 is announced     not that of their names
+    data.pcap       sets of template 256          files are ordered by their first records,
+    later.pcap      template 256 is announced     not by their names
 
-A link may be rotated into many files, and an exporter announces its templates only now and then. If records of a file
-lack a template, the reader requests it from the recording:
+A link may be rotated into many files: its recording. An exporter announces its templates only now and then. If records
+of a file lack a template, the reader requests the template from the recording:
 
-* **Earlier files.** The definition that was announced last is used at once, as in one file.
-* **Later files.** The records wait in the decoder, within its bounds, until the end of their file. Then they are
-  decoded with the first definition that a later file announces. Records without any definition stay in the decoder,
-  which reports them.
+* **Earlier files.** The last definition in these files is used at once.
+* **Later files.** The records wait in the decoder until the end of their file. Then they are decoded with the first
+  definition in a later file. The memory of waiting records is bounded. The decoder reports records without any
+  definition.
 
-The other files are scanned for announcements only if records lack a template. A scan depends only on the file, so that
-a restarted task reads the same rows.
+The other files are scanned for announcements only if records lack a template. The result of a scan depends only on the
+file, so that a restarted task reads the same rows.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from capture.open import open_finite
 from lowlevel.rows.flows import FlowReader
 
 FIRST_RECORDS = 64
-"""Number of first records of a file; their smallest time decides the position of the file in the recording."""
+"""Number of records at the start of a file whose smallest time is the position of the file in the recording."""
 
-SCANS = 4096
+CACHED_SCANS = 4096
 """Number of files whose announcements a process caches."""
 
 
@@ -47,19 +47,19 @@ class Recording:
     """The other files of a capture's link, in the order of their first records. Any thread may use it."""
 
     def __init__(self, path: Path, files: Sequence[Path]) -> None:
-        """Set the file `path` and all `files` of its link. Files are opened at the first request."""
+        """Set the file `path` and all `files` of its link. Other files are opened at the first request."""
         self.path = path
         self.files = files
 
     @functools.cached_property
     def _ordered(self) -> tuple[list[Path], list[Path]]:
-        """The files before `path`, the nearest first, and those after it."""
+        """The files before `path`, the nearest first, and the files after `path`."""
         ordered = sorted(self.files, key=lambda path: (_first_time(path), str(path)))
         index = ordered.index(self.path)
         return ordered[:index][::-1], ordered[index + 1 :]
 
     def earlier(self, key: SessionKey, template: int) -> Definition | None:
-        """Return the definition that earlier files announced last; None if there is none, or it was withdrawn."""
+        """Return the last definition in earlier files; None if there is none or if it was withdrawn."""
         for path in self._ordered[0]:
             announced = announcements_of(path)
             if (key, template) in announced.last:
@@ -67,7 +67,7 @@ class Recording:
         return None
 
     def rates(self, key: SessionKey) -> tuple[Sampling | None, int | None]:
-        """Return the sampling and the start (ms) that earlier files announced last for a session, or None."""
+        """Return the last sampling and start time (ms) of a session in earlier files; None if there is none."""
         sampling = started = None
         for path in self._ordered[0]:
             announced = announcements_of(path)
@@ -82,11 +82,11 @@ class Recording:
         return (announcements_of(path) for path in self._ordered[1])
 
 
-_scanning = RLock()  # two threads would scan the same file twice
+_scanning = RLock()  # without the lock, two threads may scan the same file
 
 
 def announcements_of(path: Path) -> Announcements:
-    """Return the announcements in a file; none if it cannot be read, which the reader of that file reports."""
+    """Return the announcements in a file. An unreadable file has none; the reader of that file reports the error."""
     with _scanning:
         try:
             status = path.stat()
@@ -95,9 +95,9 @@ def announcements_of(path: Path) -> Announcements:
             return Announcements()
 
 
-@functools.lru_cache(maxsize=SCANS)
+@functools.lru_cache(maxsize=CACHED_SCANS)
 def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
-    """Scan a file. Inode, size and time (ns) are part of the cache key, because a file can be replaced."""
+    """Scan a file. Its inode, size and time (ns) are part of the cache key, because the file can be replaced."""
     announcements = Announcements()
     capture = open_finite(path, "a recording")
     reader = FlowReader(path.stem, capture, ["ts"], BLOCK_RECORDS)
@@ -115,7 +115,7 @@ def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
 
 
 def _first_time(path: Path) -> int:
-    """Return the smallest time of a file's first records, ns; the largest int64 if there is none."""
+    """Return the smallest time (ns) of a file's first records; the largest int64 if there is no record."""
     try:
         with closing(_blocks(open_finite(path, "a recording"), FIRST_RECORDS)) as blocks:
             return min((block.min_ts for block in islice(blocks, 1)), default=END_OF_FILE)
@@ -124,7 +124,7 @@ def _first_time(path: Path) -> int:
 
 
 def _blocks(capture: AnyCapture, records: int) -> Generator[Block, None, None]:
-    """Yield the blocks of a finite capture, and close it."""
+    """Yield the blocks of a finite capture; close it at the end."""
     if isinstance(capture, Capture):
         state, row = WalkState(capture.format.first_record), np.empty((1, BLOCK_WORDS), np.int64)
         while state.status == CONTINUE:

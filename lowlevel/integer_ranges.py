@@ -1,7 +1,7 @@
-"""Sets of integers as sorted, disjoint, half-open ranges `[start, end)`: a day of panes is one pair of numbers.
+"""Sets of integers as sorted, disjoint, half-open ranges `[start, end)`.
 
-The integers are window IDs or times in ns. Partitions of one query close the same windows. Each partition reports
-ranges of IDs, and their union counts each window once. A set of IDs would need RANGE / SLIDE members for every pane.
+The integers are window IDs or times in ns. The partitions of a query close the same windows. Each partition reports
+ranges of window IDs, and their union counts each window once. Consecutive windows are one pair of numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Ranges = list[tuple[int, int]]
 
 
 def unite(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return the union, sorted and disjoint.
+    """Return the union of ranges, sorted and disjoint.
 
     >>> unite([(5, 7), (1, 3), (2, 4), (4, 5)])
     [(1, 7)]
@@ -30,7 +30,7 @@ def unite(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def append(ranges: Ranges, first: int, end: int) -> None:
-    """Append IDs that are not below the last range, in constant time.
+    """Append `[first, end)`, which is not below the last range, in constant time.
 
     >>> ranges = [(1, 3)]
     >>> append(ranges, 3, 4)
@@ -44,9 +44,9 @@ def append(ranges: Ranges, first: int, end: int) -> None:
 
 
 def append_ids(ranges: Ranges, ids: npt.NDArray[np.int64]) -> None:
-    """Append at least one ID. The IDs rise, may repeat, and are not below the last range."""
-    cuts = np.flatnonzero(np.diff(ids) > 1)
-    for first, last in zip(ids[[0, *cuts + 1]].tolist(), ids[[*cuts, -1]].tolist(), strict=True):
+    """Append at least one ID. The IDs are sorted, may repeat, and are not below the last range."""
+    breaks = np.flatnonzero(np.diff(ids) > 1)
+    for first, last in zip(ids[[0, *breaks + 1]].tolist(), ids[[*breaks, -1]].tolist(), strict=True):
         append(ranges, first, last + 1)
 
 

@@ -1,4 +1,4 @@
-"""The IP layers of a packet. Help texts of the command line list them, so this module imports nothing heavy."""
+"""The IP layers of a packet. This module imports no large library, because help texts of the command line use it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Layer(StrEnum):
-    """The IP header of plain column names: the outermost, or the innermost inside known tunnels."""
+    """The IP header to which column names without a prefix refer: the outermost, or the innermost in known tunnels."""
 
     OUTER = "outer"
     INNER = "inner"

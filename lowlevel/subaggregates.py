@@ -1,11 +1,11 @@
-"""Sub- and super-aggregates: how an aggregate is split between the two levels, in one table.
+"""Sub- and super-aggregates: how an aggregate is divided between the two levels.
 
-A *bounded* aggregate F is computed as F(X) = S{L(Xi)} over any partition {Xi} of X (Li 2008, §6.2.2): the low level
-keeps L in its fixed-size table and may evict it at any time, the high level merges with S. Merging is associative and
-commutative, so neither eviction nor arrival order can change a result. The only exception is a sum of FLOAT. Additions
-round, so its last bits depend on the order of merging: on the engine, the table size and restarts.
+A *bounded* aggregate F is computed as F(X) = S{L(Xi)} over any partition {Xi} of X (Li 2008, §6.2.2). The low level
+stores L, the sub-aggregates, in a table of fixed size, and may evict them at any time. The high level merges them with
+S. Merging is associative and commutative, so evictions and the order of arrival do not change a result. The only
+exception is a sum of FLOAT: additions round, so the last bits depend on the engine, the table size and restarts.
 
-    SQL          low level keeps (L)              high level merges by   and finishes as
+    SQL          low level stores (L)             high level merges by   and returns
     count(*)     count                            sum                    count
     count(x)     count of non-NULL x              sum                    count
     sum(x)       sum of x, count of x             sum, sum               sum, NULL where count is 0
@@ -20,9 +20,9 @@ round, so its last bits depend on the order of merging: on the engine, the table
     first(x)     least ts, its x, count of x      least ts with its x    x, NULL where count is 0
     last(x)      greatest ts, its x, count of x   greatest ts with its x x, NULL where count is 0
 
-The count of x is stored only if x can be NULL; otherwise each group has at least one value. First and last are by ts,
-and by value for equal ts (the smallest value is first). The order of arrival is not used, because such a merge would
-not be commutative. They are stored in two neighbouring words, a time and a value.
+The count of x is stored only if x can be NULL; otherwise each group has at least one value. `first` and `last` order
+values by ts, and values of equal ts by value (the smallest value is first). The order of arrival is not used, because
+the merge would not be commutative. `first` and `last` need two neighbouring words: a time and a value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INT_MAX = 2**63 - 1
 
 
 class Kind(StrEnum):
-    """The sub-aggregates the low-level table can keep."""
+    """The sub-aggregates that a low-level table can store."""
 
     COUNT = "count"
     SUM = "sum"
@@ -67,18 +67,18 @@ MERGE: dict[Kind, str] = {
     Kind.LATEST: "max",
     Kind.LAST: "last",
 }
-"""How two partials of a sub-aggregate merge (`highlevel.groups.merging`)."""
+"""The function that merges two values of a sub-aggregate (`highlevel.groups.merging`)."""
 
 TIME_OF: dict[Kind, Kind] = {Kind.FIRST: Kind.EARLIEST, Kind.LAST: Kind.LATEST}
-"""The sub-aggregate in the word before a value: its time, if the argument is not NULL."""
+"""The sub-aggregate in the word before a first or last value: the time of the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubAggregate:
     """One word of a table entry.
 
-    `argument` is None for `count(*)`. INT arguments give int64 (sums wrap silently only beyond 2**63-1), FLOAT give
-    float64.
+    `argument` is None for `count(*)`. The word is an int64 for INT arguments and a float64 for FLOAT arguments. Sums of
+    INT beyond 2**63-1 wrap.
     """
 
     name: str
@@ -94,9 +94,11 @@ class SubAggregate:
 
     @property
     def result_type(self) -> Type:
-        """The type of the aggregate: a smallest, largest, first or last time is a time."""
-        picks = self.kind in (Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST)
-        return Type.TIME if picks and self.argument is not None and self.argument.type is Type.TIME else self.type
+        """The type of the aggregate: TIME if `min`, `max`, `first` or `last` selects a time."""
+        selects_value = self.kind in (Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST)
+        return (
+            Type.TIME if selects_value and self.argument is not None and self.argument.type is Type.TIME else self.type
+        )
 
 
 def count_of_rows(subaggregates: Iterable[SubAggregate]) -> str | None:

@@ -1,11 +1,11 @@
-"""Times as text: ISO 8601 to int64 ns since the epoch, and back.
+"""Conversion of times between ISO 8601 texts and int64 ns since the epoch.
 
     '2016-08-02'                        midnight UTC
     '2016-08-02T02:19:00Z'              seconds are optional, and a blank may replace the T
     '2016-08-02T02:19:00.025824001Z'    up to nine digits of a fraction
-    '2016-08-02 04:19+02:00'            an offset from UTC; without one the time is UTC
+    '2016-08-02 04:19+02:00'            an offset from UTC; without an offset the time is UTC
 
-Times are POSIX times: a leap second has no number, so second 60 is an error.
+Times are POSIX times: a leap second has no number, so the second 60 is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from capture.units import SECOND
 EXAMPLES = "a time like '2016-08-02', '2016-08-02T02:19:00Z' or '2016-08-02 04:19:00.5+02:00'"
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
-"""The first and the last ns of int64."""
+"""The smallest and the largest time, in ns."""
 
 _FORM = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)"
@@ -37,7 +37,7 @@ class TimeError(ValueError):
 
 
 def parse_time(text: str) -> int:
-    """Return the ns since the epoch of an ISO 8601 time, which is UTC if it has no offset. Raises TimeError.
+    """Convert an ISO 8601 time to ns since the epoch; without an offset the time is UTC. Raises TimeError.
 
     >>> parse_time("1970-01-01T01:00:00.000000001+01:00"), parse_time("1970-01-02")
     (1, 86400000000000)
@@ -72,7 +72,7 @@ def _offset(zone: str | None) -> str:
 
 
 def time_text(nanoseconds: int) -> str:
-    """Return a time as exact ISO 8601 text, as `time_texts` does.
+    """Return a time (ns since the epoch) as exact ISO 8601 text in UTC.
 
     >>> time_text(1_470_104_373_025_824_000), time_text(0), time_text(-1)
     ('2016-08-02T02:19:33.025824Z', '1970-01-01T00:00:00Z', '1969-12-31T23:59:59.999999999Z')

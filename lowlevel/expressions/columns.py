@@ -38,8 +38,8 @@ class Vector:
 class AddressVector:
     """IP addresses: `version` is 4, 6, or 0 for a NULL; `high` and `low` are the halves as uint64.
 
-    `high` is 0 for IPv4. If `version` is 0-dimensional, all rows have that version; then a table with addresses as
-    keys is as fast as one with integers.
+    `high` is 0 for IPv4. A 0-dimensional `version` is the version of all rows. Then addresses as keys of a table are as
+    fast as integers.
     """
 
     version: npt.NDArray[Any]
@@ -208,7 +208,7 @@ class ChosenRows(Mapping[str, AnyVector]):
 
 
 # A decoder writes every block into the same buffers. So the memory addresses of columns are looked up once for many
-# blocks: the look-up for a few columns takes as long as hundreds of rows.
+# blocks. The look-up for a few columns takes as long as hundreds of rows.
 
 
 Numbers = npt.NDArray[np.int64]

@@ -58,7 +58,7 @@ def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
     if isinstance(vector, AddressVector):
         return Vector(_range_indexes(vector, contents) != NONE, vector.valid)
     assert isinstance(vector, Vector)
-    return Vector(contents.holds(vector.data), vector.valid)
+    return Vector(contents.contains(vector.data), vector.valid)
 
 
 def longest_prefix(vector: AnyVector, version: Version) -> TextVector:

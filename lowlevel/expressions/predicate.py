@@ -129,14 +129,14 @@ class Condition:
         self._others = [part for part, test in tests if test is None]
 
     def use_index(self, index: EqualityIndex) -> None:
-        """Find the rows of one part `column = constant` with an index, which other conditions use too."""
-        part, (_, constant) = next(each for each in self.equalities if each[1][0] == index.column)
+        """Find the rows of one part `column = constant` with an index, which other conditions also use."""
+        part, (_, constant) = next(equality for equality in self.equalities if equality[1][0] == index.column)
         self._index = index, constant
         self._tests = [test for test in self._tests if test.expression != part]
         self._others = [other for other in self._others if other != part]
 
     def excludes_all(self, columns: Columns, rows: int) -> bool:
-        """Return True if an index shows that no row of a batch passes. False says nothing."""
+        """Return True if an index shows that no row of a batch passes. If False, rows may pass."""
         if self._index is None:
             return False
         index, constant = self._index

@@ -1,1 +1,1 @@
-"""The low-level node of one link: one pass over its blocks feeds every query."""
+"""The low-level node of one link: it reads every block once, for all queries."""

@@ -1,1 +1,1 @@
-"""Readers of each kind of rows: blocks in, columns out."""
+"""Readers of each kind of rows: they convert blocks of records into columns of rows."""

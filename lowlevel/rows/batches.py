@@ -20,9 +20,9 @@ from lowlevel.rows.readers import Rows, make_reader
 
 
 def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "packets") -> Iterator[pa.RecordBatch]:
-    """Decode a capture's rows of one kind, a batch or more per block, in file order.
+    """Yield a capture's rows of one kind as batches, in file order; a block gives one batch or more.
 
-    Addresses have 4 or 16 bytes, MACs 6; a missing field is NULL. Names of columns are case-insensitive. The default
+    Addresses have 4 or 16 bytes, MACs 6. A missing field is NULL. Names of columns are case-insensitive. The default
     columns are listed in docs/guide/columns.md. Raises ValueError for an unknown column, InputError for a file that is
     no capture. A damaged capture is read up to the damage, with a RuntimeWarning.
     """
@@ -33,7 +33,7 @@ def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "p
 
 
 def _blocks(file: AnyCapture) -> Iterator[Block]:
-    """Yield the blocks of any capture; warn at the end if it is damaged."""
+    """Yield the blocks of a capture; warn at the end if it is damaged."""
     records = 0
     if isinstance(file, Capture):
         index = scan(file)
@@ -51,7 +51,7 @@ def _blocks(file: AnyCapture) -> Iterator[Block]:
 
 
 def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
-    """Return columns of a kind of rows by name; None means all except inner layers and other information elements."""
+    """Return columns of a kind of rows by name. None means all `listed_names` of the kind."""
     row_kind = columns_of_kind(kind)
     columns = []
     for name in row_kind.listed_names if names is None else names:
@@ -63,7 +63,7 @@ def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
 
 
 def row_batch(rows: Rows, columns: Sequence[Column]) -> pa.RecordBatch:
-    """Return one batch with copies of some columns."""
+    """Return a batch with copies of the given columns."""
     arrays = [arrow_column(rows.columns[column.name], rows.count, column.type) for column in columns]
     fields = [pa.field(column.name, ARROW_TYPES[column.type]) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

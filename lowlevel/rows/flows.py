@@ -1,4 +1,4 @@
-"""The reader of the kind `flows`: flow records of exports in a capture or in a file of bare exports."""
+"""The reader of the kind `flows`: flow records from a capture of export datagrams or from a file of export messages."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ Numbers = npt.NDArray[np.int64]
 
 
 class FlowColumns(Mapping[str, AnyVector]):
-    """The requested columns of flow records of a link. Valid as long as the records are."""
+    """Columns of decoded flow records. Valid while the records are."""
 
     def __init__(self, link: str, flows: Flows) -> None:
         """Wrap decoded records."""
         self._link = link
         self._flows = flows
-        self._made: dict[str, AnyVector] = {}
+        self._cache: dict[str, AnyVector] = {}
 
     def __getitem__(self, name: str) -> AnyVector:
         """Return a column by its name in the catalogue."""
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._cache:
+            self._cache[name] = self._make(name)
+        return self._cache[name]
 
     def _make(self, name: str) -> AnyVector:
         flows = self._flows
@@ -100,7 +100,7 @@ class FlowColumns(Mapping[str, AnyVector]):
 
 
 def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
-    """Multiply counters by their sampling rates, rounded to the nearest; a numerator of 0 means no known rate.
+    """Multiply counters by their sampling rates `num / den`, rounded. A `num` of 0 means an unknown rate.
 
     >>> corrected(np.array([3, 5, 7]), np.array([100, 0, 5]), np.array([1, 1, 2])).tolist()
     [300, 5, 18]
@@ -108,7 +108,7 @@ def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
     if (num <= 1).all() and (den == 1).all():
         return raw
     rate = np.where(num == 0, den, num)
-    # Whole multiples of the denominator first: only a result that does not fit into 64 bits overflows.
+    # Multiples of the denominator are multiplied separately, so that only a result above 64 bits overflows.
     return raw // den * rate + (raw % den * rate + den // 2) // den
 
 
@@ -120,7 +120,7 @@ ARRIVAL = "arrival_ts"
 
 @dataclass(frozen=True, slots=True)
 class FlowRows:
-    """Some flow records of one block."""
+    """Some flow records of a block, as `lowlevel.rows.readers.Rows`."""
 
     count: int
     earliest: int
@@ -129,11 +129,11 @@ class FlowRows:
 
 
 class FlowReader:
-    """Rows of the kind `flows`. Their ts is the end of the flow, so the watermark of a block does not apply.
+    """Reads rows of the kind `flows`. Their ts is the end of the flow, so a watermark of records is not one of rows.
 
-    The capture time of the datagram is the arrival of its rows. A file of bare export messages has no capture time;
-    the exporter's time is used. Datagrams are decoded with the templates of earlier ones: **one reader reads all blocks
-    of a capture, in order**.
+    The arrival of a row is the capture time of its datagram. Rows of a file of export messages have no arrival.
+    Datagrams are decoded with the templates of earlier datagrams: **one reader reads all blocks of a capture, in
+    order**.
     """
 
     exact_low = False
@@ -147,10 +147,11 @@ class FlowReader:
         sampling: FixedRates | None = None,
         recording: OtherFiles | None = None,
     ) -> None:
-        """Read `columns` of blocks of up to `capacity` records; use the templates stored next to the capture, if any.
+        """Prepare to read `columns`; load the templates in a file next to the capture, if it exists.
 
-        `sampling`: rates that replace those of exporters. `recording`: the other files of the link, if it has several;
-        they may announce templates that this file lacks (`lowlevel.flow_recording`).
+        * `capacity`: largest number of records in a block.
+        * `sampling`: sampling rates that replace the rates of exporters.
+        * `recording`: the other files of the link, which may announce missing templates (`lowlevel.flow_recording`).
         """
         self.link = link
         self.capture = capture
@@ -173,7 +174,7 @@ class FlowReader:
         self.waits = self.recording is not None and len(self.decoder.waiting) > 0
 
     def finish(self) -> Iterator[FlowRows]:
-        """Decode records that wait at the end of the file, with templates from later files of the link."""
+        """Decode the records that still wait for templates, with the templates of later files of the link."""
         self.waits = False
         if self.recording is None or not len(self.decoder.waiting):
             return
@@ -191,17 +192,18 @@ class FlowReader:
         return FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
 
     def _waiting_sessions(self) -> list[Session]:
+        """Return the sender sessions of waiting records."""
         numbers = dict.fromkeys(session for session, _ in self.decoder.waiting.templates_missing())
         return [self.decoder.sessions.by_number[number] for number in numbers]
 
     def _missing(self, session: Session, template: int) -> Definition | None:
-        """Return the definition of a template that earlier files of the link announced last."""
+        """Return the last definition of a template in earlier files of the link; None if there is none."""
         assert self.recording is not None
         self._learn_rates(session, *self.recording.rates(session.key))
         return self.recording.earlier(session.key, template)
 
     def _learn_rates(self, session: Session, sampling: Sampling | None, started: int | None) -> None:
-        """Use sampling rate and start time from other files, for a session without them in this file."""
+        """Set sampling rate and start time of a session from other files, if this file has not announced them."""
         if sampling is not None and not session.sampling.default and not session.sampling.keyed:
             session.sampling = Sampling(sampling.default, dict(sampling.keyed))
             self.decoder.sessions.update_sampling(session)
@@ -209,6 +211,7 @@ class FlowReader:
             self.decoder.sessions.set_start(session, started)
 
     def _datagrams(self, block: Block) -> Datagrams:
+        """Return the positions of the export datagrams in a block."""
         if isinstance(self.capture.format, ExportFormat):
             data = self.capture.data
             count = list_messages(

@@ -1,4 +1,4 @@
-"""Columns of decoded packets for expressions; each is made at its first access."""
+"""Columns of decoded packets for expressions. A column is created at its first access."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Interfaces:
-    """The names of a capture's interfaces; several may have the same name."""
+    """The names of a capture's interfaces. Several interfaces may have the same name."""
 
     def __init__(self, capture: AnyCapture) -> None:
         """Use the interfaces of `capture`. Their list may grow, and each followed file has another list."""
         self._capture = capture
         self._names = Names()
         self._format: FileFormat | None = None
-        self._ids = np.empty(0, np.int64)  # ID of the name of each interface
+        self._ids = np.empty(0, np.int64)  # ID of the name, by the number of the interface
 
     def texts(self, numbers: Numbers) -> TextVector:
         """Return the names of the interfaces with these numbers."""
@@ -59,14 +59,14 @@ class PacketColumns(BufferColumns):
         self._capture = capture
         self._specs = specs
         self._interfaces = interfaces
-        self._made: dict[str, AnyVector] = {}
+        self._cache: dict[str, AnyVector] = {}
         self._versions: dict[str, Numbers] = {}  # the addresses of one header share their versions
 
     def __getitem__(self, name: str) -> AnyVector:
         """Return a column by its name in the catalogue."""
-        if name not in self._made:
-            self._made[name] = self._make(self._specs[name])
-        return self._made[name]
+        if name not in self._cache:
+            self._cache[name] = self._make(self._specs[name])
+        return self._cache[name]
 
     def _make(self, spec: ColumnSpec) -> AnyVector:
         parts = PHYSICAL.get(spec.name, (spec.name,))
@@ -102,11 +102,11 @@ class PacketColumns(BufferColumns):
 
     @property
     def only_ipv4(self) -> bool:
-        """Whether all addresses are IPv4."""
+        """Whether all IP addresses are IPv4."""
         return self._packets.only_ipv4
 
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
-        """Return a column of integers or MACs and whether -1 means NULL; None for other columns."""
+        """Return a column of integers or MACs, and whether -1 means NULL. Returns None for other types of columns."""
         spec = self._specs[name]
         part = PHYSICAL.get(name, (name,))[0]
         if spec.type not in ("integer", "time", "mac") or (spec.nullable and part.endswith("ip_version")):
@@ -114,7 +114,7 @@ class PacketColumns(BufferColumns):
         return self._packets.field(part), spec.nullable
 
     def halves(self, name: str) -> tuple[Numbers, Numbers] | None:
-        """Return the upper and lower half of a column of addresses (IPv4: the lower); None for other columns."""
+        """Return the upper and lower halves of a column of addresses; None for other types of columns."""
         if self._specs[name].type != "address":
             return None
         _, high, low = PHYSICAL[name]

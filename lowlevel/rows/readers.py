@@ -1,4 +1,4 @@
-"""Readers: each kind of rows has one, which converts blocks into columns."""
+"""Readers: the reader of a kind of rows converts blocks of records into columns of rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lowlevel.rows.packet_columns import Interfaces, PacketColumns
 
 @dataclass(frozen=True, slots=True)
 class PacketRows:
-    """The packets or frames of one block."""
+    """The packets or frames of a block, as `Rows`."""
 
     count: int
     earliest: int
@@ -42,7 +42,7 @@ class PacketRows:
 
 
 class FrameReader:
-    """Rows of the kind `frames`: one per record, with its ts, so the watermark of a block applies to its rows."""
+    """Reads rows of the kind `frames`: one per record, with its ts, so a watermark of records is one of rows."""
 
     exact_low = True
     kind = "frames"
@@ -50,7 +50,7 @@ class FrameReader:
     specs = FRAME_COLUMNS
 
     def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
-        """Read `columns` of blocks of up to `capacity` records."""
+        """Prepare to read `columns`; `capacity` is the largest number of records in a block."""
         self.link = link
         self.capture = capture
         self.fallback = Fallback()
@@ -68,7 +68,7 @@ class FrameReader:
     waits = False
 
     def finish(self) -> Iterator[PacketRows]:
-        """Return no rows: no record waits."""
+        """Yield nothing, because no record waits."""
         return iter(())
 
     def samples(self) -> Samples:
@@ -89,7 +89,7 @@ class FrameReader:
 
 
 class PacketReader(FrameReader):
-    """Rows of the kind `packets`: records with an IP packet with readable addresses."""
+    """Reads rows of the kind `packets`: records that contain an IP packet with readable addresses."""
 
     kind = "packets"
     every_frame = False
@@ -105,7 +105,7 @@ class PacketReader(FrameReader):
 
 
 class Rows(Protocol):
-    """Some rows of one kind, as columns. Valid until the next call of the reader."""
+    """A batch of rows of one kind, as columns. Valid until the next call of the reader."""
 
     @property
     def count(self) -> int:
@@ -114,12 +114,12 @@ class Rows(Protocol):
 
     @property
     def earliest(self) -> int:
-        """A lower bound of ts, ns."""
+        """A lower bound of the ts of all rows, ns."""
         ...
 
     @property
     def arrivals(self) -> npt.NDArray[np.int64] | None:
-        """The arrival of each row, ns, by another clock than its ts; None if there is none."""
+        """The arrival of each row, ns, by another clock than its ts; None if rows have no arrival."""
         ...
 
     @property
@@ -131,13 +131,13 @@ class Rows(Protocol):
 class RowReader(Protocol):
     """Converts the blocks of one capture, in order, into rows of one kind. Not thread safe.
 
-    Its arguments are the name of the link, the capture, the names of the columns (with `ts`) and `capacity`: the
-    largest number of records in a block, and of rows in one result.
+    Its arguments are the name of the link, the capture, the names of the columns (with `ts`) and `capacity`. This is
+    the largest number of records in a block, and of rows in a batch.
     """
 
     @property
     def exact_low(self) -> bool:
-        """Whether the watermark of a block applies to its rows: no later row has a smaller ts."""
+        """Whether a watermark of records is also a watermark of rows: no later row has a smaller ts."""
         ...
 
     def read(self, block: Block) -> Iterator[Rows]:
@@ -146,11 +146,11 @@ class RowReader(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether records wait for other files of the link, so that rows with any ts may follow."""
+        """Whether records wait for templates in other files of the link, so that rows with any ts may follow."""
         ...
 
     def finish(self) -> Iterator[Rows]:
-        """Decode the waiting records, at the end of the capture."""
+        """Decode the waiting records; called at the end of the capture."""
         ...
 
     def samples(self) -> Samples:
@@ -167,9 +167,9 @@ def make_reader(
     sampling: FixedRates | None = None,
     files: Sequence[Path] = (),
 ) -> RowReader:
-    """Return the reader of a kind. Raises ValueError for an unknown kind.
+    """Create the reader of a kind. Raises ValueError for an unknown kind.
 
-    `sampling` and `files` (all files of the link) are for flows only.
+    `sampling` and `files` (all files of the link) are used only for flows.
     """
     match kind:
         case "packets":

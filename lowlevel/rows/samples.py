@@ -1,4 +1,4 @@
-"""The reader of the kind `samples`: packets that were sampled, from the sFlow datagrams in a capture."""
+"""The reader of the kind `samples`: sampled packets from the sFlow datagrams in a capture."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CARRIER_COLUMNS = ("ts", "srcIP", "destPort", "protocol", "payload", "interface"
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """The sFlow datagrams of one block, with sender and interface of the capture."""
+class BlockDatagrams:
+    """The sFlow datagrams of a block, with their senders, and the interfaces that captured them."""
 
     datagrams: Datagrams
     exporter: AddressVector
@@ -35,29 +35,31 @@ class Carried:
 
 
 class SampleColumns(Mapping[str, AnyVector]):
-    """The columns of some samples. Valid as long as their buffers are."""
+    """The columns of some samples. Valid until the reader decodes other samples."""
 
-    def __init__(self, packets: PacketColumns, listed: Listed, carried: Carried, interfaces: Interfaces) -> None:
-        """Combine sampled packets, the fields of their samples and the datagrams that contained them."""
+    def __init__(
+        self, packets: PacketColumns, listed: Listed, datagrams: BlockDatagrams, interfaces: Interfaces
+    ) -> None:
+        """Combine sampled packets, the fields of their samples, and the datagrams of the samples."""
         self._packets = packets
         self._listed = listed
-        self._carried = carried
+        self._datagrams = datagrams
         self._interfaces = interfaces
-        self._made: dict[str, AnyVector] = {}
+        self._cache: dict[str, AnyVector] = {}
 
     def __getitem__(self, name: str) -> AnyVector:
         """Return a column by its name in the catalogue."""
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._cache:
+            self._cache[name] = self._make(name)
+        return self._cache[name]
 
     def _make(self, name: str) -> AnyVector:
         if name == "interface":
-            return self._interfaces.texts(self._carried.interfaces[self._listed.field("datagram")])
+            return self._interfaces.texts(self._datagrams.interfaces[self._listed.field("datagram")])
         if name not in SAMPLING_COLUMNS:
             return self._packets[name]
         if name == "exporter":
-            sender, datagram = self._carried.exporter, self._listed.field("datagram")
+            sender, datagram = self._datagrams.exporter, self._listed.field("datagram")
             return AddressVector(sender.version[datagram], sender.high[datagram], sender.low[datagram])
         if name == "agent":
             version, high, low = (self._listed.field(f"agent_{part}") for part in ("version", "high", "low"))
@@ -76,7 +78,7 @@ class SampleColumns(Mapping[str, AnyVector]):
 
 @dataclass(frozen=True, slots=True)
 class SampleRows:
-    """Some samples of one block."""
+    """Some samples of a block, as `lowlevel.rows.readers.Rows`."""
 
     count: int
     earliest: int
@@ -85,15 +87,16 @@ class SampleRows:
 
 
 class SampleReader:
-    """Rows of the kind `samples`, with the ts of their record, so the watermark of a block applies to them.
+    """Reads rows of the kind `samples`. They have the ts of their record, so a watermark of records is one of rows.
 
-    Sequence numbers are checked from block to block: **one reader reads consecutive blocks of a capture, in order**.
+    The reader compares the sequence numbers of consecutive blocks: **one reader reads all blocks of a capture, in
+    order**.
     """
 
     exact_low = True
 
     def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
-        """Read `columns` of blocks of up to `capacity` records."""
+        """Prepare to read `columns`; `capacity` is the largest number of records in a block."""
         self.link = link
         self.capture = capture
         self.carrier = Decoder(capture, CARRIER_COLUMNS, capacity)
@@ -104,15 +107,15 @@ class SampleReader:
 
     def read(self, block: Block) -> Iterator[SampleRows]:
         """Decode one block."""
-        carried = self._carried(self.carrier.decode(block))
-        for listed in self.lister.list(self.capture.data, carried.datagrams):
+        datagrams = self._choose_datagrams(self.carrier.decode(block))
+        for listed in self.lister.list(self.capture.data, datagrams.datagrams):
             packets = PacketColumns(
                 self.link, self.decoder.decode_listed(listed), self.capture, SAMPLE_COLUMNS, self.interfaces
             )
-            yield SampleRows(listed.rows, block.min_ts, SampleColumns(packets, listed, carried, self.interfaces))
+            yield SampleRows(listed.rows, block.min_ts, SampleColumns(packets, listed, datagrams, self.interfaces))
 
-    def _carried(self, packets: Packets) -> Carried:
-        """Find the datagrams among decoded packets."""
+    def _choose_datagrams(self, packets: Packets) -> BlockDatagrams:
+        """Return the sFlow datagrams among decoded packets."""
         offsets, lengths = packets.field("payload_offset"), packets.field("payload_length")
         count = choose_datagrams(
             self.capture.data, packets.field("protocol"), packets.field("destPort"), offsets, lengths, packets.rows,
@@ -120,7 +123,7 @@ class SampleReader:
         )  # fmt: skip
         chosen = self.chosen[:count]
         version, high, low = (packets.field(name)[chosen] for name in ("ip_version", "src_high", "src_low"))
-        return Carried(
+        return BlockDatagrams(
             Datagrams(offsets[chosen], lengths[chosen], packets.field("ts")[chosen]),
             AddressVector(version, high.view(np.uint64), low.view(np.uint64)),
             packets.field("interface")[chosen],
@@ -129,7 +132,7 @@ class SampleReader:
     waits = False
 
     def finish(self) -> Iterator[SampleRows]:
-        """Return no rows: no sample waits."""
+        """Yield nothing, because no sample waits."""
         return iter(())
 
     def samples(self) -> Samples:

@@ -18,8 +18,8 @@ from lowlevel.punctuation import Item, Punctuation
 
 # Partials are stored as an Arrow IPC stream, with the narrowest types that can store the values.
 #
-# In a partial with two IPv4 addresses as keys, 24 bytes of offsets and texts are redundant: all addresses have 4 bytes,
-# and all rows have the same link. The other bytes are compressed with the whole segment, which contains many batches.
+# All IPv4 addresses have 4 bytes, and all rows have the same link. So 24 bytes of offsets and texts are redundant in a
+# partial with two IPv4 addresses as keys. The other bytes are compressed with the whole segment of many batches.
 
 
 LINK = b"wiretide.link"

@@ -142,7 +142,7 @@ class Segment:
 
     @property
     def ended(self) -> bool:
-        """Whether the link has ended: the header says so, or the watermark of every plan is END."""
+        """Whether the link has ended, by the header or because the watermark of every plan is END."""
         return self.header.ended or (bool(self.plans) and all(watermark == END for watermark in self.watermarks))
 
     @property

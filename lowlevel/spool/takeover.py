@@ -99,10 +99,14 @@ class Takeover:
 def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
     """Create a folder, or take over an existing one; remove unfinished files.
 
-    `again`: the input is read again from the position of the newest whole segment. Raises SpoolError if another writer
-    is active, the folder belongs to another link, a segment has another version, the folder cannot be written, the
-    record of the newest segment is damaged, or reading `again` would repeat rows that the reader has read. Raises
-    UnsafeFolderError if another user can write to the folder.
+    `again`: the input is read again from the position of the newest whole segment.
+
+    Raises UnsafeFolderError if another user can write to the folder. Raises SpoolError if
+
+    * another writer is active, or the folder cannot be written;
+    * the folder is the spool of another link, or a segment has another version;
+    * the record of the newest segment is damaged;
+    * with `again`, rows that the reader has read would be repeated.
     """
     with contextlib.ExitStack() as undo:
         try:

@@ -44,9 +44,9 @@ SHORTAGE_PATIENCE = 10.0
 class SpoolWriter:
     """The only writer of a spool. One thread may use it.
 
-    Memory: two segments, at least 8 MiB, or more for a longer item; twice as much while a segment is encoded. A new
-    writer continues the segment numbers and the watermarks of the last writer: it does not write a punctuation that is
-    not above the last one.
+    Memory: two segments, at least 8 MiB, or more for a longer item. While a segment is encoded, twice this size. A new
+    writer continues the segment numbers and the watermarks of the last writer. So it ignores a punctuation that is not
+    above the last one.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
-"""The format of watchlist files: the whole text is read and checked.
+"""The format of watchlist files. The whole text is read and checked.
 
-There are three forms: a set of addresses and prefixes, a set of integers, and prefixes with a label each.
+There are three forms: a set of addresses and prefixes, a set of integers, and prefixes with labels. The kernels are
+functions that numba compiles to machine code.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
 
 
 LINE, BEGIN, END, LABEL, LABEL_END, CODE = range(6)
-"""Fields of a line from `read_lines`: its number, the bounds of word and label in bytes, and the code of the word."""
+"""Fields of a line: its number, start and end of word and label in bytes, and the code of the word (`four_code`)."""
 
 FIELDS = 6
 OTHER = -1
@@ -44,7 +45,7 @@ def is_blank(byte):  # type: ignore[no-untyped-def]
 
 @helper
 def number_end(data, at, end, most):  # type: ignore[no-untyped-def]
-    """Return the end of the decimal number at `at`; `at` if there is none up to `most` digits, or a leading 0."""
+    """Return the end of the decimal number at `at`; `at` if it has no or over `most` digits, or a leading 0."""
     stop = at
     while stop < end and stop - at <= most and data[stop] >= ZERO and data[stop] <= NINE:
         stop += 1
@@ -96,9 +97,9 @@ def four_code(data, begin, end):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64*)")
 def read_lines(data, size, out):  # type: ignore[no-untyped-def]
-    """Write FIELDS numbers for each line of `data` with a word to `out`; return the number of these lines.
+    """Write the FIELDS numbers of each line of `data` with a word to `out`; return the number of these lines.
 
-    `out` has room for one line more than there are line ends. Labels are without blanks at both ends.
+    `out` has room for one line more than `data` has line ends. Labels have no blanks at their ends.
     """
     found = 0
     number = 0
@@ -141,9 +142,9 @@ def read_lines(data, size, out):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64*, i64, u8*, i64*)")
 def gather_labels(data, lines, count, out, offsets):  # type: ignore[no-untyped-def]
-    """Copy the labels of `count` lines to `out`, one after the other; return their bytes.
+    """Copy the labels of `count` lines to `out`; return their total number of bytes.
 
-    The label of line i begins at `offsets[i]`; `offsets` has one number more, the end of the last label.
+    The label of line i is in the bytes `[offsets[i], offsets[i + 1])`.
     """
     at = 0
     for line in range(count):
@@ -164,7 +165,7 @@ def labels_of(data: bytes, lines: npt.NDArray[np.int64]) -> pa.LargeStringArray:
 
 
 def lines_of(data: bytes) -> npt.NDArray[np.int64]:
-    """Return a row of FIELDS numbers for each line of `data` with a word."""
+    """Return an array with a row of FIELDS numbers for each line of `data` with a word."""
     out = np.empty((data.count(b"\n") + 1, FIELDS), np.int64)
     return out[: read_lines(np.frombuffer(data, np.uint8), len(data), out.reshape(-1))]
 
@@ -187,9 +188,11 @@ class WatchlistError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of one version of a watchlist: `ranges` of addresses, or sorted `numbers`.
+    """The contents of one version of a watchlist.
 
-    A label in `ranges` is an index into `labels`, or 0 in a list without labels. `entries`: number of lines.
+    * `entries`: number of lines.
+    * `ranges`: ranges of addresses. Their labels are indexes into `labels`, or 0 in a list without labels.
+    * `numbers`: sorted integers, in a list of integers.
     """
 
     entries: int
@@ -199,16 +202,16 @@ class Contents:
 
     @property
     def bytes(self) -> int:
-        """Memory of ranges and numbers."""
+        """Memory of ranges and numbers, in bytes."""
         return (0 if self.ranges is None else self.ranges.bytes) + (0 if self.numbers is None else self.numbers.nbytes)
 
-    def holds(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def contains(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Return which integers are in the list."""
         assert self.numbers is not None, "a list of integers"
         if len(self.numbers) == 0:
             return np.zeros(numbers.shape, np.bool_)
-        places = np.searchsorted(self.numbers, numbers)
-        return np.asarray(self.numbers[np.minimum(places, len(self.numbers) - 1)] == numbers)
+        indexes = np.searchsorted(self.numbers, numbers)
+        return np.asarray(self.numbers[np.minimum(indexes, len(self.numbers) - 1)] == numbers)
 
 
 def read_contents(data: bytes, form: Form) -> Contents:
@@ -220,30 +223,34 @@ def read_contents(data: bytes, form: Form) -> Contents:
         raise WatchlistError(f"line {line}: got bytes that are no text in UTF-8") from None
     lines = lines_of(data)
     if form is not Form.LABELS:
-        _refuse_more(data, lines, form)
+        _check_single_words(data, lines, form)
     if form is Form.NUMBERS:
         return Contents(len(lines), numbers=_numbers(data, lines))
     labels, names = _labels(data, lines) if form is Form.LABELS else (np.zeros(len(lines), np.int64), ())
-    is_four = lines[:, CODE] != OTHER
-    four, six = _four(lines[is_four], labels[is_four]), _others(data, lines[~is_four], labels[~is_four])
-    of_lines = lines[is_four, LINE], lines[~is_four, LINE]
-    once = [_once(each, numbers, names) for each, numbers in zip((four, six), of_lines, strict=True)]
-    return Contents(len(lines), AddressRanges(*once), labels=names)
+    is_ipv4 = lines[:, CODE] != OTHER
+    ipv4 = _ipv4_prefixes(lines[is_ipv4], labels[is_ipv4])
+    ipv6 = _ipv6_prefixes(data, lines[~is_ipv4], labels[~is_ipv4])
+    ranges = AddressRanges(
+        _without_repeats(ipv4, lines[is_ipv4, LINE], names), _without_repeats(ipv6, lines[~is_ipv4, LINE], names)
+    )
+    return Contents(len(lines), ranges, labels=names)
 
 
 def _text(data: bytes, line: Numbers, begin: int = BEGIN, end: int = END) -> str:
     return data[int(line[begin]) : int(line[end])].decode()
 
 
-def _refuse_more(data: bytes, lines: Numbers, form: Form) -> None:
-    more = np.flatnonzero(lines[:, LABEL_END] > lines[:, END])
-    if len(more):
-        line = lines[more[0]]
-        behind = _text(data, line, END, LABEL_END).strip()
-        raise WatchlistError(f"line {line[LINE]}: got '{behind}' behind the first word, expected one {form} per line")
+def _check_single_words(data: bytes, lines: Numbers, form: Form) -> None:
+    """Raise WatchlistError if a line has text after its word."""
+    longer = np.flatnonzero(lines[:, LABEL_END] > lines[:, END])
+    if len(longer):
+        line = lines[longer[0]]
+        rest = _text(data, line, END, LABEL_END).strip()
+        raise WatchlistError(f"line {line[LINE]}: got '{rest}' after the first word, expected one {form} per line")
 
 
 def _numbers(data: bytes, lines: Numbers) -> Numbers:
+    """Return the sorted integers. Raises WatchlistError for another word."""
     numbers = []
     for line in lines:
         text = _text(data, line)
@@ -257,9 +264,9 @@ def _numbers(data: bytes, lines: Numbers) -> Numbers:
 
 def _labels(data: bytes, lines: Numbers) -> tuple[Numbers, tuple[str, ...]]:
     """Return the index of each line's label, and the distinct labels."""
-    bare = np.flatnonzero(lines[:, LABEL] >= lines[:, LABEL_END])
-    if len(bare):
-        line = lines[bare[0]]
+    unlabelled = np.flatnonzero(lines[:, LABEL] >= lines[:, LABEL_END])
+    if len(unlabelled):
+        line = lines[unlabelled[0]]
         raise WatchlistError(
             f"line {line[LINE]}: got '{_text(data, line)}' without a label, expected '10.0.0.0/8 name'"
         )
@@ -267,15 +274,16 @@ def _labels(data: bytes, lines: Numbers) -> tuple[Numbers, tuple[str, ...]]:
     return np.asarray(encoded.indices).astype(np.int64), tuple(encoded.dictionary.to_pylist())
 
 
-def _four(lines: Numbers, labels: Numbers) -> Prefixes:
+def _ipv4_prefixes(lines: Numbers, labels: Numbers) -> Prefixes:
     codes = lines[:, CODE]
     return Prefixes(32, np.zeros(len(codes), np.uint64), (codes >> 6).astype(np.uint64), codes & 63, labels)
 
 
-def _others(data: bytes, lines: Numbers, labels: Numbers) -> Prefixes:
-    """Read words that are not IPv4: IPv6, or an error."""
-    found = [_six(data[begin:end].decode(), number) for number, begin, end in lines[:, (LINE, BEGIN, END)].tolist()]
-    highs, lows, lengths = ([each[part] for each in found] for part in range(3))
+def _ipv6_prefixes(data: bytes, lines: Numbers, labels: Numbers) -> Prefixes:
+    """Read the words that are not IPv4. Raises WatchlistError for a word that is not IPv6."""
+    bounds = lines[:, (LINE, BEGIN, END)].tolist()
+    prefixes = [_ipv6_prefix(data[begin:end].decode(), number) for number, begin, end in bounds]
+    highs, lows, lengths = ([prefix[part] for prefix in prefixes] for part in range(3))
     return Prefixes(128, _halves(highs), _halves(lows), np.array(lengths, np.int64), labels)
 
 
@@ -283,7 +291,7 @@ def _halves(numbers: list[int]) -> Halves:
     return np.array(numbers, np.uint64)
 
 
-def _six(text: str, line: int) -> tuple[int, int, int]:
+def _ipv6_prefix(text: str, line: int) -> tuple[int, int, int]:
     """Return the halves and the length of an IPv6 prefix or address."""
     base, slash, digits = text.partition("/")
     version = 6 if ":" in base else 4
@@ -303,13 +311,14 @@ def _six(text: str, line: int) -> tuple[int, int, int]:
     return high, low, length
 
 
-def _once(prefixes: Prefixes, lines: Numbers, names: tuple[str, ...]) -> Prefixes:
-    """Sort prefixes and remove repeats; a prefix with two labels is an error."""
+def _without_repeats(prefixes: Prefixes, lines: Numbers, names: tuple[str, ...]) -> Prefixes:
+    """Return the prefixes sorted and without repeats. Raises WatchlistError for a prefix with two labels."""
     ordered, order = prefixes.sorted()
-    again = ordered.repeated()
-    differing = again[ordered.labels[again] != ordered.labels[again - 1]]
+    repeats = ordered.repeated()
+    differing = repeats[ordered.labels[repeats] != ordered.labels[repeats - 1]]
     if len(differing):
-        first, second = sorted(int(lines[order[place]]) for place in (differing[0] - 1, differing[0]))
-        labels = " and ".join(f"'{names[ordered.labels[place]]}'" for place in (differing[0] - 1, differing[0]))
+        pair = differing[0] - 1, differing[0]
+        first, second = sorted(int(lines[order[index]]) for index in pair)
+        labels = " and ".join(f"'{names[ordered.labels[index]]}'" for index in pair)
         raise WatchlistError(f"lines {first} and {second}: one prefix with two labels, {labels}")
-    return ordered.without(again)
+    return ordered.without(repeats)

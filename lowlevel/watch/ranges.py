@@ -1,6 +1,7 @@
-"""Labels of addresses: a binary search among the ranges that share the first 16 bits of the address.
+"""Labels of addresses: a binary search among the ranges that begin with the same 16 bits as the address.
 
-A search in a million ranges has 21 steps, and most of them miss the cache. An index by the first 16 bits leaves five.
+A search in a million ranges has 21 steps, and most of them miss the cache. With an index by the first 16 bits, a search
+has five steps. The kernels are functions that numba compiles to machine code.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from capture.native import helper, kernel
 #     10.1.0.0/16   b          ├── b ──┤
 #     ranges        none  │  a │   b   │       a        │ none
 #
-# Only the start of a range is stored: it ends at the start of the next one. The first starts at address 0. n prefixes
-# give at most 2n + 1 ranges.
+# A range is stored as its start; it ends where the next range starts. The first range starts at address 0. n prefixes
+# become at most 2n + 1 ranges.
 
 
 NONE = -1
 """The label of addresses outside of all prefixes."""
 
 NESTED = 129
-"""Largest number of prefixes that contain one address: one of each length."""
+"""Largest number of prefixes that contain one address: one prefix of each length from 0 to 128."""
 
 Halves = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -37,9 +38,10 @@ def flatten(highs, lows, last_highs, last_lows, labels, count, top_high, top_low
     """Write the starts of ranges (halves) and their labels; return the number of ranges.
 
     * Prefix i contains the addresses from `highs[i], lows[i]` to `last_highs[i], last_lows[i]`, inclusive. Prefixes are
-      sorted by start, the longest last, without repeats.
+      sorted by start, then by length, without repeats.
     * `top_high, top_low`: the last address of the IP version.
-    * `around`: scratch, NESTED numbers. The outputs have room for 2 * count + 1.
+    * `around`: scratch memory of NESTED numbers, for the prefixes that contain the current address.
+    * `out_highs`, `out_lows`, `out`: results, with room for 2 * count + 1 numbers.
     """
     out_highs[0] = np.uint64(0)
     out_lows[0] = np.uint64(0)
@@ -79,7 +81,7 @@ def flatten(highs, lows, last_highs, last_lows, labels, count, top_high, top_low
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Prefixes of one IP version with `bits` bits: start (halves), length and label of each."""
+    """Prefixes of one IP version, whose addresses have `bits` bits: starts (halves), lengths and labels."""
 
     bits: int
     highs: Halves
@@ -88,25 +90,25 @@ class Prefixes:
     labels: Numbers
 
     def sorted(self) -> tuple[Prefixes, Numbers]:
-        """Return the prefixes sorted by start, the longest last, and their old indexes."""
+        """Return the prefixes sorted by start, then by length, and their old indexes."""
         if self.bits == 32:
             order = np.argsort(self.lows << np.uint64(6) | self.lengths.astype(np.uint64), kind="stable")
         else:
             order = np.lexsort((self.lengths, self.lows, self.highs))
-        return self._at(order), order
+        return self._select(order), order
 
     def repeated(self) -> Numbers:
-        """Return the indexes of prefixes that are equal to the one before. They must be sorted."""
+        """Return the indexes of prefixes that are equal to the previous prefix. The prefixes must be sorted."""
         same = (np.diff(self.lows) == 0) & (np.diff(self.highs) == 0) & (np.diff(self.lengths) == 0)
         return np.flatnonzero(same) + 1
 
-    def without(self, places: Numbers) -> Prefixes:
-        """Return the prefixes without those at the indexes `places`."""
-        return self._at(np.delete(np.arange(len(self.lows)), places))
+    def without(self, indexes: Numbers) -> Prefixes:
+        """Return all prefixes except those with the given indexes."""
+        return self._select(np.delete(np.arange(len(self.lows)), indexes))
 
-    def _at(self, places: Numbers) -> Prefixes:
-        highs, lows = self.highs[places], self.lows[places]
-        return Prefixes(self.bits, highs, lows, self.lengths[places], self.labels[places])
+    def _select(self, indexes: Numbers) -> Prefixes:
+        highs, lows = self.highs[indexes], self.lows[indexes]
+        return Prefixes(self.bits, highs, lows, self.lengths[indexes], self.labels[indexes])
 
     def ranges(self) -> tuple[Halves, Halves, Numbers]:
         """Return the starts of disjoint ranges, and their labels; neighbours have different labels. See `flatten`."""
@@ -128,15 +130,17 @@ def _room(count: int) -> Numbers:
 
 
 def _ones(bits: Numbers) -> Halves:
-    """Return numbers with this many one bits: 0 for less than 0, 64 for more."""
+    """Return numbers whose lowest `bits` bits are ones; `bits` is limited to 0..64."""
     bits = np.clip(bits, 0, 64)
     shifted = (np.uint64(1) << np.minimum(bits, 63).astype(np.uint64)) - np.uint64(1)
     return np.where(bits == 64, np.uint64(2**64 - 1), shifted)
 
 
 FIRST_BITS = 16
+"""Number of first bits of an address that the index uses."""
+
 LABEL_BITS = 31
-"""Bits of a label, plus one, in a word; the start of an IPv4 range is in the bits above."""
+"""Lowest bits of the word of an IPv4 range: the label plus one. The other bits are the start of the range."""
 
 LABEL_MASK = (1 << LABEL_BITS) - 1
 FOUR_MASK = np.uint64(2**32 - 1)
@@ -177,9 +181,9 @@ def six_label(high, low, highs, lows, labels, index):  # type: ignore[no-untyped
 def find_labels(  # type: ignore[no-untyped-def]
     versions, step, highs, lows, rows, four, four_index, six_highs, six_lows, six, six_index, out
 ):  # fmt: skip
-    """Write the label of each of `rows` addresses to `out`, NONE without a label or for NULL; return `rows`.
+    """Write the label of each of `rows` addresses to `out`; return `rows`. NONE means no label, or NULL.
 
-    Row i has version `versions[i * step]`; `step` is 0 if all have one version.
+    Row i has the version `versions[i * step]`. `step` is 0 if all rows have one version, otherwise 1.
     """
     for row in range(rows):
         version = versions[row * step]
@@ -188,7 +192,7 @@ def find_labels(  # type: ignore[no-untyped-def]
         elif version == 6:
             out[row] = six_label(highs[row], lows[row], six_highs, six_lows, six, six_index)
         else:
-            out[row] = -1
+            out[row] = NONE
     return rows
 
 
@@ -212,10 +216,10 @@ class AddressRanges:
     def bytes(self) -> int:
         """Memory in bytes."""
         arrays = (self.four, self.four_index, self.six_highs, self.six_lows, self.six, self.six_index)
-        return sum(each.nbytes for each in arrays)
+        return sum(array.nbytes for array in arrays)
 
     def find(self, version: npt.NDArray[np.int64], high: Halves, low: Halves) -> Numbers:
-        """Return the label of each address (halves; `version` may be a constant); NONE without a label."""
+        """Return the label of each address, NONE if it has no label. `version` may be a constant."""
         rows = len(low)
         versions = np.ascontiguousarray(version.reshape(-1), np.int64)
         out = np.empty(rows, np.int64)
@@ -227,6 +231,6 @@ class AddressRanges:
 
 
 def _index(starts: Halves) -> Numbers:
-    """Return for each value of the first 16 bits, and one more, the number of ranges that start below it."""
+    """Return for each value of the first 16 bits the number of ranges that start below it, then the number of all."""
     edges = np.arange(1 << FIRST_BITS, dtype=np.uint64) << np.uint64(64 - FIRST_BITS)
     return np.append(np.searchsorted(starts, edges), len(starts)).astype(np.int64)

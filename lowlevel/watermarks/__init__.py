@@ -1,1 +1,1 @@
-"""Watermarks of links: how the low watermark of a link is computed from its rows, its source and the clock."""
+"""Watermarks of links, computed from the rows of the link, its source and the clock."""

@@ -102,8 +102,8 @@ class Blocks(WatermarkGenerator):
                       low = 4 ▲  low = 7 ▲
 
     A router that empties its flow cache at intervals writes blocks, and rotated files are blocks. The rule `late` does
-    not suit: a small slack makes rows late, and a slack of a block's length is too large except at the end of a block.
-    The times of rows do not show the end of a block, because they also jump inside a block. So a block ends
+    not suit. A small slack makes rows late. A slack of a block's length is too large except at the end of a block. The
+    times of rows do not show the end of a block, because they also jump inside a block. So a block ends
 
     * without a `length`, when the source reports the end (`end_block`): each file of a followed folder is a block;
     * with a `length`, at the first accepted row of a later interval `[k * length, (k+1) * length)` since the epoch.

@@ -1,9 +1,9 @@
 """Idle links: while a link has no data, the clock advances its watermark (the lull rule).
 
-The rule has a threshold s. If a poll at `now` finds no data and the newest time of the link is older than `now - s`,
-the newest time and the watermark become `now - s`. Every empty poll does this, so windows of an idle link close s after
-their end. The watermark is right if and only if every row arrives at most s after its ts. So s must be at least the
-delay of rows plus the difference between the clock of the rows and this clock.
+The rule has a threshold s. An empty poll is a poll that finds no data. If the newest time of the link is older than
+`now - s` at an empty poll, the newest time and the watermark become `now - s`. Every empty poll does this, so windows
+of an idle link close s after their end. The watermark is right if and only if every row arrives at most s after its
+ts. So s must be at least the delay of rows plus the difference between the clock of the rows and this clock.
 
 The rule also applies to a link without any row so far. The link then accepts first rows that are near the clock.
 

@@ -14,7 +14,7 @@ time, which never decreases.
 Rows of flow exporters have two times: the time of the exporter, and the **arrival** of the datagram. A flow ends before
 its record arrives, so the guard uses the earlier time. So an exporter with a clock ahead does not advance a link beyond
 the arrival of its datagrams. If the two times differ by at most `jump`, they confirm each other, and a single row is
-enough for a jump. So other rows, of an exporter with a clock behind, do not delay the jump.
+enough for a jump. So rows of an exporter with a slow clock do not delay the jump.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def test_the_code_of_a_word_is_its_address_and_length(rounds: Rounds) -> None:
 
 WRONG = [
     (Form.ADDRESSES, b"10.0.0.0/8\n\nten\n", "line 3: got 'ten', expected an address or a prefix like '10.0.0.0/8'"),
-    (Form.ADDRESSES, b"10.0.0.0/8 ten", "line 1: got 'ten' behind the first word, expected one address or prefix"),
+    (Form.ADDRESSES, b"10.0.0.0/8 ten", "line 1: got 'ten' after the first word, expected one address or prefix"),
     (Form.ADDRESSES, b"10.0.0.1/8", "line 1: '10.0.0.1/8' has host bits set"),
     (Form.ADDRESSES, b"::1/64", "line 1: '::1/64' has host bits set"),
     (Form.ADDRESSES, b"10.0.0.0/33", "line 1: '10.0.0.0/33' has the length '33', IPv4 has 0 to 32"),
@@ -209,7 +209,7 @@ WRONG = [
     (Form.ADDRESSES, b"1.2.3.4\0", "line 1: got '1.2.3.4\0', expected an address"),
     (Form.ADDRESSES, b"10.0.0.1\n\xff\xfe\n", "line 2: got bytes that are no text in UTF-8"),
     (Form.NUMBERS, b"80\n0x50\n", "line 2: got '0x50', expected an integer of 64 bits with sign"),
-    (Form.NUMBERS, b"80 443", "line 1: got '443' behind the first word, expected one integer per line"),
+    (Form.NUMBERS, b"80 443", "line 1: got '443' after the first word, expected one integer per line"),
     (Form.NUMBERS, b"9223372036854775808", "line 1: got '9223372036854775808', expected an integer of 64 bits"),
     (Form.NUMBERS, b"-", "line 1: got '-', expected an integer of 64 bits"),
     (Form.NUMBERS, "٣".encode(), "line 1: got '٣', expected an integer of 64 bits"),
@@ -228,13 +228,13 @@ def test_a_wrong_line_is_named(form: Form, text: bytes, problem: str) -> None:
 def test_integers_of_the_whole_range_are_held() -> None:
     contents = read_contents(f"443 # https\n-1\n+7\n{-(2**63)}\n{2**63 - 1}\n443\n".encode(), Form.NUMBERS)
     wanted = np.array([443, -1, 7, -(2**63), 2**63 - 1, 0, 444], np.int64)
-    assert contents.holds(wanted).tolist() == [True] * 5 + [False] * 2
+    assert contents.contains(wanted).tolist() == [True] * 5 + [False] * 2
     assert contents.entries == 6
 
 
 @pytest.mark.parametrize("text", [b"", b"\n\n# nothing\n  \t\r\n"])
 def test_an_empty_list_holds_nothing(text: bytes) -> None:
-    assert read_contents(text, Form.NUMBERS).holds(np.arange(3)).tolist() == [False] * 3
+    assert read_contents(text, Form.NUMBERS).contains(np.arange(3)).tolist() == [False] * 3
     assert read_contents(text, Form.NUMBERS).bytes == 0
     for form in (Form.ADDRESSES, Form.LABELS):
         contents = read_contents(text, form)

@@ -155,7 +155,7 @@ def test_plans_over_other_files_or_functions_are_told_apart(tmp_path: Path, monk
 
 WRONG = [
     ("WHERE in_list(srcIP, 'none')", 51, "none: cannot be read as a watchlist: No such file or directory"),
-    ("WHERE in_list(srcIP, 'who.tbl')", 51, "who.tbl: line 1: got 'sources' behind the first word"),
+    ("WHERE in_list(srcIP, 'who.tbl')", 51, "who.tbl: line 1: got 'sources' after the first word"),
     ("WHERE in_list(srcIP, 'ports')", 51, "ports: line 1: got '53', expected an address or a prefix"),
     ("WHERE in_list(destPort, 'bad.txt')", 54, "bad.txt: line 1: got '10.0.0.0/30', expected an integer"),
     ("WHERE getlpmid(srcIP, 'bad.txt') = 'x'", 52, "bad.txt: line 1: got '10.0.0.0/30' without a label"),
