@@ -64,7 +64,7 @@ def starting_the_stream(process: subprocess.Popen[str], temporary: Path) -> None
 
 
 def replaying(process: subprocess.Popen[str], temporary: Path) -> None:
-    lines_until(process, "packets: ")
+    lines_until(process, "total: ")
 
 
 def serving(process: subprocess.Popen[str], temporary: Path) -> None:
