@@ -52,7 +52,7 @@ SHARING = (
 
 
 CONSTANTS = tuple(minutes("count(*) AS packets", "srcIP", f"WHERE destPort = {port}") for port in range(1000))
-"""A thousand queries that differ only in a constant."""
+"""A thousand queries that differ only in a constant. Ten of the constants occur in the capture: the favourable case."""
 
 
 @dataclass(frozen=True)
