@@ -128,7 +128,7 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
         for block in indexes[ipv6].blocks:
             for _ in node.process(block):
                 pass
-        node.samples([str(number) for number in range(len(plans[name]))])
+        node.samples([(str(number),) for number in range(len(plans[name]))])
         return node
 
     words = {}

@@ -15,9 +15,10 @@ from highlevel.compare.ordered import (
     opob_join,
 )
 from highlevel.compare.question import Question
+from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Join, Leaf, Node, Union, Windowed
 from highlevel.plan.operators.operator import NodeOperator
-from highlevel.plan.pipeline import Pipeline, make_operator
+from highlevel.plan.pipeline import Pipeline
 
 Replaced = Callable[[Node, int], NodeOperator | None]
 """Create the replacement of a node's operator with a number of ports, or return None."""

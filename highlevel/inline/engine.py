@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,8 +23,9 @@ from highlevel.inline.readings import Reading, reading_of
 from highlevel.inline.schedule import Schedule, Sent, ahead, make_shards
 from highlevel.inline.shards import READS_PER_BYTE, LiveShard, Shard, ShardInput, TableSizes
 from highlevel.metrics import METRICS as HIGH_METRICS
-from highlevel.plan.nodes import Leaf
-from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.node_operators import NodeOperators
+from highlevel.plan.nodes import Leaf, nodes_of
+from highlevel.plan.pipeline import check_links, query_samples
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
@@ -34,10 +34,6 @@ from lowlevel.node.watching import files_in
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule
-
-if TYPE_CHECKING:
-    from highlevel.plan.nodes import Leaf
-
 
 WHY = "its windows depend on the order in which rows arrive"
 WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or use windows over ts"
@@ -189,13 +185,15 @@ class InlineRun:
         ]
         exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
         self.plans = list(plans) if exact else [plan.counting_rows() for plan in plans]
-        self._leaves = [(reader, leaf) for reader, plan in enumerate(self.plans) for leaf in plan.leaves]
-        """Every leaf with the index of its plan. The position in this list is the number of the leaf in the run."""
+        nodes = nodes_of(*(plan.root for plan in self.plans))
+        self._leaves = [node for node in nodes if isinstance(node, Leaf)]
+        """The different leaves of all plans. The position in this list is the number of the leaf in the run."""
+        queries = [tuple(plan.name for plan in self.plans if leaf in plan.leaves) for leaf in self._leaves]
         self.total = 0
         self.shards: list[Shard] = []
         tables = TableSizes(slots)
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
-            fed = [(place, leaf) for place, (_, leaf) in enumerate(self._leaves) if each.feeds(leaf)]
+            fed = [(place, leaf) for place, leaf in enumerate(self._leaves) if each.feeds(leaf)]
             silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
             lists = Watchlists() if isinstance(capture, StreamedCapture) and capture.live else fixed
             lists.read(files_in(tuple(leaf.low for _, leaf in fed)))
@@ -203,6 +201,7 @@ class InlineRun:
                 number,
                 each.link,
                 fed,
+                [queries[place] for place, _ in fed],
                 tables,
                 self.slacks[number],
                 block_records,
@@ -213,30 +212,20 @@ class InlineRun:
             self.shards += make_shards(shard_input, capture, self.threads)
             self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
         self._schedule = Schedule(self.shards, tables, self._advance, self._unwanted)
-        # The ports of a query are, leaf after leaf, the shards of the inputs that its streams name, in the order of the
-        # inputs.
-        shards_of: list[list[Shard]] = [[] for _ in self._leaves]
+        # The ports are, leaf after leaf, the shards of the inputs that its streams name, in the order of the inputs.
+        self.shards_of: list[list[Shard]] = [[] for _ in self._leaves]
+        """The shards that feed each leaf."""
         for shard in self.shards:
             for place, _ in shard.input.leaves:
-                shards_of[place].append(shard)
-        self.ports: list[dict[tuple[int, Shard], int]] = [{} for _ in self.plans]
-        for place, (reader, _) in enumerate(self._leaves):
-            for shard in shards_of[place]:
-                self.ports[reader][place, shard] = len(self.ports[reader])
+                self.shards_of[place].append(shard)
+        leaf_ports = [(place, shard) for place, shards in enumerate(self.shards_of) for shard in shards]
+        self._ports = {leaf_port: port for port, leaf_port in enumerate(leaf_ports)}
         self.watchlists = Watchlists(followed=True) if self.live else fixed
         self.watchlists.read(files_in(tuple(self.plans)))
-        self.pipelines = [
-            Pipeline(
-                plan,
-                [
-                    [shard.input.link for shard in shards]
-                    for (of, _), shards in zip(self._leaves, shards_of, strict=True)
-                    if of == reader
-                ],
-                watchlists=self.watchlists,
-            )
-            for reader, plan in enumerate(self.plans)
-        ]
+        links = [[shard.input.link for shard in shards] for shards in self.shards_of]
+        for plan in self.plans:
+            check_links(plan, [links[self._leaves.index(leaf)] for leaf in plan.leaves])
+        self.nodes = NodeOperators([plan.root for plan in self.plans], links, watchlists=self.watchlists)
 
     def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
         """Run, and yield (number of the plan, rows of final windows in the order of their ends).
@@ -252,13 +241,12 @@ class InlineRun:
             if unmeasured >= ROWS_BETWEEN_LOOKS:
                 unmeasured = 0
                 self._look_at_state()
-            reader = self._leaves[place][0]
-            pipeline, port = self.pipelines[reader], self.ports[reader][place, shard]
-            items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
-            for result in items:
+            port = self._ports[place, shard]
+            items = self.nodes.punctuate(port, item) if isinstance(item, Punctuation) else self.nodes.rows(port, item)
+            for reader, result in items:
                 if isinstance(result, pa.RecordBatch):
                     yield reader, result
-                elif ends_early and result.watermark == END:
+                elif ends_early and isinstance(result, Punctuation) and result.watermark == END:
                     incomplete.discard(reader)
             if ends_early and not incomplete:
                 return
@@ -266,12 +254,12 @@ class InlineRun:
     @property
     def pairs(self) -> int:
         """Number of pairs that the joins of all queries have found so far. Thread-safe."""
-        return sum(pipeline.pairs for pipeline in self.pipelines)
+        return self.nodes.pairs
 
     def _look_at_state(self) -> None:
         if self.on_large_state is None:
             return
-        held = sum(pipeline.state_bytes for pipeline in self.pipelines)
+        held = self.nodes.state_bytes
         if held >= LARGE_STATE:
             self.on_large_state(held)
             self.on_large_state = None
@@ -345,8 +333,10 @@ class InlineRun:
         for kept in tables.values():
             for key, amount in kept.items():
                 samples[key] = max(samples.get(key, 0), amount)
-        for pipeline, ports in zip(self.pipelines, self.ports, strict=True):
-            samples.merge(pipeline.samples(max((shard.newest for _, shard in ports), default=BEGINNING)), ALL_METRICS)
+        for root, plan in enumerate(self.plans):
+            shards = [shard for leaf in plan.leaves for shard in self.shards_of[self._leaves.index(leaf)]]
+            newest = max((shard.newest for shard in shards), default=BEGINNING)
+            samples.merge(query_samples(self.nodes, plan, newest, root=root), ALL_METRICS)
         return samples
 
     def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:

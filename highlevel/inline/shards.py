@@ -95,14 +95,16 @@ class ShardInput:
     """What a shard needs to know about its input.
 
     `number`: the number of the input in the run. `link`: its name. `leaves`: the leaves that read it, with their
-    numbers in the run. `tables`: the sizes of tables. `slack`: see `Node`; None for exact watermarks. `block_records`:
-    records of a block. `lull`: the rule that advances an idle live input by the clock. `files`: all files of the link,
-    if it has several. `watchlists`: the open watchlist files; finite inputs share them.
+    numbers in the run. `queries`: for each leaf the names of the queries that contain it. `tables`: the sizes
+    of tables. `slack`: see `Node`; None for exact watermarks. `block_records`: records of a block. `lull`: the rule
+    that advances an idle live input by the clock. `files`: all files of the link, if it has several.
+    `watchlists`: the open watchlist files; finite inputs share them.
     """
 
     number: int
     link: str
     leaves: Sequence[tuple[int, Leaf]]
+    queries: Sequence[tuple[str, ...]]
     tables: TableSizes
     slack: int | None = None
     block_records: int = BLOCK_RECORDS
@@ -173,7 +175,7 @@ class Shard:
         if self._counted is not None:
             return self._counted
         node = self.node or self._make_node([], 0)
-        samples = node.samples([leaf.name for _, leaf in self.input.leaves][: len(node.queries)], self.damage)
+        samples = node.samples(self.input.queries[: len(node.queries)], self.damage)
         if isinstance(self.capture, StreamedCapture):
             samples.update(self.capture.samples(self.input.link))
         return samples

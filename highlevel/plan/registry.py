@@ -55,7 +55,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Over: Entry(OverOperator, InOnePartition(), count_rows_held),
     Sort: Entry(SortOperator, InOnePartition(), count_rows_held),
 }
-"""The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.pipeline`)."""
+"""The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.node_operators`)."""
 
 
 def entry_of(node: Node) -> Entry:

@@ -236,7 +236,7 @@ class RangeReader:
         for leaf, item in itertools.chain(node.finish(), node.flush()):
             if isinstance(item, pa.RecordBatch):
                 partials[leaf].append(item)
-        samples = node.samples([leaf.name for leaf in leaves], walked.damage)
+        samples = node.samples([(leaf.name,) for leaf in leaves], walked.damage)
         counts: dict[str, Any] = {
             "task": {"number": task.number, "start": task.start},
             "walked": asdict(walked),

@@ -9,9 +9,10 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.plan.fragments import Fragments, sources_of
+from highlevel.plan.node_operators import make_finite_operator, make_operator
 from highlevel.plan.nodes import bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, make_punctuation
-from highlevel.plan.pipeline import Pipeline, make_finite_operator, make_operator
+from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
 from highlevel.spark.feeds import InputAssignment, SourcePort
 from highlevel.spark.packing import unpack

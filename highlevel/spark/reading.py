@@ -100,7 +100,7 @@ def read_run(feeds: InputAssignment, run: Run, slots: int, capacity: int) -> Ite
         number=run.number,
         sequence=run.first,
         taken={reader: LeafOutput(low, found) for reader, low, found in zip(readers, lows, partials, strict=True)},
-        samples=node.samples([plan.name for plan in plans], run.damage),
+        samples=node.samples([(plan.name,) for plan in plans], run.damage),
         newest=max((block.max_ts for block in run.blocks), default=None),
         done=run.first + len(run.blocks),
         total=run.total,

@@ -295,7 +295,7 @@ class LinkWorker:
 
     def _count(self) -> Samples:
         link = self.node.link
-        samples = self.node.samples(self.names, self.damage)
+        samples = self.node.samples([(name,) for name in self.names], self.damage)
         if isinstance(self.capture, StreamedCapture):
             samples.update(self.capture.samples(link))
         samples.update(self.spool.samples())

@@ -228,8 +228,12 @@ class Node:
         readers = [stream.reader for stream in self.streams]
         return max((len(reader.decoder.waiting) for reader in readers if isinstance(reader, FlowReader)), default=0)
 
-    def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
-        """Return the counters. `names`: the query names of the plans. `damage`: the damage at the end of the file."""
+    def samples(self, queries: Sequence[tuple[str, ...]], damage: str | None = None) -> Samples:
+        """Return the counters, for each plan with the names of its `queries`.
+
+        `damage`: the damage at the end of the file. Queries with one plan or one table have equal counters. The bytes
+        of the table count for the first of them.
+        """
         samples = Samples()
         samples.add(RECORDS_READ, self.records, self.link)
         samples.add(BYTES_READ, self.bytes, self.link)
@@ -241,9 +245,11 @@ class Node:
             stream.filter_joins.add_samples(samples, self.link, stream.kind)
             if self.needs_row_times:
                 self._add_watermark_samples(samples, stream)
-        # Queries that share a table have one tally. The bytes of the table count for the first query.
         tallies: dict[QueryReducer, Tally] = {}
-        for name, query in zip(names, self.queries, strict=True):
+        readers = [
+            (name, query) for names, query in zip(queries, self.queries, strict=True) for name in dict.fromkeys(names)
+        ]
+        for name, query in readers:
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)
             first = query not in tallies

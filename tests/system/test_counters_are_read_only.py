@@ -129,7 +129,7 @@ def test_the_inline_engine_with_any_operator(name: str, tmp_path: Path) -> None:
     path = tmp_path / "M.pcap"
     write_capture(path, 1, 400)
     run = InlineRun([compile_query(QUERIES[name], "query")], [Input("M", path)], threads=1, block_records=50)
-    operators = run.pipelines
+    operators = run.nodes
     for _ in run.results():
         check_reading(operators, run.samples)
     samples = check_reading(operators, run.samples)

@@ -68,7 +68,7 @@ def answer(inputs: list[Input], threads: int, records: int = 40, slots: int = 64
 def test_the_answer_is_the_same_for_every_number_of_threads(seed: int, tmp_path: Path) -> None:
     inputs = write_links(tmp_path, seed)
     expected, single = answer(inputs, 1)
-    assert max(len(ports) for ports in single.ports) == len(inputs)
+    assert max(map(len, single.shards_of)) == len(inputs)
     assert {number for number, *_ in expected} == set(range(len(PLANS)))
     before = single.samples()
     for threads in (2, 7):

@@ -12,8 +12,8 @@ import pytest
 
 from capture.metrics import Samples, by_name
 from highlevel.metrics import METRICS
+from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, Leaf, Node, nodes_of
-from highlevel.plan.pipeline import make_operator
 from highlevel.plan.registry import REGISTRY, entry_of
 from lowlevel.expressions.tree import Column
 from queries.gsql import compile_query

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.plan.node_operators import make_operator
 from highlevel.plan.operators import windowed as window_operators
-from highlevel.plan.pipeline import make_operator
 from highlevel.sliding import window_rows as strategy
 from highlevel.spark.counters import windows_of
 from highlevel.spark.feeds import InputAssignment

@@ -93,7 +93,7 @@ def test_two_queries_remember_the_same_once_and_each_kind_its_own(tmp_path: Path
     for block in scan(open_capture(path), 64).blocks:
         for _ in node.process(block):
             pass
-    samples = node.samples([str(number) for number in range(4)])
+    samples = node.samples([(str(number),) for number in range(4)])
     assert samples.total(FILTER_JOIN_BYTES) == 3 * KEYS * width
     assert samples.total(FILTER_JOIN_KEYS, kind="packets") == 2 * samples.total(FILTER_JOIN_KEYS, kind="frames") > 0
     assert samples.total(FILTER_JOIN_EVICTIONS) == 0

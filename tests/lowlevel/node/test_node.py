@@ -68,7 +68,7 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
             assert len(rows) == query.accepted + query.filtered
             assert query.accepted == sum(values[0] for values in truth.values())
             assert query.tally.partials == sum(batch.num_rows for batch in batches)
-        samples = node.samples(["first", "second"])
+        samples = node.samples([("first",), ("second",)])
         assert samples.total(PACKETS_DECODED) == len(rows)
         assert node.records == index.records == len(rows) + samples.total(RECORDS_SKIPPED)
 
@@ -95,7 +95,7 @@ def test_queries_over_several_kinds_of_rows_are_fed_by_one_pass(tmp_path: Path) 
         truth = lowlevel_oracle.groups(plan, every if plan is frames else packets)
         assert merged(plan, [item for item in given if isinstance(item, pa.RecordBatch)]) == truth
         check_promises(plan, given, truth)
-    samples = node.samples(["a", "b", "c", "d"])
+    samples = node.samples([("a",), ("b",), ("c",), ("d",)])
     rows = {name: samples.total(ROWS_ACCEPTED, query=name) for name in "abcd"}
     assert rows == {"a": len(packets), "b": len(every), "c": len(packets), "d": len(packets)}
     assert samples.total(RECORDS_READ) == len(every)
@@ -213,7 +213,7 @@ def test_the_counters_balance(tmp_path: Path) -> None:
     node, index = node_of(path, [minute(), some], 8, 16)
     items = [item for block in index.blocks for _, item in node.process(block)]
     partials = [item.num_rows for item in items if isinstance(item, pa.RecordBatch)]
-    samples = node.samples(["all", "some"], index.damage)
+    samples = node.samples([("all",), ("some",)], index.damage)
     assert samples[RECORDS_READ.name, ("main1",)] == index.records
     assert samples[BYTES_READ.name, ("main1",)] == index.blocks[-1].end - 24
     assert samples.total(RECORDS_READ) == samples.total(PACKETS_DECODED) + samples.total(RECORDS_SKIPPED)

@@ -54,7 +54,7 @@ def test_whatever_the_policy_partials_are_exact_and_promises_are_kept(policy: Po
         for each in scan(file, block).blocks:
             for number, item in [*node.process(each), *(node.tick(0) if random.random() < 0.1 else ())]:
                 items[number].append(item)
-        samples = node.samples(["first", "second"])
+        samples = node.samples([("first",), ("second",)])
         for name, plan, given in zip(["first", "second"], plans, items, strict=True):
             truth = lowlevel_oracle.groups(plan, rows)
             batches = [item for item in given if isinstance(item, pa.RecordBatch)]
@@ -92,7 +92,7 @@ def test_on_an_empty_poll_every_closed_pane_leaves(policy: Policy, tmp_path: Pat
     found = merged(plan, batches)
     assert {pane for pane, _ in found} == set(range(4))
     assert sum(values[0] for values in found.values()) == 240
-    assert node.samples(["q"]).total(TABLE_PANES) == 1
+    assert node.samples([("q",)]).total(TABLE_PANES) == 1
 
 
 @pytest.mark.parametrize("policy", BIT_BY_BIT)
@@ -109,7 +109,7 @@ def test_one_packet_dated_next_year_neither_flushes_a_table_nor_makes_a_promise(
         )  # fmt: skip
         given = [item for _, item in live(path, node)]
         assert not any(isinstance(item, Punctuation) and item.watermark > 0 for item in given)
-        samples = node.samples(["q"])
+        samples = node.samples([("q",)])
         resident.append(samples.total(TABLE_RESIDENT))
         assert samples.total(TABLE_FORCED) == samples.total(TABLE_SWEPT) == 0
         assert samples.total(TABLE_BURST) <= 64

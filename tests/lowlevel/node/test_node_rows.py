@@ -76,7 +76,7 @@ def test_rows_leave_one_by_one_in_their_order_beside_tables(keys: tuple[str, ...
                 items[number].append(item)
         rows = oracle_rows(path)
         names = [f"q{number}" for number in range(len(plans))]
-        samples = node.samples(names)
+        samples = node.samples([(name,) for name in names])
         for plan, query, given, name in zip(plans, node.queries, items, names, strict=True):
             left = sum(batch.num_rows for batch in partials(given))
             assert isinstance(query, QueryTables if plan.reduced else QueryRows)
@@ -103,7 +103,7 @@ def test_a_node_that_flushes_bit_by_bit_holds_back_no_row(policy: Policy, tmp_pa
         before = node.queries[0].accepted
         left = [item for _, item in node.process(block)]
         assert sum(batch.num_rows for batch in partials(left)) == node.queries[0].accepted - before
-    assert node.samples(["q"]).total(TABLE_DIRECT) == node.queries[0].accepted > 0
+    assert node.samples([("q",)]).total(TABLE_DIRECT) == node.queries[0].accepted > 0
 
 
 def test_rows_neither_feed_tables_nor_are_fed_by_them_nor_share_one() -> None:

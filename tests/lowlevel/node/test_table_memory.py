@@ -66,7 +66,7 @@ def test_what_tables_really_take_is_no_more_than_was_said(policy: str, tmp_path:
     assert sources.is_fed == (policy == "at_once")
     if sources.is_fed:  # rows from the table of pairs are laid out before they are stored
         assert sources.bytes == sum(table.bytes for _, table in sources.tables.values()) + 8 * BLOCK_RECORDS
-    taken = node.samples(["a", "b", "c", "d", "e"]).total(TABLE_BYTES)
+    taken = node.samples([("a",), ("b",), ("c",), ("d",), ("e",)]).total(TABLE_BYTES)
     assert 0 < taken <= bytes_at_most(slots, served, Flushing(policy)) <= 64 * MEBIBYTE
 
 

@@ -92,7 +92,7 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
         for each in scan(file, block).blocks:
             for number, item in node.process(each):
                 items[number].append(item)
-        samples = node.samples([str(number) for number in range(len(plans))])
+        samples = node.samples([(str(number),) for number in range(len(plans))])
         for number, (plan, given) in enumerate(zip(plans, items, strict=True)):
             truth = lowlevel_oracle.groups(plan, rows)
             batches = [item for item in given if isinstance(item, pa.RecordBatch)]

@@ -88,13 +88,13 @@ def test_each_query_gets_what_it_gets_alone(keys: tuple[str, ...], slots: int, t
         assert len(share(plans)) == 2
         together, node = items_of(path, plans, slots, block)
         names = [f"q{number}" for number in range(len(plans))]
-        samples = node.samples(names)
+        samples = node.samples([(name,) for name in names])
         for name, plan, given in zip(names, plans, together, strict=True):
             alone, lonely = items_of(path, [plan], slots, block)
             assert merged(plan, partials(given)) == merged(plan, partials(alone[0]))
             marks = [[item for item in items if isinstance(item, Punctuation)] for items in (given, alone[0])]
             assert marks[0] == marks[1]
-            counted = lonely.samples([name])
+            counted = lonely.samples([(name,)])
             for metric in (ROWS_ACCEPTED, ROWS_FILTERED):
                 assert samples.total(metric, query=name) == counted.total(metric, query=name)
             if not node.queries[int(name[1:])].is_fed:  # what is fed meets other entries than packets do
@@ -136,7 +136,7 @@ def test_the_bytes_of_a_shared_table_are_counted_once_under_its_first_query(tmp_
     other = replace(PLAN, keys=keys_of("destIP"))
     plans = [replace(each, where=None) for each in (PLAN, other, PLAN)]
     _, node = items_of(path, plans, 64, 16)
-    samples = node.samples(["a", "b", "c"])
+    samples = node.samples([("a",), ("b",), ("c",)])
     held = [samples.total(TABLE_BYTES, query=name) for name in "abc"]
     tables = {id(query): query.bytes for query in node.queries}
     assert (len(tables), held[2]) == (2, 0)

@@ -249,7 +249,7 @@ def test_a_node_follows_files_for_inputs_that_are_live_alone(tmp_path: Path) -> 
     for block in scan(mapped).blocks:
         for _ in node.process(block):
             pass
-    samples = node.samples(["q"])
+    samples = node.samples([("q",)])
     assert samples.total(WATCHLIST_ENTRIES, link="a", file=str(tmp_path / "table")) == 1
     followed.close()
 

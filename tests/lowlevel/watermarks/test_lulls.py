@@ -87,7 +87,8 @@ def promised(
     Its threshold is 5 s, its windows are of 10 s.
     """
     capture: Any = Scripted(tmp_path / "link.pcap.gz", script)
-    port = ShardInput(0, "link", [(0, plan.leaves[0])], TableSizes(64), slack, lull=IdleRule(5 * NS, clock))
+    leaves, queries = [(0, plan.leaves[0])], [(plan.name,)]
+    port = ShardInput(0, "link", leaves, queries, TableSizes(64), slack, lull=IdleRule(5 * NS, clock))
     shard = LiveShard(port, capture)
     items = [item for _, item in shard.run(lambda: False, Event())]
     assert sum(item.num_rows for item in items if isinstance(item, pa.RecordBatch)) > 0
