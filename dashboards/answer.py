@@ -1,4 +1,4 @@
-"""Answer one query with the inline engine or with Spark: first the result batches, then the counters."""
+"""Answer queries with the inline engine or with Spark: first the result batches, then the counters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -17,18 +18,22 @@ from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.readings import Reading
 from highlevel.plan.plan import Plan
+from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.watermarks.idle import IdleRule
+
+Rows = TypeVar("Rows")
 
 
 @dataclass
-class Answer:
-    """The answer of one query.
+class Answer(Generic[Rows]):
+    """The answer of one query, or of several in one pass.
 
-    * `batches`: results, as soon as they are final. `samples`, `readings`: counters, complete after the last batch.
+    * `batches`: results, as soon as they are final: batches, for several queries pairs (number of the query, batch).
+    * `samples`, `readings`: counters, complete after the last batch.
     * `run`: the run of the inline engine; None with Spark.
     """
 
-    batches: Iterator[pa.RecordBatch]
+    batches: Iterator[Rows]
     samples: Callable[[], Samples]
     readings: Callable[[], list[Reading]]
     run: InlineRun | None = field(default=None)
@@ -84,8 +89,11 @@ class Answer:
         return list(run_warnings(samples, readings))
 
 
-StartRun = Callable[[], contextlib.AbstractContextManager[Answer]]
+StartRun = Callable[[], contextlib.AbstractContextManager[Answer[pa.RecordBatch]]]
 """Open the inputs of a query and start it."""
+
+StartAll = Callable[[], contextlib.AbstractContextManager[Answer[tuple[int, pa.RecordBatch]]]]
+"""Open the inputs of several queries and start them."""
 
 
 def check_engine(on: str, threads: int | None, slack: int | None, lull: IdleRule | None, follow: bool) -> None:
@@ -103,19 +111,15 @@ def answer(
     threads: int | None = None,
     slack: int | None = None,
     lull: IdleRule | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[Answer[pa.RecordBatch]]:
     """Open the inputs and start the query. Raises InputError for an input that cannot be read.
 
     `on`: the engine. `slots`: slots of each low-level table. `slack`: allowed disorder in ns.
     Raises ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
     """
-    from lowlevel.node.node import TABLE_SLOTS
-
-    slots = slots or TABLE_SLOTS
     if on == INLINE:
-        run = InlineRun([plan], inputs, slots, threads=threads, slack=slack, lull=lull)
-        with contextlib.closing(run), contextlib.closing(run.results()) as results:
-            yield Answer((batch for _, batch in results), run.samples, run.readings, run)
+        with answer_all([plan], inputs, slots, threads, slack, lull) as all_:
+            yield Answer((batch for _, batch in all_.batches), all_.samples, all_.readings, all_.run)
         return
     check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
     from capture.open import open_finite
@@ -128,8 +132,23 @@ def answer(
         open_finite(source.path, "Spark")  # report a wrong input before a JVM is started
     spark = session("local[*]" if on == "local" else on)
     try:
-        batch = BatchRun(spark, plan, list(inputs), slots)
+        batch = BatchRun(spark, plan, list(inputs), slots or TABLE_SLOTS)
         results = batch.run().to_batches()
         yield Answer(iter(results), lambda: batch.samples, lambda: batch.readings)
     finally:
         close(spark)
+
+
+@contextlib.contextmanager
+def answer_all(
+    plans: Sequence[Plan],
+    inputs: Sequence[Input],
+    slots: int | None = None,
+    threads: int | None = None,
+    slack: int | None = None,
+    lull: IdleRule | None = None,
+) -> Iterator[Answer[tuple[int, pa.RecordBatch]]]:
+    """Open the inputs and start the queries in one pass of the inline engine. Arguments and errors as for `answer`."""
+    run = InlineRun(plans, inputs, slots or TABLE_SLOTS, threads=threads, slack=slack, lull=lull)
+    with contextlib.closing(run), contextlib.closing(run.results()) as results:
+        yield Answer(results, run.samples, run.readings, run)

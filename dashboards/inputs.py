@@ -23,14 +23,14 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from capture.errors import MissingPackageError
+from capture.errors import InputError, MissingPackageError
 from capture.files.stream import StreamedCapture
 from capture.flows.sampling import FixedRates
 from capture.open import open_capture
 from dashboards import request
-from dashboards.answer import Answer, StartRun, answer, check_engine
+from dashboards.answer import Answer, StartAll, StartRun, answer, answer_all, check_engine
 from dashboards.tables import Tables, tables_in
-from highlevel.inline.engine import UnwantedError, check_threads
+from highlevel.inline.engine import Input, UnwantedError, check_threads
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable, readable_schema
@@ -103,11 +103,32 @@ class Captures:
             sql, options.layer, options.sampling, self.files, self.streams, options.follow, params
         )
 
-        def start() -> contextlib.AbstractContextManager[Answer]:
+        return plan, self._starter(plan, inputs)
+
+    def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], StartAll | None]:
+        """Compile queries as `bind` does, and return how to run all in one pass.
+
+        Raises ValueError for Spark, and InputError for inputs that are no files.
+        """
+        options = self.options
+        if options.on != request.INLINE:
+            raise ValueError(f"got several queries with the engine {options.on}, expected {request.INLINE}")
+        plans, inputs = request.bind_all(
+            texts, options.layer, options.sampling, self.files, self.streams, options.follow
+        )
+        for each in inputs:
+            if each.follow or can_be_read_once(each.path):
+                raise InputError(f"got several queries over {each.name}, expected files; run one query at a time")
+        bound = [(plan, self._starter(plan, inputs)) for plan in plans]
+        return bound, lambda: answer_all(plans, inputs, None, options.threads, options.slack)
+
+    def _starter(self, plan: Plan, inputs: Sequence[Input]) -> StartRun:
+        def start() -> contextlib.AbstractContextManager[Answer[pa.RecordBatch]]:
+            options = self.options
             lull = request.parse_lull(options.lull)  # the clock of a rule belongs to one run
             return answer(plan, inputs, options.on, None, options.threads, options.slack, lull)
 
-        return plan, start
+        return start
 
 
 class Inputs:
@@ -131,6 +152,36 @@ class Inputs:
         Raises QueryError for the query, InputError for a name without an input.
         """
         return Result(self, *self._source.bind(sql, params))
+
+    def query_all(
+        self, queries: Mapping[str, str] | Sequence[str], params: Mapping[str, object] | None = None
+    ) -> dict[str, Result]:
+        """Answer several queries in one pass over files, and return their results by name.
+
+        `queries`: the texts by name, or texts; then a ready query has its own name, another one `query-1`, `query-2`, …
+        for its position. Each query has the `params` that it declares. Equal parts of queries are computed once. Tables
+        are read once per query. Raises QueryError for a query and for an unknown parameter, InputError for live inputs
+        and for a file that cannot be read, ValueError for a text in place of `queries` and for Spark.
+        """
+        if isinstance(queries, str):
+            raise ValueError(f"got the text {queries!r}, expected a list of queries, or queries by name")
+        texts = request.texts_of([*queries.values()] if isinstance(queries, Mapping) else queries, params)
+        if isinstance(queries, Mapping):
+            texts = dict(zip(queries, texts.values(), strict=True))
+        bound, start = self._source.bind_all(texts)
+        results = {name: Result(self, plan, run) for name, (plan, run) in zip(texts, bound, strict=True)}
+        if start is None or self._closed:
+            for result in results.values():
+                result.arrow()
+            return results
+        rows: list[list[pa.RecordBatch]] = [[] for _ in bound]
+        with start() as answer:
+            for number, batch in answer.batches:
+                rows[number].append(readable(batch, bound[number][0].times))
+            warn_user(answer.warnings())
+        for result, batches in zip(results.values(), rows, strict=True):
+            result.keep(pa.Table.from_batches(batches, result.schema))
+        return results
 
     def run(self, plan: Plan, start: StartRun) -> Batches:
         """Return a new run of a query. Raises ValueError after `close`."""
@@ -174,6 +225,10 @@ class Result:
     def explain(self) -> str:
         """Explain the plan of the query, as `wiretide.explain`."""
         return explain(self._plan)
+
+    def keep(self, table: pa.Table) -> None:
+        """Use a table of all rows that another run has computed."""
+        self._table = table
 
     def arrow(self) -> pa.Table:
         """Return all rows. Live inputs are read until they end or until Ctrl-C."""
@@ -253,7 +308,7 @@ class Batches(Iterator[pa.RecordBatch]):
         self._plan = plan
         self._start = start
         self._stack = contextlib.ExitStack()
-        self._answer: Answer | None = None
+        self._answer: Answer[pa.RecordBatch] | None = None
         self._ended = threading.Event()
         self._warnings: list[str] = []
         self._lock = threading.Lock()
@@ -263,7 +318,7 @@ class Batches(Iterator[pa.RecordBatch]):
         with self._lock:
             self._open()
 
-    def _open(self) -> Answer:
+    def _open(self) -> Answer[pa.RecordBatch]:
         if self._answer is None:
             self._answer = self._stack.enter_context(self._start())
         return self._answer
@@ -291,12 +346,9 @@ class Batches(Iterator[pa.RecordBatch]):
             return None
 
     def warn(self) -> None:
-        """Emit the warnings of the run once, with the line of the user's code."""
-        while self._warnings:
-            frame, level = sys._getframe(), 1
-            while frame.f_back is not None and frame.f_globals.get("__name__") in API_MODULES:
-                frame, level = frame.f_back, level + 1
-            warnings.warn(self._warnings.pop(0), RuntimeWarning, stacklevel=level)
+        """Emit the warnings of the run once."""
+        texts, self._warnings = self._warnings, []
+        warn_user(texts)
 
     def __next__(self) -> pa.RecordBatch:
         try:
@@ -345,6 +397,15 @@ def open_inputs(
     if check:
         captures.check()
     return Inputs(captures)
+
+
+def warn_user(texts: Iterable[str]) -> None:
+    """Emit warnings with the line of the user's code."""
+    for text in texts:
+        frame, level = sys._getframe(), 1
+        while frame.f_back is not None and frame.f_globals.get("__name__") in API_MODULES:
+            frame, level = frame.f_back, level + 1
+        warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 def _imported(package: str) -> Any:

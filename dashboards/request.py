@@ -5,8 +5,9 @@ Large modules are imported inside the functions, so that `--help` and errors in 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -53,20 +54,77 @@ def bind(
     its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
     """
     from queries.catalogue.catalogue import query_text
+
+    query = query_text(sql, params)
+    (plan,), inputs = bind_all({"query": query}, layer, sampling, files, streams, follow, watching)
+    return plan, inputs
+
+
+def bind_all(
+    queries: Mapping[str, str],
+    layer: str,
+    sampling: FixedRates | None,
+    files: Iterable[str | os.PathLike[str]],
+    streams: Mapping[str, Iterable[str]] | None,
+    follow: bool,
+    watching: Watching | None = None,
+) -> tuple[list[Plan], list[Input]]:
+    """Compile `queries`, the text by the name, and bind the names in FROM as `bind` does. Errors are those of `bind`.
+
+    A QueryError of one of several queries contains its name.
+    """
     from queries.gsql import compile_tree
     from queries.pipeline.inputs import check_streams
     from queries.plans.subquery_values import has_subqueries, with_values
+    from queries.text.errors import QueryError
     from queries.text.parser import parse_query
 
-    query = parse_query(query_text(sql, params))
-    inputs = bind_inputs(files, streams, follow)
-    if has_subqueries(query):
-        from dashboards.subqueries import compute_over
+    @contextlib.contextmanager
+    def naming(name: str) -> Iterator[None]:
+        try:
+            yield
+        except QueryError as error:
+            raise error if len(queries) == 1 else error.of_query(name) from None
 
-        query = with_values(query, compute_over(inputs, layer, sampling, watching))
-    plan = compile_tree(query, layer=layer, sampling=sampling)
-    check_streams([plan], inputs)
-    return plan, inputs
+    parsed, plans = {}, []
+    for name, text in queries.items():
+        with naming(name):
+            parsed[name] = parse_query(text)
+    inputs = bind_inputs(files, streams, follow)
+    for name, query in parsed.items():
+        with naming(name):
+            if has_subqueries(query):
+                from dashboards.subqueries import compute_over
+
+                query = with_values(query, compute_over(inputs, layer, sampling, watching))
+            plans.append(compile_tree(query, name, layer, sampling))
+    check_streams(plans, inputs)
+    return plans, inputs
+
+
+def texts_of(queries: Sequence[str], params: Mapping[str, object] | None) -> dict[str, str]:
+    """Return the text of each query by its name. `@name` is a query of the catalogue.
+
+    Each of `params` is a parameter of at least one of them. Raises QueryError for an unknown query or parameter.
+    """
+    from dashboards.several import query_names
+    from queries.catalogue.catalogue import query_text, ready_query
+    from queries.text.errors import QueryError
+
+    params, texts, known = params or {}, {}, set[str]()
+    for name, query in zip(query_names(queries), queries, strict=True):
+        ready = query.strip().startswith("@")
+        parameters = [parameter.name for parameter in ready_query(query.strip()).parameters] if ready else []
+        known.update(parameters)
+        values = {parameter: value for parameter, value in params.items() if parameter in parameters}
+        texts[name] = query_text(query, values)
+    for parameter in params:
+        if parameter not in known:
+            expected = "a parameter of one of these queries" if known else "no parameter"
+            raise QueryError(
+                f"unknown parameter '{parameter}'", ", ".join(texts), 0, expected, sorted(known), parameter
+            )
+    return texts
 
 
 def bind_inputs(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
+
 from capture.errors import InputError
 from capture.metrics import Samples
 from dashboards.answer import Answer, StartRun
@@ -41,11 +43,15 @@ class Tables:
         plan = self._compiled(query)
 
         @contextlib.contextmanager
-        def start() -> Iterator[Answer]:
+        def start() -> Iterator[Answer[pa.RecordBatch]]:
             with contextlib.closing(run_tables(plan, self._tables)) as rows:
                 yield Answer(rows, Samples, list)
 
         return plan, start
+
+    def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], None]:
+        """Compile queries as `bind` does. None: a run has one query."""
+        return [self.bind(text, None) for text in texts.values()], None
 
     def _compiled(self, query: Query) -> Plan:
         tables = self._tables

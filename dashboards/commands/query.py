@@ -1,11 +1,12 @@
-"""`wiretide query`: answer one query over files or live inputs."""
+"""`wiretide query`: answer one query over files or live inputs, or several queries in one pass over files."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 
 NO_INPUT = "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"
+
+
+QUERY = re.compile(r"@[\w-]+$|\s*(?:SELECT|WITH|DEFINE|MERGE)\b.*\s", re.IGNORECASE | re.DOTALL)
+"""A word of the command line that is a query before the last word: @NAME, or a text with the first word of a query."""
 
 
 def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
@@ -63,7 +68,10 @@ class WithoutPandas:
 def query(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[INPUT]... SQL", help="The inputs (see above), then the query in quotes, or @NAME."),
+        typer.Argument(
+            metavar="[INPUT]... SQL...",
+            help="The inputs (see above), then the query in quotes, or @NAME. Several queries share one pass.",
+        ),
     ],
     stream: Annotated[
         list[str] | None,
@@ -83,7 +91,7 @@ def query(
             "--output",
             "-o",
             help="Write the answer to this file. The suffix selects the format: .txt, .csv, .json, .jsonl, .ndjson, "
-            ".parquet, .arrow or .arrows.",
+            ".parquet, .arrow or .arrows. For several queries: the folder of their files.",
         ),
     ] = None,
     times: Annotated[
@@ -160,6 +168,7 @@ def query(
 
     \b
     wiretide query trace.pcap @top-talkers --param n=20
+    wiretide query trace.pcap @top-talkers @floods @dns-latency -o answers/
 
     Live inputs: each window is printed when it is final. Ctrl-C ends the query and prints the open windows.
 
@@ -172,19 +181,24 @@ def query(
     from dashboards.output.console import BelowBar, compile_kernels, print_live_hint, progress_bar, report, warn
     from dashboards.output.run_warnings import plan_warnings
     from dashboards.output.writers import open_output, write_results
+    from dashboards.several import Style, answer_all_into
 
     if on == INLINE:
         sys.meta_path.insert(0, WithoutPandas())
-    *files, sql = words
+    files, queries = split_words(words)
     if not (files or stream):
-        if os.path.exists(sql):  # noqa: PTH110  # Path.exists raises where a query is too long for a name
-            raise typer.BadParameter(f"got {sql} without a query after it, expected for example SELECT count(*) FROM p")
+        if exists(queries[0]):
+            problem = f"got {queries[0]} without a query after it"
+            raise typer.BadParameter(f"{problem}, expected for example SELECT count(*) FROM p")
         raise typer.BadParameter(NO_INPUT)
+    several = len(queries) > 1
     if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
         raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
-    kind = _format_of(format, output)
+    kind = _format_of(format, None if several else output)
+    if several:
+        _check_several(on, kind, output)
     if raw_csv and kind is not Format.CSV:
         raise typer.BadParameter(f"--raw-csv: got --format {kind}, expected --format csv")
     if kind in BINARY and output is None and sys.stdout.isatty():
@@ -205,7 +219,15 @@ def query(
         raise typer.BadParameter(f"--sampling: {error}") from error
     params = parse_params(param or [])
     bindings = parse_bindings(stream or [])
-    plan, inputs = request.bind(sql, layer, rates, files, bindings, follow, params, _show_progress)
+    if several:
+        texts = request.texts_of(queries, params)
+        plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress)
+        _refuse_live("several queries read complete files", follow, inputs)
+        style = Style(kind, times, raw_csv)
+        samples, warnings = answer_all_into(plans, inputs, output, style, slots, threads, disorder)
+        report(samples, warnings, stats=stats)
+        return
+    plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()
@@ -268,6 +290,42 @@ def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A
         known = ", ".join(SUFFIXES)
         raise typer.BadParameter(f"--output {output}: unknown suffix {suffix}; expected {known}, or --format")
     return SUFFIXES[suffix]
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the inputs and the queries. The last word is a query, and so is each word before it that looks like one.
+
+    >>> split_words(["a.pcap", "@floods", "select count(*) from packets"])
+    (['a.pcap'], ['@floods', 'select count(*) from packets'])
+    """
+    first = len(words) - 1
+    while first > 0 and QUERY.match(words[first - 1]) and not exists(words[first - 1]):
+        first -= 1
+    return [*words[:first]], [*words[first:]]
+
+
+def exists(path: str) -> bool:
+    """Return True if the path exists. A query may be too long for a path, where Path.exists raises."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def _check_several(on: str, kind: Format, output: Path | None) -> None:
+    """Raise BadParameter for options that are impossible with several queries."""
+    if on != INLINE:
+        raise typer.BadParameter(f"--on {on}: got several queries, expected one; `wiretide run` runs several on Spark")
+    if output is None and kind is not Format.TABLE:
+        raise typer.BadParameter(f"--format {kind}: got several queries for one output, expected -o FOLDER")
+    if output is not None and output.exists() and not output.is_dir():
+        raise typer.BadParameter(f"--output {output}: got several queries, expected a folder for their answers")
+
+
+def _refuse_live(reason: str, follow: bool, inputs: Sequence[Input]) -> None:
+    """Raise BadParameter for live inputs."""
+    from queries.pipeline.inputs import can_be_read_once
+
+    live = ["--follow"] if follow else [str(source.path) for source in inputs if can_be_read_once(source.path)]
+    if live:
+        raise typer.BadParameter(f"{reason}: got {live[0]}; run one query, or a pipeline (`wiretide run`)")
 
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:

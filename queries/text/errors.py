@@ -42,6 +42,12 @@ class QueryError(WiretideError, ValueError):
         """Pickle the arguments, so that the error can be sent between processes."""
         return QueryError, (self.message, self.sql, self.position, self.expected, self.choices)
 
+    def of_query(self, name: str) -> QueryError:
+        """Return this error with the name of a query before its text."""
+        error = QueryError(self.message, self.sql, self.position, self.expected, self.choices)
+        error.args = (f"{name}: {self}",)
+        return error
+
     def _text(self) -> str:
         head = f"line {self.line}, column {self.column}: {self.message}"
         if self.expected:
