@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import replace
 from typing import NoReturn
 
+from highlevel.plan.nodes import RowFunctionKind
 from lowlevel.expressions.tree import Binary, Column, IsNull, Literal, Unary, columns_of
 from lowlevel.expressions.tree import Expression as Bound
 from lowlevel.expressions.types import ARITHMETIC, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type
@@ -30,7 +31,7 @@ from queries.binding.functions import FUNCTIONS, call
 from queries.binding.patterns import like
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
 from queries.binding.window_functions import OrderKey, WindowFunctions
-from queries.text import tree
+from queries.text import dialects, tree
 from queries.text.errors import QueryError
 from queries.text.expressions import MAX_DEPTH, ExpressionParser
 from queries.text.lexer import Kind
@@ -144,7 +145,7 @@ class Binder:
     def _unary(self, node: tree.Unary, depth: int) -> Bound:
         operand = self._bind(node.operand, depth + 1)
         types = {Op.NOT: (Type.BOOL,), Op.NEG: NUMBERS}.get(node.op, INTEGERS)
-        self._need(types, operand, node.operand, node.op)
+        self._need(types, operand, node.operand, "-" if node.op is Op.NEG else node.op)
         if node.op is not Op.NEG or not isinstance(operand, Literal) or not isinstance(operand.value, int | float):
             return Unary(node.op, operand)
         if operand.type is Type.INT and operand.value == INT64_MIN:
@@ -236,8 +237,10 @@ class Binder:
             return self._selection(node, depth)
         if name not in known_aggregates():
             choices = (*known_aggregates(), *FUNCTIONS)
-            problem = f"unknown function '{word.text}'"
-            raise QueryError(problem, self._sql, word.start, "an aggregate or a function", choices, name)
+            expected = dialects.FUNCTIONS.get(name, "an aggregate or a function")
+            if name in set(RowFunctionKind):
+                expected = f"OVER after it: {name}(…) OVER (ORDER BY …)"
+            raise QueryError(f"unknown function '{word.text}'", self._sql, word.start, expected, choices, name)
         if self._aggregates is None:
             expected = "aggregates in SELECT and HAVING only, not within each other"
             self._fail(f"the aggregate {name} in {self._clause}", node, expected)

@@ -93,6 +93,8 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
         place.fail(f"{op} over bytes", "starts_with(…, x'1603'), contains(…, 'text'), byte(…, n) or length(…) of them")
     if key_type(left.type, right.type) is None:
         expected = f"a value of type {left.type}"
+        if left.type is Type.BOOL:
+            expected = "AND between two comparisons: 1 < x AND x < 5"
         if _is_time(left) or _is_time(right):
             expected = "a time column such as ts, compared with the text of a time"
         right.fail(f"{op} between {left.type} and {right.type}", expected)

@@ -30,6 +30,7 @@ from lowlevel.expressions.types import Op, Type
 from lowlevel.kinds import OUTER, columns_of_kind
 from lowlevel.layers import Layer
 from queries.binding.links import PACKETS, LinkUnion
+from queries.text import dialects
 from queries.text.errors import QueryError
 from queries.text.tree import Word
 
@@ -119,7 +120,11 @@ class LinkNames:
         similar = get_close_matches(whole.lower(), unlisted, n=3, cutoff=0.8)
         hidden = [column.name for match in similar if (column := self._kind.column(match))]
         expected = "one of the valid names" + (", or an IPFIX element's name" if self._kind.name == "flows" else "")
-        return QueryError(problem, self._sql, name.start, expected, (*others, *self._kind.listed_names, *hidden), whole)
+        choices = (*others, *self._kind.listed_names, *hidden)
+        key = whole.lower()
+        if key in dialects.CLOCKS:
+            expected = dialects.FUNCTIONS[key]
+        return QueryError(problem, self._sql, name.start, expected, choices, dialects.COLUMNS.get(key, whole))
 
     def shown(self, name: str) -> str | None:
         """Return the name of a column as a query spells it under this layer; None if `name` is not a column."""

@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Column, Expression, Literal
 from queries.binding.names import Names
+from queries.text.dialects import BEFORE_ITEMS
 from queries.text.errors import QueryError
-from queries.text.tree import Name, SelectItem
+from queries.text.tree import Call, Name, SelectItem, Word
 
 ColumnName = Callable[[str], str | None]
 """Return the name of a column in results; None for other names."""
@@ -30,8 +31,18 @@ def check_implied_names(sql: str, items: Sequence[SelectItem], names: Names) -> 
     """Raise QueryError for a column after an item: `SELECT srcIP destIP` probably lacks a comma."""
     for item in items:
         if item.implied and item.alias is not None and names.column(item.alias, None) is not None:
+            word = _first_word(item)
+            if word is not None and word.text.upper() in BEFORE_ITEMS:
+                raise QueryError(f"got {word.shown} in SELECT", sql, word.start, BEFORE_ITEMS[word.text.upper()])
             problem = f"got the column {item.alias.shown} after an item of SELECT"
             raise QueryError(problem, sql, item.alias.start, "',' before a column, or AS before the name of the item")
+
+
+def _first_word(item: SelectItem) -> Word | None:
+    match item.expression:
+        case Name(word=word) | Call(function=word):
+            return word
+    return None
 
 
 def output_names(

@@ -73,8 +73,11 @@ def _shortened(text: str) -> str:
 
 
 def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:
-    """Return the names with up to three similar to `got` first; case does not matter, other names keep their order."""
-    names = list(dict.fromkeys(choices))
-    by_key = {name.casefold(): name for name in names}
+    """Return the names with up to three similar to `got` first; case does not matter, other names keep their order.
+
+    Of names that differ in case only, the last one is returned: the select list has its names in lower case.
+    """
+    by_key = {name.casefold(): name for name in choices}
+    names = list(by_key.values())
     close = [by_key[key] for key in get_close_matches(got.casefold(), by_key, n=3, cutoff=0.5)] if got else []
     return tuple(close + [name for name in names if name not in close])

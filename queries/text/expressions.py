@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lowlevel.expressions.types import Op
+from queries.text import dialects
 from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, RESERVED, UNSUPPORTED, Kind, Token, tokenize
 from queries.text.tree import (
@@ -191,6 +192,9 @@ class ExpressionParser:
             raise QueryError("'*' as an item is not supported", self._sql, token.start, "named columns, or count(*)")
         if token.keyword == "NULL":
             raise self._unexpected("IS NULL or IS NOT NULL: nothing equals NULL")
+        if token.keyword == "SELECT":
+            expected = "parentheses around a sub-query, or double quotes around a name"
+            raise QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected)
         if not self._is_name(token):
             raise self._unexpected(_OPERAND)
         if self._ahead().keyword == "." and self._ahead(2).keyword == "*" and self._in_list and not self._parentheses:
@@ -235,7 +239,7 @@ class ExpressionParser:
             return Name(word)
         self._at += 1
         if not self._is_name(self._token):
-            raise self._unexpected("the name of a column after '.'")
+            raise self._not_a_name("the name of a column after '.'")
         column = self._word()
         if self._token.keyword == ".":
             raise self._unexpected("a column, or one stream and its column")
@@ -245,6 +249,9 @@ class ExpressionParser:
         function = self._word()
         self._nest()
         self._at += 1
+        remedy = dialects.FUNCTIONS.get(function.text.lower())
+        if remedy is not None and self._token.keyword in (")", "SELECT"):
+            raise QueryError(f"unknown function '{function.text}'", self._sql, function.start, remedy)
         if self._token.keyword == ")":
             if self._ahead().keyword != "OVER":
                 ranks = function.text.lower() in WITHOUT_ARGUMENT
@@ -366,7 +373,8 @@ class ExpressionParser:
         if keyword == "IS":
             negated = self._accept("NOT")
             if not self._accept("NULL"):
-                raise self._unexpected("NULL or NOT NULL after IS")
+                problem = f"got {self._token.shown} after IS in {self._clause}"
+                raise QueryError(problem, self._sql, self._token.start, "NULL or NOT NULL after IS")
             condition: Expression = IsNull(operand, start)
         elif keyword in ("LIKE", "ILIKE"):
             condition = Like(operand, self._expression(BITWISE), keyword == "ILIKE", start)
@@ -387,7 +395,8 @@ class ExpressionParser:
             start = self._token.start
             return (ScalarQuery(self._inner_query(), start),)
         if not self._accept("("):
-            raise self._unexpected("a list in parentheses or a prefix like '10.0.0.0/8'")
+            expected = "a list in parentheses, a query in parentheses, or a prefix like '10.0.0.0/8'"
+            raise QueryError(f"got {self._token.shown} in {self._clause}", self._sql, self._token.start, expected)
         tokens, values = self._tokens, list[Expression]()
         while True:
             token, following = tokens[self._at], self._ahead()
@@ -426,13 +435,17 @@ class ExpressionParser:
             expected += ", '('"
         if self._in_list and not self._parentheses:
             expected += ", AS and a name, ','"
-        return self._unexpected(f"{expected} or {')' if self._parentheses else 'the end of the clause'}")
+        end = "')'" if self._parentheses else "the end of the clause"
+        return self._unexpected(f"{expected} or {end}")
 
     def _unexpected(self, expected: str, choices: Sequence[str] = ()) -> QueryError:
         """Return the error for a token that cannot be here; constructs that GSQL does not have are named."""
         token = self._token
         if token.keyword == "[":
             return self._window_here(token.start)
+        dialect = self._dialect()
+        if dialect is not None:
+            return dialect
         if token.keyword == ";":
             return QueryError("several statements", self._sql, token.start, "one query")
         if token.keyword == "UNION" and self._ahead().keyword == "SELECT":
@@ -444,7 +457,39 @@ class ExpressionParser:
         return QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected, choices)
 
     def _unsupported(self, construct: str, token: Token) -> QueryError:
-        return QueryError(f"{construct} is not supported", self._sql, token.start, SUPPORTED)
+        remedy = dialects.WORDS.get(token.keyword, SUPPORTED)
+        return QueryError(f"{construct} is not supported", self._sql, token.start, remedy)
+
+    def _not_a_name(self, expected: str) -> QueryError:
+        """Return the error for a token in place of a name; a word of SQL may be a name in double quotes."""
+        token = self._token
+        if token.kind is Kind.WORD:
+            expected += ", in double quotes if it is a word of SQL"
+            return QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected)
+        return self._unexpected(expected)
+
+    def _dialect(self) -> QueryError | None:
+        """Return the error for a construct of another dialect, or a misspelt keyword, at or before the current token.
+
+        The parser reads such a word as a name, and fails at the next token.
+        """
+        token, before = self._token, self._tokens[max(self._at - 1, 0)]
+        adjacent = before.text + token.text if before.end == token.start and token is not before else ""
+        if before.kind is token.kind is Kind.SYMBOL and adjacent in dialects.OPERATORS:
+            problem = f"got '{adjacent}' in {self._clause}"
+            return QueryError(problem, self._sql, before.start, dialects.OPERATORS[adjacent])
+        if token.kind is Kind.STRING and before.keyword in ("DATE", "TIME"):
+            remedy = f"TIMESTAMP '2016-08-02' in place of {before.keyword}"
+            return QueryError(f"got '{before.text}' in {self._clause}", self._sql, before.start, remedy)
+        for word in (token, before):
+            if word.keyword in dialects.WORDS and word.keyword not in UNSUPPORTED:
+                problem = f"got {word.shown} in {self._clause}"
+                return QueryError(problem, self._sql, word.start, dialects.WORDS[word.keyword])
+        for word in (before, token):
+            keyword = dialects.misspelt_keyword(word.keyword) if self._is_name(word) else None
+            if keyword is not None:
+                return QueryError(f"got {word.shown} in {self._clause}", self._sql, word.start, keyword)
+        return None
 
     def _window_here(self, start: int) -> QueryError:
         """Return the error for a window clause that is not after an item or a stream."""

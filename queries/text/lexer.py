@@ -9,6 +9,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
+from queries.text.dialects import instead_of_character
 from queries.text.errors import QueryError
 
 
@@ -98,23 +99,29 @@ _UNCLOSED = {
     "”": "a string that is never closed",
 }
 
+_CLOSED = {"/": "*/ after the comment", "‘": "’ after the text", "“": "” after the text"}
+
 
 def tokenize(sql: str) -> list[Token]:
     """Return the tokens of `sql`, the last of them END. Comments (`-- …`, `/* … */`) are blanks.
 
     Raises QueryError for characters that begin no token, and for brackets that do not match.
     """
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        problem = f"got the byte or character {sql[error.start]!r}"
+        raise QueryError(problem, sql, error.start, "UTF-8; x'ff' is a byte in bytes") from None
     tokens: list[Token] = []
     opened: list[Token] = []
     position = 0
     while position < len(sql):
         match = _PATTERN.match(sql, position)
         if match is None or (match.lastgroup != "blank" and sql.startswith("/*", position)):
-            problem = _UNCLOSED.get(sql[position])
-            if problem is None:
-                expected = "a word, a number, a string or an operator"
-                raise QueryError(f"got the character {sql[position]!r}", sql, position, expected)
-            raise QueryError(problem, sql, position)
+            first = sql[position]
+            if first not in _UNCLOSED:
+                raise QueryError(f"got the character {first!r}", sql, position, instead_of_character(first))
+            raise QueryError(_UNCLOSED[first], sql, position, _CLOSED.get(first, f"{first} after the text"))
         position = match.end()
         if match.lastgroup == "blank":
             continue
@@ -122,12 +129,14 @@ def tokenize(sql: str) -> list[Token]:
         if token.keyword in ("(", "["):
             opened.append(token)
         elif token.keyword in _CLOSING and (not opened or opened.pop().text != _CLOSING[token.text]):
-            raise QueryError(f"got {token.shown} without an opening bracket", sql, token.start)
+            expected = f"'{_CLOSING[token.text]}' before it, or no {token.shown}"
+            raise QueryError(f"got {token.shown} without an opening bracket", sql, token.start, expected)
         elif token.kind is Kind.STRING and tokens and tokens[-1].keyword == "TIMESTAMP":
             token = token._replace(kind=Kind.TIME, start=tokens.pop().start)
         tokens.append(token)
     if opened:
-        raise QueryError(f"'{opened[-1].text}' is never closed", sql, opened[-1].start)
+        closing = ")" if opened[-1].text == "(" else "]"
+        raise QueryError(f"'{opened[-1].text}' is never closed", sql, opened[-1].start, f"'{closing}' after it")
     # If the query ends too early, the caret is after the last word, not after blanks and comments.
     end = tokens[-1].end if tokens else 0
     return [*tokens, Token(Kind.END, "", end, end)]

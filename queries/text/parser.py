@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from lowlevel.expressions.types import Op
 from lowlevel.kinds import KINDS
+from queries.text import dialects
 from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
@@ -109,7 +110,9 @@ class _QueryParser(WindowParser):
         elif token.keyword in UNSUPPORTED:
             raise self._unsupported(UNSUPPORTED[token.keyword], token)
         elif token.keyword != "SELECT":
-            raise QueryError(f"got {token.shown}", self._sql, token.start, "SELECT")
+            raise QueryError(
+                f"got {token.shown}", self._sql, token.start, dialects.STATEMENTS.get(token.keyword, "SELECT")
+            )
         else:
             query = self._select()
         self._depth -= 1
@@ -158,7 +161,9 @@ class _QueryParser(WindowParser):
         distinct = self._word() if self._token.keyword == "DISTINCT" else None
         select, windows = self._select_list()
         if self._token.keyword != "FROM":
-            raise QueryError("the query has no FROM", self._sql, self._token.start, "FROM and the names of streams")
+            raise self._dialect() or QueryError(
+                "the query has no FROM", self._sql, self._token.start, "FROM and the names of streams"
+            )
         self._at += 1
         self._clause = "FROM"
         tables = self._from_items()
@@ -223,7 +228,7 @@ class _QueryParser(WindowParser):
         token = self._token
         named = self._is_name(token) or token.kind is Kind.STRING
         if not named or not token.text.strip() or not token.text.isprintable():
-            raise self._unexpected("a name after AS, in double quotes if it is a word of SQL")
+            raise self._not_a_name("a name after AS")
         return self._word()
 
     def _condition(self) -> Condition:
@@ -296,8 +301,13 @@ class _QueryParser(WindowParser):
         self._clause = self._take().keyword
         token = self._token
         if token.kind is not Kind.NUMBER or not token.text.isdecimal() or int(token.text) > INT64_MAX:
-            raise self._unexpected("a number of rows, 0 or more")
+            too_large = token.kind is Kind.NUMBER and token.text.isdecimal()
+            expected = f"a number of rows, at most {INT64_MAX}" if too_large else "a number of rows, 0 or more"
+            raise QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected)
         self._at += 1
+        if self._token.keyword == ",":
+            expected = "the end of the clause; LIMIT 10 OFFSET 5 leaves out the first five rows"
+            raise QueryError(f"got ',' in {self._clause}", self._sql, self._token.start, expected)
         if not self._at_clause_end():
             raise self._unexpected("the end of the clause")
         return int(token.text)
@@ -363,7 +373,13 @@ class _QueryParser(WindowParser):
         return table
 
     def _stream(self) -> Stream:
+        if self._token.kind is Kind.STRING:
+            expected = "the name of a stream; files are bound to names outside the query"
+            raise QueryError(f"got {self._token.shown} in FROM", self._sql, self._token.start, expected)
         word = self._from_name("the name of a stream")
+        if self._token.keyword == "(":
+            problem = f"a call of '{word.text}' in FROM"
+            raise QueryError(problem, self._sql, word.start, "the name of a stream, or a query in parentheses")
         if not self._accept("."):
             return Stream(word)
         kind = self._from_name("a kind of rows after '.'", KINDS)
@@ -420,6 +436,8 @@ class _QueryParser(WindowParser):
         if self._accept("AS"):
             return self._from_name("a name after AS, in double quotes if it is a word of SQL")
         if self._is_name(self._token) and self._token.keyword not in JOIN_WORDS:
+            if self._ahead().keyword == "JOIN" and self._token.keyword in dialects.JOIN_KINDS:
+                raise self._unexpected_in_from()
             return self._from_name("a name")
         return None
 
@@ -486,6 +504,9 @@ class _QueryParser(WindowParser):
     def _unexpected_in_from(self) -> QueryError:
         """Return the error for a token that cannot follow an item of FROM."""
         token = self._token
+        dialect = self._dialect()
+        if dialect is not None:
+            return dialect
         if token.keyword in ("UNION", "∪") and self._ahead().keyword != "SELECT":
             problem, expected = "after a name", "one name after the last stream, for the whole union"
         elif token.keyword not in UNSUPPORTED and token.kind in (Kind.WORD, Kind.QUOTED):

@@ -180,7 +180,7 @@ MALFORMED = [
     ("SELECT ts AS a «b FROM M", "',' or FROM"),
     ("SELECT f(«) FROM M", "an argument"),
     ("SELECT f(a«; b) FROM M", "several statements"),
-    ("SELECT f(a «b) FROM M", "an operator, '(' or )"),
+    ("SELECT f(a «b) FROM M", "an operator, '(' or ')'"),
     ("SELECT a.b«.c FROM M", "one stream and its column"),
     ("SELECT a.«from FROM M", "the name of a column after '.'"),
     ("SELECT «5x FROM M", "got '5x'"),
