@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from capture.errors import InputError
@@ -17,6 +18,7 @@ from dashboards.request import INLINE
 from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.readings import Reading
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.plan import Plan
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.watermarks.idle import IdleRule
@@ -133,10 +135,18 @@ def answer(
     spark = session("local[*]" if on == "local" else on)
     try:
         batch = BatchRun(spark, plan, list(inputs), slots or TABLE_SLOTS)
-        results = batch.run().to_batches()
-        yield Answer(iter(results), lambda: batch.samples, lambda: batch.readings)
+        rows = batch.run()
+        if plan.windowed:
+            rows = _by_window(rows)
+        yield Answer(iter(rows.to_batches()), lambda: batch.samples, lambda: batch.readings)
     finally:
         close(spark)
+
+
+def _by_window(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their windows; rows of one window keep their order. Spark divides windows."""
+    order = np.lexsort([rows.column(name).to_numpy() for name in (WINDOW_START, WINDOW_END)])
+    return rows.take(pa.array(order)).combine_chunks()
 
 
 @contextlib.contextmanager

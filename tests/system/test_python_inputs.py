@@ -101,6 +101,16 @@ def test_sorted_windows_and_windows_of_rows_are_separate_tables(capture: Path) -
     assert [table["n"].to_pylist() for table in in_order] == [[2, 1], [1]]
 
 
+@pytest.mark.parametrize("end", ["", "ORDER BY n, number", "LIMIT 66000"])
+@pytest.mark.parametrize("function", ["count(*) AS n", "count(*) AS n, rank() OVER (ORDER BY number) AS r"])
+def test_a_window_of_many_rows_is_one_table(end: str, function: str) -> None:
+    count = 70_000
+    times = pa.array([NS + number // count * 10 * NS for number in range(count + 3)], pa.timestamp("ns", "UTC"))
+    rows = pa.table({"ts": times, "number": range(count + 3)})
+    sql = f"SELECT number, {function} FROM t [RANGE 10 seconds] GROUP BY number {end}"
+    assert [table.num_rows for table in wiretide.open(rows).query(sql)] == [66_000 if "LIMIT" in end else count, 3]
+
+
 def test_a_live_window_is_read_before_the_input_ends(tmp_path: Path, started_threads: StartedThreads) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -87,7 +87,7 @@ class OverOperator:
                 first_positions = positions
         rows = rows.take(pa.array(first_positions)).combine_chunks()
         self.results += rows.num_rows
-        for batch in rows.to_batches(OUTPUT_ROWS):
+        for batch in rows.to_batches(rows.num_rows if self.node.window_columns else OUTPUT_ROWS):
             vectors = BatchColumns(batch, self._macs)
             outputs = [computed(out, batch, vectors) for out in self.node.outputs]
             yield pa.RecordBatch.from_arrays([*map(batch.column, self._bounds), *outputs], schema=self._schema)

@@ -20,7 +20,7 @@ STATE = "state"
 """The table of a snapshot with the watermark and the number of rows that have passed."""
 
 OUTPUT_ROWS = 65_536
-"""Largest number of rows in a batch of results."""
+"""Largest number of rows in a batch of results without windows. A window is never divided between batches."""
 
 CUT_ROWS = 8_192
 """Number of stored rows from which on rows beyond the limit are dropped early."""
@@ -111,8 +111,9 @@ class SortOperator:
             self._passed += rows.num_rows
         self.results += len(order)
         visible = rows.select(self._visible)
-        for first in range(0, len(order), OUTPUT_ROWS):
-            part = visible.take(pa.array(order[first : first + OUTPUT_ROWS])).combine_chunks()
+        size = len(order) if self.node.window_columns else OUTPUT_ROWS
+        for first in range(0, len(order), max(size, 1)):
+            part = visible.take(pa.array(order[first : first + size])).combine_chunks()
             yield from part.to_batches()
 
     def _ranked(self, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import wiretide
 from capture.errors import InputError
 from capture.open import open_capture
 from highlevel.inline.engine import InlineRun, Input
@@ -49,6 +50,19 @@ def test_what_comes_in_equals_what_goes_out(plan: Plan, spark, tmp_path: Path) -
     assert got.total(RESULT_ROWS) == rows == want.total(RESULT_ROWS)
     assert (got.total(OUTSIDE_WINDOWS) > 0) == (want.total(OUTSIDE_WINDOWS) > 0) == (plan.name == "gaps")
     assert got.total(LATE_PARTIALS) == 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("end", ["", "ORDER BY n DESC LIMIT 3"])
+def test_windows_are_read_one_by_one(end: str, spark, tmp_path: Path) -> None:
+    """The groups of a window are in several partitions of Spark; the iterator returns them in one table."""
+    paths = [source.path for source in write_links(tmp_path, 33)]
+    sql = f"SELECT srcIP, count(*) AS n FROM packets [RANGE 1 minute, WA ts] GROUP BY srcIP {end}"
+    got, want = ([*wiretide.open(*paths, on=engine).query(sql)] for engine in ("local", "inline"))
+    assert [table["n"].to_pylist() for table in got] == [table["n"].to_pylist() for table in want] or not end
+    assert [table["window_end"][0] for table in got] == [table["window_end"][0] for table in want]
+    assert [table.num_rows for table in got] == [table.num_rows for table in want]
+    assert len(got) > 1
 
 
 @pytest.mark.spark
