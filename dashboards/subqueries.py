@@ -16,7 +16,7 @@ from highlevel.results.user_types import readable
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_tree
 from queries.pipeline.inputs import can_be_read_once, check_streams
-from queries.plans.subquery_values import Compute, Values
+from queries.plans.subquery_values import Compute, Values, is_enough, start_of
 from queries.text import tree
 from queries.text.errors import QueryError
 
@@ -36,7 +36,7 @@ def compute_over(
         live = next((each for each in inputs if each.follow or can_be_read_once(each.path)), None)
         if live is not None:
             problem = f"a sub-query outside FROM over {live.path}, which can be read only once"
-            raise QueryError(problem, query.sql, node.start, "files: a sub-query is computed first")
+            raise QueryError(problem, query.sql, start_of(node), "files: a sub-query is computed first")
         plan = compile_tree(query, "subquery", layer, sampling)
         check_streams([plan], list(inputs))
         return plan
@@ -53,24 +53,30 @@ def compute_with(
     compiled: Callable[[tree.Query, tree.Expression], Plan],
     run: Callable[[Plan], Generator[pa.RecordBatch, None, None]],
 ) -> Compute:
-    """Return a function that compiles a query for the expression that contains it, and runs the plan."""
+    """Return a function that compiles a query for the expression that contains it, and runs the plan.
+
+    The run ends as soon as the rows decide: the first row for EXISTS, the second row of a value, a list that is too
+    long. So a sub-query with many rows needs no memory for them.
+    """
 
     def compute(query: tree.Query, node: tree.Expression) -> Values:
+        """Compute `query` for `node`: a value, a list (IN) or EXISTS."""
         plan = compiled(query, node)
         bounds = (WINDOW_START, WINDOW_END) if plan.windowed else ()
         columns = [column for column in plan.root.columns if column.name not in bounds]
-        exists = isinstance(node, tree.Exists)
-        if len(columns) > 1 and not exists:
+        if len(columns) > 1 and not isinstance(node, tree.Exists):
             names = ", ".join(column.name for column in columns)
-            raise QueryError(f"a sub-query with the columns {names}", query.sql, node.start, "one column")
+            raise QueryError(f"a sub-query with the columns {names}", query.sql, start_of(node), "one column")
         column = columns[0]
         times = plan.times - {column.name} if column.type is Type.TIME else plan.times
         values: dict[Any, None] = {}
+        rows = 0
         with contextlib.closing(run(plan)) as results:
             for batch in results:
+                rows += batch.num_rows
                 values |= dict.fromkeys(readable(batch, times).column(column.name).to_pylist())
-                if values and exists:
+                if is_enough(node, rows, len(values)):
                     break
-        return Values(column.type, list(values))
+        return Values(column.type, list(values), rows)
 
     return compute

@@ -10,11 +10,12 @@ each sub-query, and then for the query itself. So only files can be read, not li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from lowlevel.expressions.types import Type
+from lowlevel.kinds import KINDS
 from lowlevel.times import time_text
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -26,28 +27,35 @@ MAX_VALUES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of a sub-query with one column, without duplicates. Addresses are texts, times are ns."""
+    """The values of a sub-query with one column, without duplicates. Addresses are texts, times are ns.
+
+    `rows` is the number of rows. If the first rows decide (`is_enough`), the other rows are missing.
+    """
 
     type: Type
     values: Sequence[Any]
+    rows: int
 
 
 Compute = Callable[[tree.Query, tree.Expression], Values]
-"""Compute a query for the expression that contains it. For EXISTS only the first value is needed."""
+"""Compute a query for the expression that contains it: ScalarQuery, In or Exists."""
+
+
+def is_enough(node: tree.Expression, rows: int, values: int) -> bool:
+    """Return True if no further row can change the meaning of a sub-query, of which some rows are known."""
+    if isinstance(node, tree.In):
+        return values > MAX_VALUES + 1  # one of them may be NULL
+    return rows >= (1 if isinstance(node, tree.Exists) else 2)
+
+
+def start_of(node: tree.Expression) -> int:
+    """Return the position of the sub-query of an expression in messages."""
+    return node.values[0].start if isinstance(node, tree.In) else node.start
 
 
 def has_subqueries(query: tree.Query) -> bool:
     """Return True if an expression of a query contains a sub-query."""
-    pending: list[Any] = [query]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, tree.ScalarQuery | tree.Exists):
-            return True
-        if isinstance(node, tuple):
-            pending += node
-        elif is_dataclass(node):
-            pending += [getattr(node, part.name) for part in fields(node)]
-    return False
+    return any(isinstance(node, tree.ScalarQuery | tree.Exists) for node in _parts(query))
 
 
 def with_values(query: tree.Query, compute: Compute) -> tree.Query:
@@ -57,19 +65,23 @@ def with_values(query: tree.Query, compute: Compute) -> tree.Query:
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
-    """Replaces sub-queries. `known` are the queries of WITH that they may read."""
+    """Replaces sub-queries. `known` are the queries of WITH that they may read.
+
+    `outer` are the names of the items of FROM around a sub-query, in lower case. It cannot read their columns.
+    """
 
     compute: Compute
     known: tuple[tuple[tree.Word, tree.Query], ...]
+    outer: frozenset[str] = frozenset()
 
     def query(self, query: tree.Query) -> tree.Query:
         """Return a query with values. Each query of WITH may read those before it."""
         known = list(self.known)
         named = []
         for word, inner in query.queries:
-            named.append((word, _Replacement(self.compute, tuple(known)).query(inner)))
+            named.append((word, _Replacement(self.compute, tuple(known), self.outer).query(inner)))
             known.append(named[-1])
-        inside = _Replacement(self.compute, tuple(known))
+        inside = _Replacement(self.compute, tuple(known), self.outer | _item_names(query))
         parts = {part.name: inside.part(getattr(query, part.name)) for part in fields(query) if part.name != "queries"}
         return replace(query, queries=tuple(named), **parts)
 
@@ -84,7 +96,7 @@ class _Replacement:
                 exists = bool(self._computed(query, node).values)
                 return tree.Constant(Kind.WORD, str(exists).upper(), node.start)
             case tree.In(operand=operand, values=(tree.ScalarQuery() as values,)):
-                return self._members(self.part(operand), values, node.start)
+                return self._members(self.part(operand), values, node)
             case tuple():
                 return tuple(map(self.part, node))
             case _ if is_dataclass(node) and not isinstance(node, type):
@@ -92,15 +104,16 @@ class _Replacement:
         return node
 
     def _computed(self, query: tree.Query, node: tree.Expression) -> Values:
+        _check_columns(query, self.outer)
         inner = self.query(query)
         return self.compute(replace(inner, queries=(*self.known, *inner.queries)), node)
 
     def _scalar(self, node: tree.ScalarQuery) -> tree.Expression:
         found = self._computed(node.query, node)
         sql, start = node.query.sql, node.start
-        if len(found.values) > 1:
+        if found.rows > 1:
             expected = "one value: an aggregate such as max(len), or IN for several values"
-            raise QueryError("a sub-query with several values", sql, start, expected)
+            raise QueryError("a sub-query with several rows", sql, start, expected)
         if not found.values:
             raise QueryError("a sub-query without rows", sql, start, "one value: nothing can be compared with no value")
         if found.values[0] is None:
@@ -109,16 +122,56 @@ class _Replacement:
             )
         return _constant(sql, start, found.values[0], found.type)
 
-    def _members(self, operand: tree.Expression, node: tree.ScalarQuery, start: int) -> tree.Expression:
-        found = self._computed(node.query, node)
+    def _members(self, operand: tree.Expression, node: tree.ScalarQuery, list_: tree.In) -> tree.Expression:
+        found, start = self._computed(node.query, list_), list_.start
         values = [value for value in found.values if value is not None]
         if len(values) > MAX_VALUES:
-            expected = f"at most {MAX_VALUES:,}; a file of values and in_list() have no such limit"
-            raise QueryError(f"a sub-query with {len(values):,} values after IN", node.query.sql, node.start, expected)
+            expected = "fewer values; a file of values and in_list() have no such limit"
+            raise QueryError(
+                f"a sub-query with more than {MAX_VALUES:,} values after IN", node.query.sql, node.start, expected
+            )
         if not values:
             return tree.Constant(Kind.WORD, "FALSE", start)
         members = tuple(_constant(node.query.sql, node.start, value, found.type) for value in values)
         return tree.In(operand, members, start)
+
+
+def _item_names(query: tree.Query) -> frozenset[str]:
+    """Return the names of the items of FROM in lower case, without the kinds of rows, which every query may use."""
+    names: set[str] = set()
+    for item in query.tables:
+        if item.alias is not None:
+            names.add(item.alias.text.lower())
+        else:
+            names.update(node.word.text.lower() for node in _parts(item.table) if isinstance(node, tree.Stream))
+    return frozenset(names - set(KINDS))
+
+
+def _check_columns(query: tree.Query, outer: frozenset[str]) -> None:
+    """Raise QueryError for a column of one of the items `outer` in a sub-query."""
+    outer -= _item_names(query)
+    for node in _parts(query, skip=tree.Query):
+        match node:
+            case tree.Query() if node is not query:
+                _check_columns(node, outer)
+            case tree.Name(word=word, table=tree.Word() as table) if table.text.lower() in outer:
+                problem = f"'{table.text}.{word.text}', a column of the query around the sub-query"
+                expected = "a sub-query that can be computed first; a join, or OVER (PARTITION BY …), compares rows"
+                raise QueryError(problem, query.sql, table.start, expected)
+
+
+def _parts(root: Any, skip: type | None = None) -> Iterator[Any]:
+    """Yield a node of a syntax tree and its descendants, but not those of other nodes of type `skip`."""
+    pending: list[Any] = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        if skip is not None and isinstance(node, skip) and node is not root:
+            continue
+        if isinstance(node, tuple):
+            pending += node
+        elif is_dataclass(node):
+            pending += [getattr(node, part.name) for part in fields(node)]
 
 
 def _constant(sql: str, start: int, value: Any, type_: Type) -> tree.Constant:

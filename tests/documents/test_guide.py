@@ -146,7 +146,7 @@ def test_queries_compile(page: Path, prepared: Terminal, monkeypatch: pytest.Mon
 def a_value(query: tree.Query, node: tree.Expression) -> Values:
     """Compile a sub-query of the guide; return a value of its type instead of its result."""
     column = compile_tree(query).root.columns[-1]
-    return Values(column.type, ["10.0.0.1" if column.type is Type.ADDRESS else 1])
+    return Values(column.type, ["10.0.0.1" if column.type is Type.ADDRESS else 1], 1)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -7,13 +7,18 @@ as a member, and a live input that a sub-query would consume.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 import wiretide
+from dashboards import subqueries
+from highlevel.results.user_types import readable
+from queries.plans import subquery_values
 from tests.harness.links import write_links
 
 Row = dict[str, Any]
@@ -108,7 +113,10 @@ def test_the_streams_of_the_sub_query_are_bound_too(paths: list[Path]) -> None:
 @pytest.mark.parametrize(
     "condition, problem",
     [
-        ("len > (SELECT len FROM packets)", "a sub-query with several values; expected one value"),
+        ("len > (SELECT len FROM packets)", "a sub-query with several rows; expected one value"),
+        ("len > (SELECT len * 0 FROM packets)", "a sub-query with several rows; expected one value"),
+        ("len > (SELECT avg(len) FROM packets q WHERE q.srcIP = p.srcIP)", "'p.srcIP', a column of the query around"),
+        ("EXISTS (SELECT ts FROM packets q WHERE q.len > (SELECT max(q.len) FROM packets r))", "'q.len', a column of"),
         ("len > (SELECT max(len), min(len) FROM packets)", "with the columns max_len, min_len; expected one column"),
         ("len > (SELECT max(len) FROM packets WHERE len > 100000)", "a sub-query without rows; expected one value"),
         ("len > (SELECT max(vlan) FROM packets)", "a sub-query with the value NULL; expected a value"),
@@ -119,7 +127,7 @@ def test_the_streams_of_the_sub_query_are_bound_too(paths: list[Path]) -> None:
 )
 def test_a_wrong_sub_query(condition: str, problem: str, paths: list[Path]) -> None:
     with pytest.raises(wiretide.QueryError) as caught:
-        wiretide.query(f"SELECT count(*) FROM packets WHERE {condition}", *paths)
+        wiretide.query(f"SELECT count(*) FROM packets p WHERE {condition}", *paths)
     assert problem in str(caught.value)
     assert str(caught.value).startswith("line 1, column ")
 
@@ -129,3 +137,22 @@ def test_an_input_that_can_be_read_only_once_is_refused_before_it_is_read() -> N
     result = CliRunner().invoke(wiretide.app, ["query", "-", sql], input=b"")
     assert isinstance(result.exception, wiretide.QueryError)
     assert "a sub-query outside FROM over -, which can be read only once" in str(result.exception)
+
+
+def test_a_sub_query_stops_when_its_rows_decide(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that is too long, and a value with many rows, must not be read into memory to the end."""
+    monkeypatch.setattr(subquery_values, "MAX_VALUES", 10)
+    read: list[int] = []
+
+    def counted(batch: pa.RecordBatch, times: Collection[str]) -> pa.RecordBatch:
+        read.append(batch.num_rows)
+        return readable(batch, times)
+
+    monkeypatch.setattr(subqueries, "readable", counted)
+    with pytest.raises(wiretide.QueryError, match="more than 10 values after IN"):
+        wiretide.query("SELECT count(*) FROM packets WHERE ts IN (SELECT ts FROM packets)", *paths)
+    with pytest.raises(wiretide.QueryError, match="several rows"):
+        wiretide.query("SELECT count(*) FROM packets WHERE ts = (SELECT ts FROM packets)", *paths)
+    assert len(read) == 2
+    sql = "SELECT count(*) FROM packets WHERE protocol IN (SELECT protocol FROM packets)"
+    assert wiretide.query(sql, *paths).num_rows == 1
