@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Over, RowFunction, RowFunctionKind, SortKey, macs_of
@@ -55,12 +56,12 @@ class OverOperator:
     @property
     def rows_held(self) -> int:
         """Number of stored rows."""
-        return int(self._stored.rows.num_rows)
+        return self._stored.num_rows
 
     @property
     def bytes(self) -> int:
         """Bytes of the stored rows."""
-        return int(self._stored.rows.nbytes)
+        return self._stored.nbytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows."""
@@ -138,7 +139,11 @@ def _changes(rows: pa.Table, positions: Positions, names: dict[str, None] | list
     changes = np.zeros(len(positions), np.bool_)
     changes[:1] = True
     for name in names:
-        codes = rows.column(name).combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+        column = rows.column(name).combine_chunks()
+        if pa.types.is_floating(column.type):
+            # -0.0 is equal to 0.0, and all NaN are equal.
+            column = pc.if_else(pc.is_nan(column), np.nan, pc.add(column, 0.0))
+        codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy()
         changes[1:] |= np.diff(codes[positions]) != 0
     return changes
 
@@ -194,7 +199,7 @@ def _aggregate(function: RowFunction, partitions: Partitions, argument: pa.Array
     values = argument.fill_null(0).to_numpy(zero_copy_only=False)
     match function.kind:
         case RowFunctionKind.MIN:
-            largest = np.inf if values.dtype == np.float64 else np.iinfo(np.int64).max
+            largest = np.nan if values.dtype == np.float64 else np.iinfo(np.int64).max
             results = _running(np.fmin, np.where(valid, values, largest), partitions)
         case RowFunctionKind.MAX:
             smallest = -np.inf if values.dtype == np.float64 else np.iinfo(np.int64).min

@@ -55,12 +55,12 @@ class SortOperator:
     @property
     def rows_held(self) -> int:
         """Number of stored rows."""
-        return int(self._stored.rows.num_rows)
+        return self._stored.num_rows
 
     @property
     def bytes(self) -> int:
         """Bytes of the stored rows."""
-        return int(self._stored.rows.nbytes)
+        return self._stored.nbytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows. Without keys return the first ones."""
@@ -70,16 +70,16 @@ class SortOperator:
             return
         stored = self._stored
         stored.add(batch)
-        if self._last_rank is not None and stored.rows.num_rows >= self._cut_at:
+        if self._last_rank is not None and stored.num_rows >= self._cut_at:
             order, ranks = self._ranked(stored.rows)
             stored.rows = stored.rows.take(pa.array(order[ranks < self._last_rank])).combine_chunks()
-            self._cut_at = max(CUT_ROWS, 2 * stored.rows.num_rows)
+            self._cut_at = max(CUT_ROWS, 2 * stored.num_rows)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the rows that no later row can precede, and then the watermark."""
         final, has_grown = self._stored.take_final(punctuation)
         yield from self._sorted(final)
-        self._cut_at = max(CUT_ROWS, 2 * self._stored.rows.num_rows)
+        self._cut_at = max(CUT_ROWS, 2 * self._stored.num_rows)
         if has_grown:
             yield Punctuation(punctuation.link, self._stored.watermark)
 

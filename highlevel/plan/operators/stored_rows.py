@@ -15,21 +15,42 @@ ROWS, WATERMARK = "rows", "low"
 """Names in snapshots: the table of the stored rows, and the column with the watermark."""
 
 
+MAX_PARTS = 1_024
+"""Number of batches that are merged into one chunk."""
+
+
 class StoredRows:
     """Rows of `node`. A row is final if the watermark of the column `time` is later than its time.
 
     A row that arrives when it is already final is late: it is dropped and counted. Without `time` all rows are final at
     the end of the input.
+
+    A batch may be as small as one window of one group. So batches wait in a list: a table of all batches would be
+    copied for each one.
     """
 
     def __init__(self, node: Node, time: str | None) -> None:
         """Store nothing yet."""
         self.schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
-        self.rows: pa.Table = self.schema.empty_table()
+        self.num_rows = 0
+        self.nbytes = 0
+        self._table: pa.Table = self.schema.empty_table()
+        self._parts: list[pa.RecordBatch] = []
         self.watermark = BEGINNING
         self.late = 0
         self._time = time
         self._bound_count = bound_count(node)
+
+    @property
+    def rows(self) -> pa.Table:
+        """The stored rows."""
+        self._merge()
+        return self._table
+
+    @rows.setter
+    def rows(self, rows: pa.Table) -> None:
+        self._table, self._parts = rows, []
+        self.num_rows, self.nbytes = rows.num_rows, rows.nbytes
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Store the rows that are not late."""
@@ -38,7 +59,19 @@ class StoredRows:
             if late.any():
                 self.late += int(np.count_nonzero(late))
                 batch = batch.filter(pa.array(~late))
-        self.rows = pa.concat_tables([self.rows, pa.Table.from_batches([batch], self.schema)])
+        if batch.num_rows:
+            self._parts.append(batch)
+            self.num_rows += batch.num_rows
+            self.nbytes += batch.nbytes
+        if len(self._parts) == MAX_PARTS:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Append the waiting batches to the table as one chunk."""
+        if self._parts:
+            chunk = pa.Table.from_batches(self._parts, self.schema).combine_chunks()
+            self._table = pa.concat_tables([self._table, chunk])
+            self._parts = []
 
     def take_final(self, punctuation: AnyPunctuation) -> tuple[pa.Table, bool]:
         """Return and forget the rows that become final, and whether the watermark has grown."""

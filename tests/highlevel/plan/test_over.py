@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -64,3 +65,21 @@ def test_values_of_one_partition_do_not_reach_another(kind: RowFunctionKind, exp
     assert found[:2] == expected[:2]
     assert found[2] == pytest.approx(expected[2], abs=1e-15)
     assert [found[3], found[4]] == pytest.approx([expected[3]] * 2, nan_ok=True)
+
+
+def test_zeros_are_peers_and_so_are_all_nan() -> None:
+    """-0.0 is equal to 0.0; an operation of the processor returns another NaN than `math.nan`."""
+    other_nan = np.array([0xFFF8 << 48], np.uint64).view(np.float64)[0]
+    rows = pa.table({"x": [0.0, -0.0, math.nan, other_nan, 0.0, math.nan], "n": range(6)})
+    for partition, order in (((), (SortKey("x"),)), (("x",), ())):
+        function = RowFunction("f", RowFunctionKind.COUNT, Type.INT, None, partition, order)
+        values, positions = evaluate(function, rows, ())
+        counts = dict(zip(positions.tolist(), values.to_pylist(), strict=True))
+        assert counts == {0: 3, 1: 3, 4: 3, **dict.fromkeys((2, 3, 5), 3 if partition else 6)}
+
+
+def test_the_minimum_of_null_and_nan_is_nan() -> None:
+    rows = pa.table({"x": pa.array([None, math.nan, None], pa.float64()), "n": range(3)})
+    values, _ = evaluate(RowFunction("f", RowFunctionKind.MIN, Type.FLOAT, "x", (), (SortKey("n"),)), rows, ())
+    assert values.to_pylist()[0] is None
+    assert values.to_pylist()[1:] == pytest.approx([math.nan] * 2, nan_ok=True)
