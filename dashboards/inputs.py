@@ -100,9 +100,15 @@ class Captures:
         """Compile a query over the inputs. Raises QueryError for the query, InputError for a name without a file."""
         options = self.options
         plan, inputs = request.bind(
-            sql, options.layer, options.sampling, self.files, self.streams, options.follow, params
+            sql,
+            options.layer,
+            options.sampling,
+            self.files,
+            self.streams,
+            options.follow,
+            params,
+            threads=options.threads,
         )
-
         return plan, self._starter(plan, inputs)
 
     def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], StartAll | None]:
@@ -114,7 +120,13 @@ class Captures:
         if options.on != request.INLINE:
             raise ValueError(f"got several queries with the engine {options.on}, expected {request.INLINE}")
         plans, inputs = request.bind_all(
-            texts, options.layer, options.sampling, self.files, self.streams, options.follow
+            texts,
+            options.layer,
+            options.sampling,
+            self.files,
+            self.streams,
+            options.follow,
+            threads=options.threads,
         )
         for each in inputs:
             if each.follow or can_be_read_once(each.path):

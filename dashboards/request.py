@@ -46,17 +46,18 @@ def bind(
     follow: bool,
     params: Mapping[str, object] | None = None,
     watching: Watching | None = None,
+    threads: int | None = None,
 ) -> tuple[Plan, list[Input]]:
     """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
 
     `sql` may be `@name`, a query of the catalogue; `params` are the values of its parameters. Sub-queries outside FROM
-    are computed here, which reads the inputs; `watching` returns a context for each of these runs. Returns the plan and
-    its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
+    are computed here, which reads the inputs in `threads` threads; `watching` returns a context for each of these runs.
+    Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
     """
     from queries.catalogue.catalogue import query_text
 
     query = query_text(sql, params)
-    (plan,), inputs = bind_all({"query": query}, layer, sampling, files, streams, follow, watching)
+    (plan,), inputs = bind_all({"query": query}, layer, sampling, files, streams, follow, watching, threads)
     return plan, inputs
 
 
@@ -68,6 +69,7 @@ def bind_all(
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
     watching: Watching | None = None,
+    threads: int | None = None,
 ) -> tuple[list[Plan], list[Input]]:
     """Compile `queries`, the text by the name, and bind the names in FROM as `bind` does. Errors are those of `bind`.
 
@@ -96,7 +98,7 @@ def bind_all(
             if has_subqueries(query):
                 from dashboards.subqueries import compute_over
 
-                query = with_values(query, compute_over(inputs, layer, sampling, watching))
+                query = with_values(query, compute_over(inputs, layer, sampling, watching, threads))
             plans.append(compile_tree(query, name, layer, sampling))
     check_streams(plans, inputs)
     return plans, inputs

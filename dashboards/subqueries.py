@@ -25,9 +25,13 @@ Watching = Callable[[InlineRun], contextlib.AbstractContextManager[None]]
 
 
 def compute_over(
-    inputs: Sequence[Input], layer: str, sampling: FixedRates | None, watching: Watching | None = None
+    inputs: Sequence[Input],
+    layer: str,
+    sampling: FixedRates | None,
+    watching: Watching | None = None,
+    threads: int | None = None,
 ) -> Compute:
-    """Return a function that computes a query over `inputs` with the inline engine.
+    """Return a function that computes a query over `inputs` with the inline engine, in `threads` threads.
 
     It raises QueryError for live inputs, and for a query with several columns after IN or as a value.
     """
@@ -42,7 +46,7 @@ def compute_over(
         return plan
 
     def batches(plan: Plan) -> Generator[pa.RecordBatch, None, None]:
-        run = InlineRun([plan], list(inputs))
+        run = InlineRun([plan], list(inputs), threads=threads)
         with contextlib.nullcontext() if watching is None else watching(run):
             yield from (batch for _, batch in run.results())
 

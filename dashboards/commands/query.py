@@ -221,13 +221,13 @@ def query(
     bindings = parse_bindings(stream or [])
     if several:
         texts = request.texts_of(queries, params)
-        plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress)
+        plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress, threads)
         _refuse_live("several queries read complete files", follow, inputs)
         style = Style(kind, times, raw_csv)
         samples, warnings = answer_all_into(plans, inputs, output, style, slots, threads, disorder)
         report(samples, warnings, stats=stats)
         return
-    plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress)
+    plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()

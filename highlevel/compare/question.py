@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from capture.errors import WiretideError
 from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
-from highlevel.plan.nodes import PANE, Apply, Filter, Join, Leaf, Node, Sort, Union, Windowed
+from highlevel.plan.nodes import PANE, Apply, Distinct, Filter, Join, Leaf, Node, Over, Sort, Union, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -141,7 +141,8 @@ def _row_wise(node: Node) -> Node:
             return replace(node, input=_row_wise(node.input))
         case Join():
             return _timed(replace(node, left=_row_wise(node.left), right=_row_wise(node.right)))
-    raise NotComparedError(f"a query that reads {type(node).__name__.lower()} groups")
+    words = {Over: "with window functions (OVER)", Distinct: "with DISTINCT"}
+    raise NotComparedError(f"a query {words.get(type(node), 'that reads groups')}")
 
 
 def _timed(join: Join) -> Join:

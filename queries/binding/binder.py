@@ -117,7 +117,7 @@ class Binder:
             case tree.Over():
                 bound = self._over(node, depth)
             case tree.ScalarQuery() | tree.Exists():
-                expected = "files as input: a sub-query outside FROM is computed first, and the input is read again"
+                expected = "`wiretide query` with files as input: a sub-query outside FROM is computed first"
                 self._fail(f"a sub-query in {self._clause}", node, expected)
             case tree.Star():
                 self._fail("'*' as an item is not supported", node, "named columns, or count(*)")

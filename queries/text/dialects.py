@@ -23,7 +23,7 @@ _CHARACTERS: Mapping[str, str] = {
     "`": 'double quotes around a name: "srcIP"',
     "!": "NOT before a condition, or <> between values",
     "#": "-- before a comment",
-    "@": "@ at the beginning only, before the name of a ready query",
+    "@": "SQL; `wiretide queries NAME` prints the SQL of a ready query, and `wiretide query` accepts @NAME",
     "≠": "<>",
     "≤": "<=",
     "≥": ">=",

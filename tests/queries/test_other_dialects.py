@@ -46,7 +46,7 @@ FOREIGN = [
     ("SELECT «\0 FROM M", "the invisible character U+0000"),
     ("SELECT srcIP FROM M WHERE contains(payload, '«\udcff')", "expected UTF-8", "x'ff'"),
     ("SELECT srcIP FROM M WHERE link LIKE '«\ud800'", "expected UTF-8"),
-    ("SELECT srcIP FROM M WHERE len > «@n", "got the character '@'", "the name of a ready query"),
+    ("SELECT srcIP FROM M WHERE len > «@n", "got the character '@'", "the SQL of a ready query"),
     # Clauses.
     ("SELECT «TOP 5 srcIP FROM M", "got 'TOP'", "LIMIT and a number at the end"),
     ("SELECT «TOP(5) srcIP FROM M", "got 'TOP'", "LIMIT and a number at the end"),

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import wiretide
 from dashboards import subqueries
+from highlevel.inline.engine import InlineRun
 from highlevel.results.user_types import readable
 from queries.plans import subquery_values
 from tests.harness.links import write_links
@@ -156,3 +157,19 @@ def test_a_sub_query_stops_when_its_rows_decide(paths: list[Path], monkeypatch: 
     assert len(read) == 2
     sql = "SELECT count(*) FROM packets WHERE protocol IN (SELECT protocol FROM packets)"
     assert wiretide.query(sql, *paths).num_rows == 1
+
+
+def test_a_sub_query_reads_in_the_threads_of_the_query(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int | None] = []
+
+    class Run(InlineRun):
+        def __init__(self, *args: Any, threads: int | None = None, **options: Any) -> None:
+            used.append(threads)
+            super().__init__(*args, threads=threads, **options)
+
+    monkeypatch.setattr(subqueries, "InlineRun", Run)
+    sql = "SELECT count(*) FROM packets WHERE len >= (SELECT min(len) FROM packets)"
+    wiretide.query(sql, *paths, threads=1)
+    result = CliRunner().invoke(wiretide.app, ["query", "--threads", "2", *map(str, paths), sql])
+    assert result.exit_code == 0, result.output
+    assert used == [1, 2]

@@ -205,7 +205,8 @@ REFUSED = {
     "SELECT count(*) FROM a [RANGE 10 rows]": "TupleWindow",
     "SELECT srcIP FROM a": "without a window or a join",
     "SELECT a.srcIP FROM a [RANGE 1 seconds, WA ts] LEFT JOIN b [RANGE 1 seconds, WA ts] ON a.srcIP = b.srcIP": "LEFT",
-    "SELECT DISTINCT srcIP, ts FROM a": "distinct",
+    "SELECT DISTINCT srcIP, ts FROM a": "a query with DISTINCT cannot",
+    "SELECT srcIP, rank() OVER () FROM a [RANGE 1 second] GROUP BY srcIP": "with window functions",
     "SELECT count(*) FROM a [RANGE 1 second] LIMIT 3": "ORDER BY or LIMIT",
 }
 

@@ -47,6 +47,7 @@ def test_a_stream_goes_on_where_it_was_stopped(spark, tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     inputs = write_links(tmp_path / "captures", 6)
     names = ("by another", "by both times", "rolled up", "no graph", "without", "first of windows", "sorted rows")
+    names += ("first of all", "shares of windows", "changes", "distinct groups", "cases")
     plans = [plan for plan in PLANS if plan.name in names]
     got: dict[tuple[int, str], pa.Table] = {}
 
