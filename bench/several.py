@@ -9,7 +9,9 @@ same packets, in the same turn.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +22,17 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
 from bench.undisturbed import step, undisturbed
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
+from queries.catalogue.catalogue import CATALOGUE
+from queries.gsql import compile_query
+from queries.plans.subquery_values import has_subqueries
+from queries.text.parser import parse_query
 
 PACKETS = 5 * MILLION
+
+QUERIES = 100
+"""Number of catalogue queries in one pass."""
 
 
 def minutes(select: str, keys: str, where: str = "") -> str:
@@ -104,7 +115,47 @@ def run(setting: Setting) -> Report:
         if work.target:
             ratio = quotient(rates[ONE], rates[name]).median
             report.require(f"{name} / one query by address pair, seconds", ratio, work.target, judged=not setting.quick)
+    alone, together = on_one_core(measure_catalogue, paths[0.0], setting.runs(2))
+    mean = figure(alone).median / len(catalogue_queries())
+    report.inform(f"{QUERIES} catalogue queries in one pass, CPU seconds", figure(together))
+    report.inform(f"{QUERIES} catalogue queries in one pass / one of them alone, mean", f"{min(together) / mean:.1f}")
+    report.inform(f"{QUERIES} catalogue queries in one pass / each alone", f"{min(together) / mean / QUERIES:.2f}")
     return report
+
+
+def catalogue_queries() -> list[str]:
+    """Return QUERIES queries of the catalogue over packets: each, then with other values of `n` and `window`.
+
+    Queries with sub-queries in expressions are left out, because they read the capture twice, and queries of DNS
+    messages, because the generated packets contain none.
+    """
+    texts: dict[str, None] = {}
+    for values in ({}, {"n": 5}, {"n": 20}, {"window": "10s"}):
+        for query in CATALOGUE.values():
+            names = {parameter.name for parameter in query.parameters}
+            if query.input == "packets" and names >= values.keys() and not query.name.startswith("dns-"):
+                text = query.sql(values)
+                if not has_subqueries(parse_query(text)):
+                    texts[text] = None
+    return [*texts][:QUERIES]
+
+
+def measure_catalogue(path: Path, runs: int) -> tuple[list[float], list[float]]:
+    """Return the CPU seconds of the catalogue queries: of all, each in a run of its own, and in one pass, `runs` times.
+
+    The inline engine runs with one thread.
+    """
+    plans = [compile_query(text, f"q{number}") for number, text in enumerate(catalogue_queries())]
+
+    def seconds(chosen: Sequence[Plan]) -> float:
+        begin = time.process_time()
+        for _ in InlineRun(chosen, [Input("link", path)], threads=1).results():
+            pass
+        return time.process_time() - begin
+
+    seconds(plans)  # loads the kernels
+    turns = [(sum(seconds([plan]) for plan in plans), seconds(plans)) for _ in range(runs)]
+    return [alone for alone, _ in turns], [together for _, together in turns]
 
 
 def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]], dict[str, list[int]], int]:
@@ -116,7 +167,6 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     from capture.open import open_mapped
     from lowlevel.node.node import Node
     from lowlevel.table.query_tables import QueryTables
-    from queries.gsql import compile_query
 
     files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}
     indexes = {ipv6: scan(file) for ipv6, file in files.items()}

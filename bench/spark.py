@@ -8,7 +8,7 @@ after its kernels were loaded. Every answer must hold all packets.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from bench.figure import figure, quotient
 from bench.one_core import process_on_one_core
 from bench.others import crowded
-from bench.query_text import PAIRS
+from bench.query_text import MIXED, PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
@@ -115,32 +115,42 @@ def _timed(answer: Callable[[], pa.Table], packets: int) -> tuple[float, int]:
 
 
 def _stream(report: Report, spark: SparkSession, setting: Setting) -> None:
-    packets = setting.packets(5 * MILLION)
+    """Measure the streaming engine with one query and with MIXED, by turns."""
+    packets = setting.packets(20 * MILLION)
     path = cached(address_pairs(packets), setting.data)
     warm(path)
-    _timed(lambda: _streamed(spark, path), packets)
-    seconds = figure(_timed(lambda: _streamed(spark, path), packets)[0] for _ in range(setting.runs(3)))
+    works = {"one query": [PAIRS], f"{len(MIXED)} queries": [*MIXED]}
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(setting.runs(3) + 1):
+        for name, queries in works.items():
+            took, _ = _timed(lambda queries=queries: _streamed(spark, path, queries), packets)  # type: ignore[misc]
+            if turn:  # the first one warms the workers
+                seconds[name].append(took)
+    rates = {name: figure(each).rate(packets / MILLION) for name, each in seconds.items()}
+    one, several = rates.values()
     report.table(
-        "streaming engine, as fast as possible: index, micro-batches, checkpoints and result files included",
-        ("packets", "M packets/s (min..max)"),
-        [(f"{packets:,}", str(seconds.rate(packets / MILLION)))],
+        f"streaming engine, {packets:,} packets: index, micro-batches, checkpoints and result files included",
+        ("queries", "M packets/s (min..max)", "seconds / one query"),
+        [(name, str(rate), str(quotient(one, rate))) for name, rate in rates.items()],
     )
+    ratio = quotient(one, several).median
+    report.require(f"{len(MIXED)} queries / one, seconds of the stream", ratio, "<= 4", judged=not setting.quick)
 
 
-def _streamed(spark: SparkSession, path: Path) -> pa.Table:
-    """Run the streaming engine over a whole capture, in a new folder. Return the results."""
+def _streamed(spark: SparkSession, path: Path, queries: Sequence[str]) -> pa.Table:
+    """Run the streaming engine over a whole capture, in a new folder. Return the results of the first query."""
     from highlevel.spark.stream import StreamRun
 
-    plan = compile_query(PAIRS)
+    plans = [compile_query(sql, f"q{number}") for number, sql in enumerate(queries)]
     tables: list[pa.Table] = []
     with tempfile.TemporaryDirectory() as folder:
         stream = StreamRun(
             spark,
-            [plan],
+            plans,
             [Input("link", path)],
             Path(folder),
             partitions=CORES,
-            on_batch=lambda _, results, __: tables.append(results[plan.name]),
+            on_batch=lambda _, results, __: tables.append(results[plans[0].name]),
         )
         stream.start()
         try:
