@@ -18,7 +18,7 @@ from lowlevel.kinds import TABLE
 from queries.catalogue.catalogue import query_text
 from queries.gsql import compile_tree
 from queries.plans.subqueries import ReadableQuery
-from queries.plans.subquery_values import has_subqueries, with_values
+from queries.plans.subquery_values import has_subqueries, streams_of, with_values
 from queries.text.lexer import Kind, tokenize
 from queries.text.parser import parse_query
 from queries.text.tree import Query
@@ -31,8 +31,15 @@ class Tables:
     """Tables by their names in FROM, or one table for every name in FROM."""
 
     def __init__(self, frames: Mapping[str, Frame]) -> None:
-        """Convert Arrow tables or data frames. Raises ValueError for values that queries do not have."""
-        self._tables = {name.lower(): TableStream.read(name, frame) for name, frame in frames.items()}
+        """Convert Arrow tables or data frames. Raises ValueError for values that queries do not have.
+
+        Names are compared without regard to case, and must differ.
+        """
+        self._tables: dict[str, TableStream] = {}
+        for name, frame in frames.items():
+            if name.lower() in self._tables:
+                raise ValueError(f"streams: got two tables with the name {name}, in any case; rename one")
+            self._tables[name.lower()] = TableStream.read(name, frame)
 
     def bind(self, sql: str, params: Mapping[str, object] | None) -> tuple[Plan, StartRun]:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
@@ -62,12 +69,14 @@ class Tables:
             name: ReadableQuery(table.columns, table.times, table.node, Plan("query", query.sql, table.node(None)))
             for name, table in tables.items()
         }
-        plan = compile_tree(query, tables=readable)
-        for leaf in plan.leaves:
-            if leaf.low.kind != TABLE:
-                known = ", ".join(table.name for table in self._tables.values())
-                raise InputError(f"query {leaf.name}: no table for {leaf.streams[0]}; bound are: {known}")
-        return plan
+        unbound = sorted(name for name in streams_of(query) if name.lower() not in tables)
+        if not unbound:
+            plan = compile_tree(query, tables=readable)
+            unbound = [leaf.streams[0] for leaf in plan.leaves if leaf.low.kind != TABLE]
+            if not unbound:
+                return plan
+        known = ", ".join(table.name for table in self._tables.values())
+        raise InputError(f"query query: no table for {unbound[0]}; bound are: {known}")
 
 
 def tables_in(files: Files, streams: Streams | None) -> dict[str, Frame]:

@@ -56,10 +56,13 @@ class TableStream:
 
         Timestamps and dates are times, in UTC if they have no time zone. Times without NULL can have windows. Text in a
         column with the name of an address or MAC column (`srcIP`) becomes an address. Columns with types that queries
-        do not have are left out. Raises ValueError for two names that differ only in case, for values that cannot be
-        converted, and if no column remains.
+        do not have are left out. Raises ValueError for an object that is no table, for two names that differ only in
+        case, for names that begin with a dot, for values that cannot be converted, and if no column remains.
         """
-        table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        try:
+            table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{name}: got {type(frame).__name__}, expected a table with named columns") from error
         columns: list[Column] = []
         arrays = []
         for field, values in zip(table.schema, table.columns, strict=True):
@@ -69,6 +72,8 @@ class TableStream:
             if RESERVED.get(field.name.lower(), kind) is not kind:
                 expected = RESERVED[field.name.lower()]
                 raise ValueError(f"column {field.name}: got {values.type}, expected a {expected}; rename or convert it")
+            if field.name.startswith("."):
+                raise ValueError(f"column {field.name}: got a name that begins with a dot; rename the column")
             if any(field.name.lower() == other.name.lower() for other in columns):
                 raise ValueError(f"column {field.name}: got two columns with this name, in any case; rename one")
             columns.append(Column(field.name, kind, nullable=values.null_count > 0))

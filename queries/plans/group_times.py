@@ -111,5 +111,5 @@ def interval_of(expression: Expression, time: Column) -> int | None:
 def one_of_times(times: Sequence[str]) -> str:
     """Return the time columns, for messages."""
     if not times:
-        return "rows with a time: an inner query must select ts, and a FULL join has no time"
+        return "rows with a time: an inner query must select ts, a table needs times without NULL; a FULL join has none"
     return "WA " + " or WA ".join(times) + ": times of all rows, in ns"

@@ -55,7 +55,8 @@ def output_names(
 ) -> list[str]:
     """Return the names of `items`. `bound`: their expressions; `given`: names given in GROUP BY.
 
-    `reserved`: names of the other columns of the result. Raises QueryError for a name that is given twice.
+    `reserved`: names of the other columns of the result. Raises QueryError for a name that is given twice, and for
+    one that begins with a dot, as the names of hidden columns do.
     """
     taken = set(reserved)
     for item in items:
@@ -64,13 +65,18 @@ def output_names(
                 problem = f"the name '{item.alias.text}' is already taken"
                 others = f", none of them {' or '.join(reserved)}" if reserved else ""
                 raise QueryError(problem, sql, item.alias.start, f"a name of its own for each column{others}")
+            if item.alias.text.startswith("."):
+                problem = f"the name '{item.alias.text}' begins with a dot"
+                raise QueryError(problem, sql, item.alias.start, "another name: names with a dot are internal columns")
             taken.add(item.alias.text.lower())
     names = []
     for position, (item, expression) in enumerate(zip(items, bound, strict=True), 1):
         if item.alias is not None:
             names.append(item.alias.text)
             continue
-        wanted = given.get(expression) or _name_of(expression, column_name) or f"column_{position}"
+        wanted = given.get(expression) or _name_of(expression, column_name) or ""
+        if not wanted or wanted.startswith("."):
+            wanted = f"column_{position}"
         name, copies = wanted, 1
         while name.lower() in taken:
             copies += 1

@@ -160,6 +160,14 @@ def _check_columns(query: tree.Query, outer: frozenset[str]) -> None:
                 raise QueryError(problem, query.sql, table.start, expected)
 
 
+def streams_of(query: tree.Query) -> set[str]:
+    """Return the names in FROM, also of sub-queries, that are no queries of WITH."""
+    nodes = list(_parts(query))
+    named = {word.text.lower() for node in nodes if isinstance(node, tree.Query) for word, _ in node.queries}
+    streams = {node.word.text for node in nodes if isinstance(node, tree.Stream)}
+    return {name for name in streams if name.lower() not in named}
+
+
 def _parts(root: Any, skip: type | None = None) -> Iterator[Any]:
     """Yield a node of a syntax tree and its descendants, but not those of other nodes of type `skip`."""
     pending: list[Any] = [root]

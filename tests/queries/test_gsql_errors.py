@@ -216,6 +216,8 @@ MALFORMED = [
     ("SELECT count(*) AS n, sum(len) AS «N FROM M", "already taken"),
     ("SELECT count(*) AS «window_end FROM M", "already taken"),
     ("SELECT count(*) AS «and FROM M", "a name after AS"),
+    ('SELECT len AS «".function 1", rank() OVER (ORDER BY len + 1) FROM M', "'.function 1' begins with a dot"),
+    ('SELECT len AS «".order 1" FROM M ORDER BY ttl + 1', "names with a dot are internal columns"),
     ("SELECT count(*) AS «FROM M", "a name after AS"),
     ("SELECT srcIP «destIP FROM M", "got the column 'destIP' after an item of SELECT", "',' before a column"),
     ("SELECT srcIP, count(*) «len FROM M GROUP BY srcIP", "got the column 'len' after an item of SELECT"),

@@ -176,6 +176,7 @@ def test_wrong_tables_are_refused(capture: Path) -> None:
         ({"ts": [1]}, "column ts: got int64, expected a time"),
         ({"link": [1]}, "column link: got int64, expected a text"),
         ({"a": [1], "A": [2]}, "column A: got two columns with this name"),
+        ({".a": [1]}, "column .a: got a name that begins with a dot"),
         ({"a": [b"bytes"]}, "got a table with the columns .'a'., expected numbers"),
         ({"srcIP": ["no address"]}, "column srcIP: got a value that is no address"),
         ({"a": pa.array([2**64 - 1], pa.uint64())}, "column a: got a value that is no integer"),
@@ -192,6 +193,13 @@ def test_wrong_tables_are_refused(capture: Path) -> None:
             wiretide.query("SELECT a FROM t", *arguments, **options)
     with pytest.raises(ValueError, match="got options of captures together with a table"):
         wiretide.query("SELECT a FROM t", good, threads=2)
+    with pytest.raises(ValueError, match="two tables with the name T, in any case"):
+        wiretide.query("SELECT a FROM t", streams={"t": good, "T": good})
+    with pytest.raises(ValueError, match="got ChunkedArray, expected a table with named columns"):
+        wiretide.query("SELECT a FROM t", good["a"])
+    for sql in ("SELECT b FROM nope", "SELECT a FROM t WHERE a IN (SELECT b FROM nope)"):
+        with pytest.raises(InputError, match="no table for nope; bound are: t"):
+            wiretide.query(sql, streams={"t": good})
 
 
 def test_a_large_unsorted_table_keeps_all_rows() -> None:
