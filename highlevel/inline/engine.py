@@ -231,7 +231,7 @@ class InlineRun:
         """Run, and yield (number of the plan, rows of final windows in the order of their ends).
 
         The low level is a few items ahead of the operators and of the consumer. The run ends before the end of the
-        inputs if every query has a LIMIT without ORDER BY, and all of its rows.
+        inputs if every query has all rows of its LIMIT (`Plan.ends_early`).
         """
         unmeasured = 0
         incomplete = {reader for reader, plan in enumerate(self.plans) if plan.ends_early}

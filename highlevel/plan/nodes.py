@@ -352,6 +352,12 @@ class Sort(Node):
         return not (self.keys or self.window_columns)
 
     @property
+    def ends_early(self) -> bool:
+        """Return True if the rows within the limit may be known before the end of the input."""
+        by_time = bool(self.time_columns) and not self.window_columns
+        return self.passes_through or (self.limit is not None and by_time)
+
+    @property
     def order(self) -> tuple[SortKey, ...]:
         """Return all keys of the order: `window_columns`, `keys`, and then the other columns of the input."""
         keys = [*(SortKey(name) for name in self.window_columns), *self.keys]

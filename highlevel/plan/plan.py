@@ -123,7 +123,7 @@ class Plan:
     @property
     def ends_early(self) -> bool:
         """Return True if the results may be complete before the end of the input."""
-        return isinstance(self.root, Sort) and self.root.passes_through
+        return isinstance(self.root, Sort) and self.root.ends_early
 
     @property
     def times(self) -> frozenset[str]:

@@ -30,6 +30,7 @@ QUERIES = {
     "cases": "SELECT CASE WHEN len > 60 THEN 'long' WHEN ttl > 9 THEN link ELSE NULL END AS kind, count(*) AS n, "
     "sum(len) FILTER (WHERE protocol <> 17) AS s FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY kind",
     "sorted rows": "SELECT ts, srcIP, len FROM packets ORDER BY ts, len DESC",
+    "first by time": "SELECT ts, srcIP, len FROM packets WHERE len > 50 ORDER BY ts, len LIMIT 7 OFFSET 2",
     "first of all": "SELECT ts, srcIP, len FROM packets WHERE len > 50 ORDER BY len DESC, ts LIMIT 7",
     "shares of windows": "SELECT srcIP, sum(len) * 100 / sum(sum(len)) OVER () AS share, "
     "row_number() OVER (PARTITION BY link ORDER BY count(*) DESC, srcIP) AS r FROM packets "

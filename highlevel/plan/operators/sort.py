@@ -32,7 +32,8 @@ class SortOperator:
     If the first key is the time column, the rows below the watermark are returned, sorted. With other keys all rows are
     returned at the end. With a limit at most `max(CUT_ROWS, 2 * (limit + offset))` rows of each window are stored.
 
-    Without keys the first rows that arrive are passed on at once. END follows the last row within the limit.
+    Without keys the first rows that arrive are passed on at once. Without windows, END follows the last row within the
+    limit: later rows are dropped.
     """
 
     def __init__(self, node: Sort) -> None:
@@ -65,6 +66,8 @@ class SortOperator:
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows. Without keys return the first ones."""
         self.received += batch.num_rows
+        if self.node.ends_early and self._stored.watermark == END:
+            return
         if self.node.passes_through:
             yield from self._first_rows(batch)
             return
@@ -79,14 +82,16 @@ class SortOperator:
         """Return the rows that no later row can precede, and then the watermark."""
         final, has_grown = self._stored.take_final(punctuation)
         yield from self._sorted(final)
+        if has_grown and self.node.ends_early and self._last_rank is not None and self._passed >= self._last_rank:
+            self._end()
+            yield Punctuation(UNION, END)
+            return
         self._cut_at = max(CUT_ROWS, 2 * self._stored.num_rows)
         if has_grown:
             yield Punctuation(punctuation.link, self._stored.watermark)
 
     def _first_rows(self, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the rows of a batch that are within the limit. Return the end after the last one."""
-        if self._stored.watermark == END:
-            return
         first = max(0, self.node.offset - self._passed)
         end = batch.num_rows if self._last_rank is None else max(0, self._last_rank - self._passed)
         within = batch.slice(first, max(0, end - first))
@@ -95,8 +100,13 @@ class SortOperator:
             self.results += within.num_rows
             yield within.select(self._visible)
         if self._last_rank is not None and self._passed >= self._last_rank:
-            self._stored.watermark = END
+            self._end()
             yield Punctuation(UNION, END)
+
+    def _end(self) -> None:
+        """Forget the stored rows: all rows within the limit have been returned."""
+        self._stored.rows = self._stored.schema.empty_table()
+        self._stored.watermark = END
 
     def _sorted(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return final rows in their order, without the rows that OFFSET and LIMIT exclude."""

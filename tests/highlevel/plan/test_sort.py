@@ -127,3 +127,18 @@ def test_many_small_batches_are_few_chunks() -> None:
     assert rows.column(0).num_chunks <= 4
     assert rows.column("ts").to_pylist() == [*range(2 * MAX_PARTS + 5)]
     assert operator.bytes == rows.nbytes
+
+
+def test_in_the_order_of_time_the_end_follows_the_last_row_of_the_limit() -> None:
+    operator = SortOperator(Sort(ROWS, (SortKey("ts"),), (), 2, 1))
+    rows = [(time, 0, "a", 1) for time in (5, 3, 9, 1)]
+    assert list(operator.rows(0, batch_of(rows))) == []
+    found = list(operator.punctuate(0, Punctuation("", 4)))
+    assert rows_in(found) == [(3, 0, "a", 1)]
+    assert found[-1] == Punctuation("", 4)
+    found = list(operator.punctuate(0, Punctuation("", 6)))
+    assert rows_in(found) == [(5, 0, "a", 1)]
+    assert found[-1] == Punctuation(UNION, END)
+    assert (operator.rows_held, operator.late) == (0, 0)
+    assert [*operator.rows(0, batch_of(rows)), *operator.punctuate(0, Punctuation("", END))] == []
+    assert (operator.rows_held, operator.late) == (0, 0)

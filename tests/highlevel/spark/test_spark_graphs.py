@@ -29,7 +29,7 @@ def test_batch_gives_the_rows_of_one_process(spark, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["first of windows", "sorted rows", "first of all"])
+@pytest.mark.parametrize("name", ["first of windows", "sorted rows", "first of all", "first by time"])
 def test_batch_returns_sorted_rows_in_their_order(name: str, spark, tmp_path: Path) -> None:
     from highlevel.spark.batch import BatchRun
 
@@ -47,7 +47,7 @@ def test_a_stream_goes_on_where_it_was_stopped(spark, tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     inputs = write_links(tmp_path / "captures", 6)
     names = ("by another", "by both times", "rolled up", "no graph", "without", "first of windows", "sorted rows")
-    names += ("first of all", "shares of windows", "changes", "distinct groups", "cases")
+    names += ("first of all", "first by time", "shares of windows", "changes", "distinct groups", "cases")
     plans = [plan for plan in PLANS if plan.name in names]
     got: dict[tuple[int, str], pa.Table] = {}
 
