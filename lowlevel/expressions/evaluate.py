@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel.expressions import byte_functions, membership
+from lowlevel.expressions import byte_functions, membership, scalar_functions
 from lowlevel.expressions import columns as texts
 from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
 from lowlevel.expressions.columns import (
@@ -43,6 +43,7 @@ from lowlevel.expressions.tree import (
     Masked,
     Mean,
     Present,
+    ScalarCall,
     SeenWithin,
     Unary,
     Variance,
@@ -125,6 +126,14 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             address = evaluate(operand, columns)
             assert isinstance(address, AddressVector)
             return _network(address, ipv4, ipv6)
+        case ScalarCall(function, operand, argument, constants):
+            subject = evaluate(operand, columns)
+            others = [constant.value for constant in constants]
+            if isinstance(subject, TextVector):
+                return scalar_functions.of_text(function, subject, others)
+            assert isinstance(subject, Vector)
+            exponent = None if argument is None else _values(argument, columns)
+            return scalar_functions.of_number(function, subject, exponent, others)
         case Extreme(left, right, largest):
             return _extreme(_values(left, columns), _values(right, columns), largest)
         case AtEnd(operand):

@@ -11,7 +11,19 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from lowlevel.expressions.address_constants import Address, Prefix
-from lowlevel.expressions.types import COMPARISON, FUNCTION_TYPES, LOGICAL, Function, Op, Type
+from lowlevel.expressions.types import (
+    COMPARISON,
+    FUNCTION_TYPES,
+    LOGICAL,
+    PARTIAL,
+    SAME_TYPE,
+    TO_INTEGER,
+    TO_TEXT,
+    Function,
+    Op,
+    Scalar,
+    Type,
+)
 from lowlevel.watch.watched_file import WatchedFile, Watchlist
 
 
@@ -320,6 +332,35 @@ class Masked:
         return self.operand.nullable
 
 
+@dataclass(frozen=True, slots=True)
+class ScalarCall:
+    """A function of a number or a text, or a cast (`lowlevel.expressions.scalar_functions`).
+
+    `argument`: the second number of `power`. `constants`: the other arguments of functions of texts and of `round`.
+    """
+
+    function: Scalar
+    operand: Expression
+    argument: Expression | None = None
+    constants: tuple[Literal, ...] = ()
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        if self.function in TO_TEXT:
+            return Type.TEXT
+        if self.function in SAME_TYPE:
+            return self.operand.type
+        return Type.INT if self.function in TO_INTEGER else Type.FLOAT
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL: an argument is NULL, or the function has no value for it."""
+        return self.function in PARTIAL or any(
+            part.nullable for part in (self.operand, self.argument) if part is not None
+        )
+
+
 Expression = (
     Column
     | Literal
@@ -339,6 +380,7 @@ Expression = (
     | Conditional
     | Extreme
     | Masked
+    | ScalarCall
 )
 
 

@@ -85,6 +85,51 @@ FUNCTION_TYPES: dict[Function, Type] = {
     Function.MATCHES: Type.BOOL,
 }
 
+
+class Scalar(StrEnum):
+    """Functions of one number or text, with their SQL names; `power` has two numbers. Casts have names of types."""
+
+    ABS = "abs"
+    SIGN = "sign"
+    ROUND = "round"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    SQRT = "sqrt"
+    EXP = "exp"
+    LN = "ln"
+    LOG2 = "log2"
+    LOG10 = "log10"
+    POWER = "power"
+    INTEGER = "integer"
+    DOUBLE = "double"
+    LOWER = "lower"
+    UPPER = "upper"
+    TRIM = "trim"
+    SUBSTRING = "substring"
+    REPLACE = "replace"
+    SPLIT_PART = "split_part"
+    CONCAT = "||"
+    PROTOCOL_NAME = "protocol_name"
+    PORT_NAME = "port_name"
+
+
+SAME_TYPE = frozenset({Scalar.ABS, Scalar.ROUND, Scalar.FLOOR, Scalar.CEIL})
+"""Functions whose result has the type of the argument."""
+
+TO_INTEGER = frozenset({Scalar.SIGN, Scalar.INTEGER})
+"""Functions whose result is an integer."""
+
+NAMES = frozenset({Scalar.PROTOCOL_NAME, Scalar.PORT_NAME})
+"""Functions that return the name of a number."""
+
+TO_TEXT = NAMES | {
+    Scalar.LOWER, Scalar.UPPER, Scalar.TRIM, Scalar.SUBSTRING, Scalar.REPLACE, Scalar.SPLIT_PART, Scalar.CONCAT,
+}  # fmt: skip
+"""Functions whose result is a text."""
+
+PARTIAL = NAMES | {Scalar.SQRT, Scalar.LN, Scalar.LOG2, Scalar.LOG10, Scalar.POWER, Scalar.INTEGER}
+"""Functions that have no value for some arguments: the result is NULL."""
+
 ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
 BITWISE = frozenset({Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
 COMPARISON = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})

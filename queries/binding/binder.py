@@ -29,6 +29,7 @@ from queries.binding.conditionals import as_number, case, filtered, null_operand
 from queries.binding.filter_joins import SEEN_WITHIN
 from queries.binding.functions import FUNCTIONS, call
 from queries.binding.patterns import like
+from queries.binding.scalar_functions import cast, concatenation
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
 from queries.binding.window_functions import OrderKey, WindowFunctions
 from queries.text import dialects, tree
@@ -106,6 +107,10 @@ class Binder:
                 bound = member(self._operand(node.operand, depth), operands)
             case tree.Like():
                 bound = like(node, self._operand(node.operand, depth), self._operand(node.pattern, depth))
+            case tree.Cast():
+                bound = cast(self._operand(node.operand, depth), node.type)
+            case tree.Concatenation():
+                bound = concatenation([self._operand(operand, depth) for operand in node.operands])
             case tree.IsNull():
                 bound = IsNull(self._bind(node.operand, depth + 1))
             case tree.Case():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import NoReturn
 
 from lowlevel.expressions.address_constants import Address
+from lowlevel.expressions.assigned_numbers import ALIASES, names_of
 from lowlevel.expressions.tree import Binary, Column, Expression, InList, InPrefix, Literal
-from lowlevel.expressions.types import INTEGERS, Op, Type, key_type, same_values
+from lowlevel.expressions.types import INTEGERS, Op, Scalar, Type, key_type, same_values
 from lowlevel.times import EXAMPLES, TimeError, parse_time
 from queries.text.errors import QueryError
 from queries.text.literals import MAC_EXAMPLE, AddressError, parse_address, parse_mac, parse_prefix
@@ -70,6 +72,28 @@ class Operand:
             return self
         return replace(self, bound=time_literal(self.sql, self.start, self.bound.value))
 
+    def as_number_of(self, column: Operand) -> Operand:
+        """Convert the name of a protocol or port to its number, if `column` is such a column; return other operands.
+
+        Raises QueryError for a name that the registries of IANA do not have.
+        """
+        name = column.bound.name.rsplit(".")[-1].lower() if isinstance(column.bound, Column) else ""
+        if not isinstance(self.bound, Literal) or not isinstance(self.bound.value, str) or column.type is not Type.INT:
+            return self
+        if name != "protocol" and not name.endswith("port"):
+            return self
+        text = self.bound.value
+        registry = Scalar.PROTOCOL_NAME if name == "protocol" else Scalar.PORT_NAME
+        names = {known: number for number, known in names_of(registry).items()} | ALIASES[registry]
+        number = names.get(text.lower())
+        if number is None:
+            problem = f"unknown {'protocol' if name == 'protocol' else 'port'} '{text}'"
+            similar = get_close_matches(text.lower(), names, n=5, cutoff=0.5) or [*names][:5]
+            raise QueryError(
+                problem, self.sql, self.start, "a number, or the name of a service or protocol", similar, text
+            )
+        return replace(self, bound=Literal(number, Type.INT))
+
     def fail(self, problem: str, expected: str) -> NoReturn:
         """Raise QueryError at the operand."""
         raise self.error(problem, expected)
@@ -84,6 +108,8 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
     left, right = left.meeting(right.type), right.meeting(left.type)
     if Type.ADDRESS in (left.type, right.type):
         left, right = left.as_address(), right.as_address()
+    if Type.TEXT in (left.type, right.type):
+        left, right = left.as_number_of(right), right.as_number_of(left)
     if Type.MAC in (left.type, right.type):
         left, right = left.as_mac(), right.as_mac()
     if Type.TIME in (left.type, right.type):
@@ -129,7 +155,8 @@ def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
     if operand.type in (Type.BOOL, Type.BYTES):
         what = "a condition" if operand.type is Type.BOOL else "bytes"
         operand.fail(f"IN over {what}", "a number, an address or a text before IN")
-    constants = [(value, _constant(operand.type, value.meeting(operand.type))) for value in values]
+    values = [value.meeting(operand.type).as_number_of(operand) for value in values]
+    constants = [(value, _constant(operand.type, value)) for value in values]
     if operand.type is not Type.ADDRESS:
         return InList(operand.bound, tuple(constant for _, constant in constants))
     prefixes = []

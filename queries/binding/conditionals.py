@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 
 from lowlevel.expressions.tree import (
     Binary,
-    Column,
     Conditional,
     Expression,
     Extreme,
     IsNull,
     Literal,
-    LongestPrefix,
     Unary,
-    parts_of,
 )
 from lowlevel.expressions.types import NUMBERS, Op, Type, key_type
 from queries.binding.comparisons import Operand, compare
@@ -123,10 +120,21 @@ def _check_texts(what: str, operands: Sequence[Operand]) -> None:
     sources: set[Expression] = set()
     for operand in operands:
         if operand.type is Type.TEXT:
-            texts = (part for part in parts_of(operand.bound) if part.type is Type.TEXT)
-            sources.update(part for part in texts if isinstance(part, Column | LongestPrefix))
+            sources.update(_text_sources(operand.bound))
         if len(sources) > 1:
             operand.fail(f"{what} over texts of two columns", "texts of one column, and constants")
+
+
+def _text_sources(expression: Expression) -> Iterator[Expression]:
+    """Yield the parts of a text, or of a conditional of texts, that are no constants."""
+    match expression:
+        case Conditional(_, value, otherwise):
+            yield from _text_sources(value)
+            yield from _text_sources(otherwise)
+        case Literal():
+            return
+        case _:
+            yield expression
 
 
 def is_null(operand: Operand) -> bool:

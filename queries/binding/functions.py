@@ -13,6 +13,8 @@ from queries.binding.conditionals import USAGES as CONDITIONALS
 from queries.binding.conditionals import conditional_function
 from queries.binding.filter_joins import SEEN_WITHIN, USAGE, seen_within
 from queries.binding.patterns import matches
+from queries.binding.scalar_functions import USAGES as SCALAR_FUNCTIONS
+from queries.binding.scalar_functions import scalar_function
 from queries.binding.time_functions import USAGES as TIME_FUNCTIONS
 from queries.binding.time_functions import time_function
 from queries.binding.watchlists import USAGES, watch
@@ -30,6 +32,7 @@ FUNCTIONS: dict[str, str] = {
     **ADDRESS_FUNCTIONS,
     **TIME_FUNCTIONS,
     Function.MATCHES: "matches(x, 'GET .*HTTP')",
+    **SCALAR_FUNCTIONS,
 }
 """Functions by name, each with an example of its call."""
 
@@ -44,6 +47,8 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
         return address_function(sql, name, operands)
     if name.text.lower() in TIME_FUNCTIONS:
         return time_function(sql, name, operands)
+    if name.text.lower() in SCALAR_FUNCTIONS:
+        return scalar_function(sql, name, operands)
     if name.text.lower() == SEEN_WITHIN:
         return seen_within(sql, name, operands)
     function = Function(name.text.lower())

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 OPERATORS: Mapping[str, str] = {
     "==": "= for equal values",
     "&&": "AND between conditions",
-    "||": "OR between conditions",
     "<=>": "=, or IS NULL",
     "=<": "<=",
     "=>": ">=",
@@ -44,7 +43,6 @@ WORDS: Mapping[str, str] = {
     "GLOB": "LIKE with % and _, or matches(x, 'regular expression')",
     "ESCAPE": r"\ before % or _",
     "DIV": "/, which divides integers to an integer",
-    "MOD": "%",
     "INTERVAL": "a number of nanoseconds: 3600000000000 is an hour",
     "FILTER": "parentheses: FILTER (WHERE …)",
     "WITHIN": "quantile(x, 0.5)",
@@ -100,8 +98,6 @@ FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(("array_agg", "string_agg", "group_concat", "listagg"), "top(x, 10), or the values as rows"),
     **dict.fromkeys(("rand", "random"), "an expression over columns: equal inputs have equal results"),
     "mean": "avg(x)",
-    "pow": "a product: x * x",
-    "power": "a product: x * x",
     "ntile": "a rank divided by the number of rows: rank() OVER (…) * 4 / count(*) OVER ()",
 }
 """Functions of other dialects by their names in lower case."""

@@ -6,9 +6,10 @@
               = <>
               < <= > >=
               IN  BETWEEN  LIKE  IS NULL
-              & | ^ << >>
+              & | ^ << >>  ||
               + -
-    strongest * / %
+              * / %
+    strongest ::
 
 Operators of one strength associate to the left. NOT may begin an operand of AND, OR and NOT only: elsewhere its operand
 would be unclear, so it needs parentheses.
@@ -27,6 +28,8 @@ from queries.text.tree import (
     Between,
     Call,
     Case,
+    Cast,
+    Concatenation,
     Constant,
     Exists,
     Expression,
@@ -149,6 +152,8 @@ class ExpressionParser:
                 if strength < weakest:
                     return left
                 left = Operation(op, (left, *self._right_operands(op, strength)), left.start)
+            elif keyword == "||" and weakest <= BITWISE:
+                left = self._concatenation(left)
             elif keyword in ("IN", "BETWEEN", "IS", "LIKE", "ILIKE", "NOT") and weakest <= RANGE:
                 left = self._range(left)
             else:
@@ -163,7 +168,48 @@ class ExpressionParser:
             if op not in ASSOCIATIVE:
                 return
 
+    def _concatenation(self, first: Expression) -> Concatenation:
+        """Read the operands after the first one of a chain of ||."""
+        operands = [first]
+        while self._accept("||"):
+            operands.append(self._expression(TERM))
+        return Concatenation(tuple(operands), first.start)
+
     def _operand(self, weakest: int) -> Expression:
+        """Read an operand, and casts after it: `x::DOUBLE`."""
+        operand = self._uncast_operand(weakest)
+        while self._accept("::"):
+            operand = Cast(operand, self._type(), operand.start)
+        return operand
+
+    def _type(self) -> Word:
+        """Read the name of a type. PRECISION after DOUBLE and the length of a text, VARCHAR(20), have no meaning."""
+        if self._token.kind is not Kind.WORD:
+            raise self._unexpected("a type, for example INTEGER or DOUBLE")
+        word = self._word()
+        if word.text.upper() == "DOUBLE":
+            self._accept("PRECISION")
+        if self._token.keyword == "(" and self._ahead().kind is Kind.NUMBER and self._ahead(2).keyword == ")":
+            self._at += 3
+        return word
+
+    def _cast(self) -> Cast:
+        """Read CAST(x AS type)."""
+        start = self._take().start
+        if not self._accept("("):
+            raise self._unexpected("'(' after CAST")
+        self._nest()
+        operand = self._in_parentheses()
+        self._parentheses += 1
+        if not self._accept("AS"):
+            raise self._unexpected("an operator, or AS and a type, for example CAST(x AS DOUBLE)")
+        kind = self._type()
+        self._parentheses -= 1
+        self._close()
+        self._nesting -= 1
+        return Cast(operand, kind, start)
+
+    def _uncast_operand(self, weakest: int) -> Expression:
         token = self._token
         if token.keyword in _PREFIX:
             return self._prefix(weakest)
@@ -188,6 +234,8 @@ class ExpressionParser:
             return Constant(Kind.WORD, token.keyword, token.start)
         if token.keyword == "CASE":
             return self._case()
+        if token.keyword == "CAST":
+            return self._cast()
         if token.keyword == "*":
             raise QueryError("'*' as an item is not supported", self._sql, token.start, "named columns, or count(*)")
         if token.keyword == "NULL":

@@ -50,7 +50,6 @@ class Token(NamedTuple):
 
 
 UNSUPPORTED: dict[str, str] = {
-    "CAST": "CAST",
     "DISTINCT": "DISTINCT",
     "EXCEPT": "EXCEPT",
     "FETCH": "FETCH",
@@ -69,7 +68,7 @@ RESERVED = (
     frozenset(UNSUPPORTED)
     | CLAUSE_WORDS
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
-    | {"CASE", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE", "OVER", "EXISTS"}
+    | {"CASE", "CAST", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE", "OVER", "EXISTS"}
 )
 """Words that are names only in quotes."""
 
@@ -81,7 +80,7 @@ _PATTERN = re.compile(
       | (?P<word>[^\W\d]\w*)
       | (?P<string>'(?:[^']++|'')*+'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
       | (?P<quoted>"(?:[^"]++|"")*+")
-      | (?P<symbol><>|!=|<=|>=|<<|>>|[-+*/%&|^~=<>().,:;\[\]∪])""",
+      | (?P<symbol><>|!=|<=|>=|<<|>>|\|\||::|[-+*/%&|^~=<>().,:;\[\]∪])""",
     re.VERBOSE | re.DOTALL,
 )
 

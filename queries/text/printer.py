@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lowlevel.durations import duration_text
 from lowlevel.expressions.address_constants import Address
@@ -23,13 +23,14 @@ from lowlevel.expressions.tree import (
     Masked,
     Mean,
     Present,
+    ScalarCall,
     SeenWithin,
     Unary,
     Variance,
 )
-from lowlevel.expressions.types import Op, Type
+from lowlevel.expressions.types import Op, Scalar, Type
 from lowlevel.times import time_text
-from queries.text.expressions import BITWISE, FACTOR, NOT, RANGE, STRENGTHS
+from queries.text.expressions import BITWISE, FACTOR, NOT, RANGE, STRENGTHS, TERM
 from queries.text.literals import address_text, mac_text, prefix_text
 
 _UNARY, _ATOM = FACTOR + 1, FACTOR + 2
@@ -91,6 +92,8 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"CASE {' '.join(_branches(expression))} END", _ATOM
         case Masked(operand, ipv4, ipv6):
             return f"mask({_print(operand)[0]}, {ipv4}, {ipv6})", _ATOM
+        case ScalarCall(function, operand, argument, constants):
+            return _scalar(function, _print(operand)[0], argument, constants)
         case Extreme(left, right, largest):
             return f"{'greatest' if largest else 'least'}({_print(left)[0]}, {_print(right)[0]})", _ATOM
         case AtEnd(operand):
@@ -102,6 +105,19 @@ def _print(expression: Expression) -> tuple[str, int]:
         case Variance(total, squares, count, sample, root):
             name = ("stddev" if root else "var") + ("_samp" if sample else "_pop")
             return f"{name}({_print(total)[0]}, {_print(squares)[0]}, {_print(count)[0]})", _ATOM
+
+
+def _scalar(
+    function: Scalar, operand: str, argument: Expression | None, constants: Sequence[Literal]
+) -> tuple[str, int]:
+    if function in (Scalar.INTEGER, Scalar.DOUBLE):
+        return f"CAST({operand} AS {function.upper()})", _ATOM
+    values = [_literal(constant)[0] for constant in constants]
+    if function is Scalar.CONCAT:
+        before, after = (constant.value for constant in constants)
+        return " || ".join(part for part in (values[0] * bool(before), operand, values[1] * bool(after)) if part), TERM
+    inside = [operand, *([] if argument is None else [_print(argument)[0]]), *values]
+    return f"{function}({', '.join(inside)})", _ATOM
 
 
 def _branches(expression: Expression) -> Iterator[str]:

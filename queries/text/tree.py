@@ -165,6 +165,23 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class Cast:
+    """`CAST(operand AS type)` or `operand::type`."""
+
+    operand: Expression
+    type: Word
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation:
+    """Texts joined by `||`: at least two operands."""
+
+    operands: tuple[Expression, ...]
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Null:
     """NULL as a result of CASE."""
 
@@ -209,6 +226,8 @@ Expression = (
     | In
     | IsNull
     | Like
+    | Cast
+    | Concatenation
     | Null
     | Case
     | ScalarQuery
@@ -487,7 +506,7 @@ def calls_in(expression: Expression) -> Iterator[Call]:
             pending += reversed(node)
         elif isinstance(node, Over):  # its call is no aggregate, but its arguments may be
             pending += [*(item.expression for item in node.order), node.partition, node.call.arguments]
-        elif isinstance(node, Call | Unary | Operation | Between | In | IsNull | Like | Case):
+        elif isinstance(node, Call | Unary | Operation | Between | In | IsNull | Like | Cast | Concatenation | Case):
             if isinstance(node, Call):
                 yield node
             pending += [getattr(node, part.name) for part in reversed(fields(node))]

@@ -86,7 +86,7 @@ WRONG = [
     ("SELECT B.len FROM «(SELECT ts, len FROM A) [RANGE 1 s] JOIN B [RANGE 1 s] USING (len)", "without a name"),
     ("SELECT A.len FROM A [RANGE 1 s] JOIN B [RANGE 1 s] USING (len «ttl)", "got 'ttl' in USING", "',' or ')'"),
     ("SELECT «DISTINCT srcIP, count(*) FROM M GROUP BY srcIP", "DISTINCT together with groups"),
-    ("SELECT DISTINCT A.len, «abs(B.len) FROM A [RANGE 1 s], B [RANGE 1 s]", "unknown function 'abs'"),
+    ("SELECT DISTINCT A.len, «absolute(B.len) FROM A [RANGE 1 s], B [RANGE 1 s]", "unknown function 'absolute'"),
     (
         "SELECT count(*) «[RANGE 1 s] FROM a [RANGE 1 s], b [RANGE 1 s]",
         "without the name of a time column",

@@ -27,7 +27,7 @@ FOREIGN = [
     # Operators and characters.
     ("SELECT srcIP FROM M WHERE len «== 5", "got '=='", "= for equal values"),
     ("SELECT srcIP FROM M WHERE len > 5 «&& ttl = 3", "got '&&'", "AND between conditions"),
-    ("SELECT srcIP FROM M WHERE len > 5 «|| ttl = 3", "got '||'", "OR between conditions"),
+    ("SELECT srcIP FROM M WHERE len > «5 || ttl = 3", "|| over a value of type integer", "OR between conditions"),
     ("SELECT srcIP FROM M WHERE len «<=> 5", "got '<=>'", "=, or IS NULL"),
     ("SELECT srcIP FROM M WHERE len «=< 5", "got '=<'", "expected <="),
     ("SELECT srcIP FROM M WHERE len «=> 5", "got '=>'", "expected >="),
@@ -128,7 +128,9 @@ FOREIGN = [
     ("SELECT «timestamp FROM M", "unknown column 'timestamp'", "valid: ts,"),
     ("SELECT «dst FROM M", "unknown column 'dst'", "valid: destIP,"),
     ("SELECT srcIP, count(*) AS n FROM M GROUP BY srcIP HAVING «scrip > 5", "valid: srcIP,"),
-    ("SELECT count(*) FROM M WHERE protocol = «'tcp'", "= between integer and text", "type integer"),
+    ("SELECT count(*) FROM M WHERE protocol = «'tpc'", "unknown protocol 'tpc'", "the name of a service", "tcp"),
+    ("SELECT count(*) FROM M WHERE destPort IN (80, «'htps')", "unknown port 'htps'", "https"),
+    ("SELECT count(*) FROM M WHERE len = «'tcp'", "= between integer and text", "type integer"),
     ("SELECT count(*) FROM M WHERE srcIP = «'example.com'", "is not an address", "2001:db8::1"),
 ]
 

@@ -15,7 +15,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from operator import and_, or_, xor
 from typing import Any
 
+import numpy as np
+
 from lowlevel.expressions.address_constants import Address, Prefix
+from lowlevel.expressions.assigned_numbers import names_of
 from lowlevel.expressions.tree import (
     Binary,
     Call,
@@ -30,10 +33,11 @@ from lowlevel.expressions.tree import (
     Masked,
     Mean,
     Present,
+    ScalarCall,
     Unary,
     Variance,
 )
-from lowlevel.expressions.types import Function, Op, Type
+from lowlevel.expressions.types import NAMES, Function, Op, Scalar, Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.subaggregates import Kind
 
@@ -111,6 +115,9 @@ def value(expression: Expression, row: Row) -> Any:
             if x is None:
                 return None
             return ip_network((x, ipv4 if x.version == 4 else ipv6), strict=False).network_address
+        case ScalarCall(function, operand, argument, constants):
+            x, y = value(operand, row), 0 if argument is None else value(argument, row)
+            return None if x is None or y is None else scalar(function, x, y, [each.value for each in constants])
         case Extreme(left, right, largest):
             both = [x for x in (value(left, row), value(right, row)) if x is not None]
             kind = float if expression.type is Type.FLOAT else int
@@ -142,6 +149,67 @@ def call(function: Function, x: bytes | str | None, y: Any) -> Any:
         case Function.BYTE:
             assert isinstance(x, bytes)
             return x[y] if y is not None and 0 <= y < len(x) else None
+
+
+def scalar(function: Scalar, x: Any, y: Any, constants: list[Any]) -> Any:
+    """A function of a number or a text, by the modules of Python."""
+    if function in NAMES:
+        return names_of(function).get(x)
+    if isinstance(x, str):
+        return of_text(function, x, constants)
+    if isinstance(x, int) and function in (Scalar.ROUND, Scalar.FLOOR, Scalar.CEIL):
+        return x
+    match function:
+        case Scalar.ABS:
+            return wrapped(abs(x)) if isinstance(x, int) else abs(x)
+        case Scalar.SIGN:
+            return (x > 0) - (x < 0)
+        case Scalar.INTEGER:
+            return round(x) if math.isfinite(x) and -(2**63) <= round(x) < 2**63 else None
+        case Scalar.DOUBLE:
+            return float(x)
+        case Scalar.ROUND | Scalar.FLOOR | Scalar.CEIL if not math.isfinite(x):
+            return x
+        case Scalar.ROUND:
+            scaled = x * 10.0 ** (constants[0] if constants else 0)
+            if not math.isfinite(scaled):
+                return x
+            whole, rest = int(scaled), abs(scaled - int(scaled))
+            return float(whole + (rest >= 0.5) * ((x > 0) - (x < 0))) / 10.0 ** (constants[0] if constants else 0)
+        case Scalar.FLOOR | Scalar.CEIL:
+            return float(math.floor(x) if function is Scalar.FLOOR else math.ceil(x))
+        case Scalar.POWER:
+            with np.errstate(all="ignore"):
+                found = float(np.float64(x) ** np.float64(y))
+            return None if math.isnan(found) and not (math.isnan(x) or math.isnan(y)) else found
+        case Scalar.EXP:
+            return math.inf if x > 709.7 else math.exp(x)
+    smallest_without = x < 0 if function is Scalar.SQRT else x <= 0
+    if smallest_without:
+        return None
+    functions = {Scalar.SQRT: math.sqrt, Scalar.LN: math.log, Scalar.LOG2: math.log2, Scalar.LOG10: math.log10}
+    return functions[function](x)
+
+
+def of_text(function: Scalar, x: str, constants: list[Any]) -> str:
+    match function:
+        case Scalar.LOWER:
+            return x.lower()
+        case Scalar.UPPER:
+            return x.upper()
+        case Scalar.TRIM:
+            return x.strip(" ")
+        case Scalar.CONCAT:
+            return f"{constants[0]}{x}{constants[1]}"
+        case Scalar.REPLACE:
+            return x.replace(*constants) if constants[0] else x
+        case Scalar.SPLIT_PART:
+            parts = [x] if not constants[0] else x.split(constants[0])
+            number = constants[1] if constants[1] >= 0 else len(parts) + 1 + constants[1]
+            return parts[number - 1] if 1 <= number <= len(parts) else parts[-1] if constants[1] == 0 else ""
+    start = constants[0] if constants[0] >= 0 else len(x) + 1 + constants[0]
+    end = len(x) + 1 if len(constants) == 1 else start + constants[1]
+    return "".join(character for place, character in enumerate(x, 1) if start <= place < end)
 
 
 def binary(op: Op, x: Any, y: Any) -> Any:

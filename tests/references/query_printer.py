@@ -2,7 +2,7 @@
 
 from lowlevel.expressions.types import Op
 from queries.text import tree
-from queries.text.expressions import FACTOR, NOT, RANGE, STRENGTHS
+from queries.text.expressions import BITWISE, FACTOR, NOT, RANGE, STRENGTHS, TERM
 from queries.text.lexer import Kind
 
 LEAF = FACTOR + 2
@@ -133,6 +133,11 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
             parts = [f"PARTITION BY {', '.join(map(expression, partition))}"] if partition else []
             parts += [f"ORDER BY {', '.join(map(order_item, order))}"] if order else []
             text = f"{expression(function)} OVER ({' '.join(parts)})"
+        case tree.Cast(operand, kind):
+            text = f"CAST({expression(operand)} AS {word(kind)})"
+        case tree.Concatenation(operands):
+            strength = BITWISE
+            text = " || ".join(expression_within(each, TERM) for each in operands)
         case tree.Like(operand, pattern, ignore_case):
             strength = RANGE
             keyword = "ILIKE" if ignore_case else "LIKE"

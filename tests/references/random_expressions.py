@@ -19,9 +19,10 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     Masked,
+    ScalarCall,
     Unary,
 )
-from lowlevel.expressions.types import COMPARISON, Function, Op, Type
+from lowlevel.expressions.types import COMPARISON, Function, Op, Scalar, Type
 
 NUMERIC = [Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD]
 BITS = [Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR]
@@ -74,6 +75,8 @@ def expression(random: Random, columns: list[Column], type_: Type, depth: int) -
 
     if depth and type_ is not Type.BYTES and random.random() < 0.15:
         return conditional(random, columns, type_, depth)
+    if depth and type_ in (Type.INT, Type.FLOAT, Type.TEXT) and random.random() < 0.08:
+        return scalar_call(random, type_, below)
     leaves = [column for column in columns if column.type is type_]
     if type_ is Type.BYTES:
         return random.choice(leaves)
@@ -124,6 +127,29 @@ def conditional(random: Random, columns: list[Column], type_: Type, depth: int) 
         return Extreme(*results, random.random() < 0.5)
     test = random.choice([below(Type.BOOL), Unary(Op.NOT, IsNull(results[0]))])
     return Conditional(test, *results)
+
+
+def scalar_call(random: Random, type_: Type, below: Callable[[Type], Expression]) -> ScalarCall:
+    """A function of a number or a text with exact results."""
+    if type_ is Type.TEXT:
+        arguments = {
+            Scalar.UPPER: [],
+            Scalar.TRIM: [],
+            Scalar.SUBSTRING: [random.randrange(-6, 7), random.randrange(6)],
+            Scalar.REPLACE: [random.choice(["main", "1", ""]), random.choice(["", "m", "2"])],
+            Scalar.SPLIT_PART: [random.choice(["n", "ai"]), random.choice([-2, -1, 1, 2, 3])],
+            Scalar.CONCAT: [random.choice(["", "a"]), random.choice(["", " b"])],
+        }
+        name = random.choice(sorted(arguments))
+        constants = (Literal(each, Type.TEXT if isinstance(each, str) else Type.INT) for each in arguments[name])
+        return ScalarCall(name, below(type_), None, tuple(constants))
+    if type_ is Type.INT:
+        kind = random.choice([Type.INT, Type.FLOAT])
+        whole = [Scalar.ABS, Scalar.ROUND, Scalar.CEIL, Scalar.SIGN]
+        return ScalarCall(random.choice(whole if kind is Type.INT else [Scalar.INTEGER, Scalar.SIGN]), below(kind))
+    if random.random() < 0.3:
+        return ScalarCall(Scalar.DOUBLE, below(Type.INT))
+    return ScalarCall(random.choice([Scalar.ABS, Scalar.FLOOR, Scalar.CEIL, Scalar.ROUND]), below(type_))
 
 
 def function(random: Random, operand: Column, below: Callable[[Type], Expression]) -> Call:

@@ -1,0 +1,145 @@
+"""Functions of numbers and texts over whole columns. NULL stays NULL, and a function without a value returns NULL.
+
+Texts are IDs of names (`TextVector`). A function of texts is computed once for each name. Equal results have one ID,
+and the IDs of the results stay valid as long as the IDs of the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.expressions.assigned_numbers import NUMBERS, names_of
+from lowlevel.expressions.columns import Mask, Names, TextVector, Vector
+from lowlevel.expressions.types import NAMES, Scalar
+
+Floats = npt.NDArray[np.float64]
+
+TWO_TO_63 = 2.0**63
+"""The first float above all integers of 64 bits."""
+
+OF_FLOATS: dict[Scalar, Callable[[Any], Any]] = {
+    Scalar.SQRT: np.sqrt,
+    Scalar.EXP: np.exp,
+    Scalar.LN: np.log,
+    Scalar.LOG2: np.log2,
+    Scalar.LOG10: np.log10,
+}
+"""Functions of a float."""
+
+SMALLEST: dict[Scalar, float] = {
+    Scalar.SQRT: 0.0,
+    **dict.fromkeys((Scalar.LN, Scalar.LOG2, Scalar.LOG10), float(np.nextafter(0.0, 1.0))),
+}
+"""The smallest number for which a function has a value."""
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # integers wrap, floats become infinite
+def of_number(
+    function: Scalar, operand: Vector, argument: Vector | None, constants: Sequence[Any]
+) -> Vector | TextVector:
+    """Return a function of numbers. `argument`: the exponent of power. `constants`: the digits of round."""
+    if function in NAMES:
+        return _names(function, operand)
+    data, valid = operand.data, operand.valid
+    whole = data.dtype.kind != "f"
+    if function is Scalar.ABS:
+        return Vector(np.abs(data), valid)
+    if function is Scalar.SIGN:
+        return Vector(np.asarray(np.where(np.isnan(data), 0, np.sign(data))).astype(np.int64), valid)
+    if function in (Scalar.ROUND, Scalar.FLOOR, Scalar.CEIL):
+        if whole:
+            return operand
+        if function is Scalar.ROUND:
+            return Vector(_round(np.asarray(data), constants[0] if constants else 0), valid)
+        return Vector(np.asarray(np.floor(data) if function is Scalar.FLOOR else np.ceil(data)), valid)
+    if function is Scalar.INTEGER:
+        nearest = np.rint(data)
+        fits = np.asarray((nearest >= -TWO_TO_63) & (nearest < TWO_TO_63))
+        return Vector(np.where(fits, nearest, 0.0).astype(np.int64), _and(valid, fits))
+    numbers = np.asarray(data).astype(np.float64)
+    if function is Scalar.DOUBLE:
+        return Vector(numbers, valid)
+    if function is Scalar.POWER:
+        assert argument is not None
+        exponents = np.asarray(argument.data).astype(np.float64)
+        result = np.asarray(np.power(numbers, exponents))
+        known = np.asarray(~np.isnan(result) | np.isnan(numbers) | np.isnan(exponents))
+        return Vector(result, _and(_and(valid, argument.valid), known))
+    if function not in SMALLEST:
+        return Vector(np.asarray(OF_FLOATS[function](numbers)), valid)
+    known = np.asarray(~(numbers < SMALLEST[function]))  # NaN has the value NaN
+    return Vector(np.asarray(OF_FLOATS[function](np.where(known, numbers, 1.0))), _and(valid, known))
+
+
+def of_text(function: Scalar, texts: TextVector, constants: Sequence[Any]) -> TextVector:
+    """Return a function of texts. `constants` are its other arguments."""
+    change = _OF_TEXTS[function]
+    if not texts.names:  # all are NULL
+        return texts
+    results = Names()
+    ids = np.array([results.add(change(name, *constants)) for name in texts.names], np.int64)
+    known = texts.ids if texts.valid is None else np.where(texts.valid, texts.ids, 0)
+    return TextVector(np.asarray(ids[known]), results.texts, texts.valid)
+
+
+def _round(numbers: Floats, digits: int) -> Floats:
+    """Round half away from zero, to a number of decimals."""
+    scaled = numbers * 10.0**digits
+    whole = np.trunc(scaled)
+    rounded = (whole + np.sign(scaled) * (np.abs(scaled - whole) >= 0.5)) / 10.0**digits
+    return np.where(np.isfinite(rounded), rounded, numbers)
+
+
+def _names(function: Scalar, numbers: Vector) -> TextVector:
+    names, ids = _table(function)
+    inside = np.asarray((numbers.data >= 0) & (numbers.data < NUMBERS[function]))
+    found = ids[np.where(inside, numbers.data, -1)]
+    return TextVector(np.maximum(found, 0), names, _and(numbers.valid, np.asarray(found >= 0)))
+
+
+@cache
+def _table(function: Scalar) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Return the names, and for each number the index of its name; -1 without a name, and at the last index."""
+    by_number = names_of(function)
+    ids = np.full(NUMBERS[function] + 1, -1, np.int64)
+    ids[list(by_number)] = np.arange(len(by_number))
+    return tuple(by_number.values()), ids
+
+
+def _and(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _substring(text: str, start: int, count: int | None = None) -> str:
+    """Return characters from position `start` on, counted from 1, or from the end if it is negative.
+
+    Positions before the first character count, as in SQL: the first two positions from 0 on contain one character.
+    """
+    first = len(text) + start if start < 0 else start - 1
+    end = len(text) if count is None else first + count
+    return text[max(0, first) : max(0, end)]
+
+
+def _split_part(text: str, separator: str, number: int) -> str:
+    """Return a part of a text, counted from 1, or from the end if `number` is negative; empty if there is none."""
+    parts = text.split(separator) if separator else [text]
+    index = number - 1 if number > 0 else number
+    return parts[index] if -len(parts) <= index < len(parts) else ""
+
+
+_OF_TEXTS: dict[Scalar, Callable[..., str]] = {
+    Scalar.LOWER: str.lower,
+    Scalar.UPPER: str.upper,
+    Scalar.TRIM: lambda text: text.strip(" "),
+    Scalar.SUBSTRING: _substring,
+    Scalar.REPLACE: lambda text, old, new: text.replace(old, new) if old else text,
+    Scalar.SPLIT_PART: _split_part,
+    Scalar.CONCAT: lambda text, before, after: before + text + after,
+}

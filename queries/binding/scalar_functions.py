@@ -1,0 +1,186 @@
+"""Functions of one number or text, casts, and names of numbers: the number and the types of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowlevel.expressions.tree import Binary, Conditional, Expression, Literal, ScalarCall
+from lowlevel.expressions.types import NAMES, Op, Scalar, Type
+from queries.binding.comparisons import Operand
+from queries.binding.conditionals import as_number, is_known
+from queries.text.errors import QueryError
+from queries.text.tree import Word
+
+USAGES: dict[str, str] = {
+    "abs": "abs(x)",
+    "sign": "sign(x)",
+    "round": "round(x), or round(x, 2) with decimals",
+    "floor": "floor(x)",
+    "ceil": "ceil(x)",
+    "ceiling": "ceiling(x)",
+    "sqrt": "sqrt(x)",
+    "exp": "exp(x)",
+    "ln": "ln(x)",
+    "log2": "log2(x)",
+    "log10": "log10(x)",
+    "power": "power(x, y)",
+    "pow": "pow(x, y)",
+    "mod": "mod(x, y)",
+    "lower": "lower(text)",
+    "upper": "upper(text)",
+    "trim": "trim(text)",
+    "substring": "substring(text, start), or substring(text, start, length)",
+    "substr": "substr(text, start, length)",
+    "left": "left(text, length)",
+    "replace": "replace(text, 'old', 'new')",
+    "split_part": "split_part(text, '.', 1)",
+    "protocol_name": "protocol_name(protocol)",
+    "port_name": "port_name(destPort)",
+}
+"""Functions by name, each with an example of its call."""
+
+SYNONYMS = {"ceiling": "ceil", "pow": "power", "substr": "substring"}
+
+COUNTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("power", "mod", "left"), (2,)),
+    **dict.fromkeys(("replace", "split_part"), (3,)),
+    "round": (1, 2),
+    "substring": (2, 3),
+}
+"""Numbers of arguments of the functions that do not have one."""
+
+CONSTANTS: dict[Scalar, tuple[Type, ...]] = {
+    Scalar.SUBSTRING: (Type.INT, Type.INT),
+    Scalar.REPLACE: (Type.TEXT, Type.TEXT),
+    Scalar.SPLIT_PART: (Type.TEXT, Type.INT),
+}
+"""Types of the constants after the text."""
+
+TYPES: dict[str, Type] = {
+    **dict.fromkeys(("integer", "int", "bigint", "int8", "int64", "long", "uint", "ullong", "llong"), Type.INT),
+    **dict.fromkeys(("double", "float", "float8", "real", "decimal", "numeric"), Type.FLOAT),
+    **dict.fromkeys(("boolean", "bool"), Type.BOOL),
+    **dict.fromkeys(("varchar", "text", "string", "char"), Type.TEXT),
+    **dict.fromkeys(("timestamp", "timestamptz", "datetime"), Type.TIME),
+    **dict.fromkeys(("address", "ip", "inet"), Type.ADDRESS),
+    **dict.fromkeys(("mac", "macaddr"), Type.MAC),
+}
+"""Types of casts by their names in SQL."""
+
+CAST_TYPES = ("INTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "TIMESTAMP")
+
+MAX_DIGITS = 15
+"""Largest number of decimals of round: a float has no more."""
+
+
+def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
+    """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
+    function = SYNONYMS.get(name.text.lower(), name.text.lower())
+    if len(operands) not in COUNTS.get(function, (1,)):
+        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(f"{function} with {many}", sql, name.start, USAGES[name.text.lower()])
+    subject = operands[0]
+    if function == "left":
+        length = _constant(function, operands[1], Type.INT)
+        _check_length(operands[1], length)
+        return ScalarCall(Scalar.SUBSTRING, _text(function, subject), None, (Literal(1, Type.INT), length))
+    if function == "mod":
+        return Binary(Op.MOD, *(_number(function, operand, (Type.INT,)) for operand in operands))
+    scalar = Scalar(function)
+    if scalar in NAMES:
+        return ScalarCall(scalar, _number(function, subject, (Type.INT,)))
+    if function in ("lower", "upper", "trim") or scalar in CONSTANTS:
+        types = CONSTANTS.get(scalar, ())[: len(operands) - 1]
+        constants = [_constant(function, each, kind) for each, kind in zip(operands[1:], types, strict=True)]
+        if function == "substring" and len(constants) == 2:
+            _check_length(operands[2], constants[1])
+        return ScalarCall(scalar, _text(function, subject), None, tuple(constants))
+    number = _number(function, subject)
+    if scalar is Scalar.POWER:
+        return ScalarCall(scalar, number, _number(function, operands[1]))
+    if len(operands) == 1:
+        return ScalarCall(scalar, number)
+    digits = _constant(function, operands[1], Type.INT)
+    if not isinstance(digits.value, int) or not 0 <= digits.value <= MAX_DIGITS:
+        operands[1].fail(f"round to {digits.value!r} decimals", f"0 to {MAX_DIGITS}")
+    return ScalarCall(scalar, number, None, (digits,))
+
+
+def concatenation(operands: Sequence[Operand]) -> Expression:
+    """Return texts joined: constants, and at most one other text. NULL makes the result NULL."""
+    text, sides = None, ["", ""]
+    for operand in operands:
+        bound = _text("||", operand)
+        if isinstance(bound, Literal) and isinstance(bound.value, str):
+            sides[text is not None] += bound.value
+        elif text is None:
+            text = bound
+        else:
+            operand.fail("|| over two texts that are no constants", "one text, and constants")
+    if text is None:
+        return Literal(sides[0], Type.TEXT)
+    return ScalarCall(Scalar.CONCAT, text, None, tuple(Literal(side, Type.TEXT) for side in sides))
+
+
+def cast(subject: Operand, word: Word) -> Expression:
+    """Return a value as the type that `word` names. Raises QueryError for an unknown type and an impossible cast."""
+    text = word.text
+    wanted = TYPES.get(text.lower())
+    if wanted is None:
+        raise QueryError(f"unknown type '{text}'", subject.sql, word.start, "a type", CAST_TYPES, text.upper())
+    convert = {Type.TIME: Operand.as_time, Type.ADDRESS: Operand.as_address, Type.MAC: Operand.as_mac}
+    subject = convert[wanted](subject) if wanted in convert else subject
+    bound = subject.bound
+    if subject.type is wanted:
+        return bound
+    match subject.type, wanted:
+        case Type.INT, Type.FLOAT:
+            return ScalarCall(Scalar.DOUBLE, bound)
+        case Type.FLOAT, Type.INT:
+            return ScalarCall(Scalar.INTEGER, bound)
+        case Type.BOOL, Type.INT:
+            return as_number(bound)
+        case Type.BOOL, Type.FLOAT:
+            return ScalarCall(Scalar.DOUBLE, as_number(bound))
+        case ((Type.INT | Type.FLOAT), Type.BOOL):
+            return Binary(Op.NE, bound, Literal(0, Type.INT))
+        case Type.BOOL, Type.TEXT:
+            words = Conditional(bound, Literal("true", Type.TEXT), Literal("false", Type.TEXT))
+            return Conditional(is_known(bound), words, Literal(None, Type.TEXT)) if bound.nullable else words
+        case ((Type.INT | Type.FLOAT | Type.ADDRESS | Type.TIME | Type.MAC), Type.TEXT):
+            expected = "the value itself: results in text have all values as text"
+        case Type.TIME, (Type.INT | Type.FLOAT):
+            expected = "extract(epoch FROM ts) for seconds, or ts - TIMESTAMP '1970-01-01' for nanoseconds"
+        case Type.TEXT, (Type.INT | Type.FLOAT):
+            expected = "a number; texts cannot be read as numbers"
+        case _:
+            expected = f"a value of type {wanted}"
+    raise subject.error(f"CAST of {subject.type} to {text.upper()}", expected)
+
+
+def _number(function: str, operand: Operand, types: Sequence[Type] = (Type.INT, Type.FLOAT)) -> Expression:
+    if operand.type not in types:
+        hint = "; a difference of times is one" if operand.type is Type.TIME else ""
+        operand.fail(f"{function} over a value of type {operand.type}", " or ".join(types) + hint)
+    return operand.bound
+
+
+def _text(function: str, operand: Operand) -> Expression:
+    operand = operand.meeting(Type.TEXT)
+    if operand.type is not Type.TEXT:
+        expected = "a text, for example link" + ("; OR between conditions" if function == "||" else "")
+        operand.fail(f"{function} over a value of type {operand.type}", expected)
+    return operand.bound
+
+
+def _check_length(operand: Operand, length: Literal) -> None:
+    if isinstance(length.value, int) and length.value < 0:
+        operand.fail(f"a length of {length.value} characters", "0 or more")
+
+
+def _constant(function: str, operand: Operand, kind: Type) -> Literal:
+    operand = operand.meeting(kind)
+    bound = operand.bound
+    if not isinstance(bound, Literal) or bound.type is not kind or bound.value is None:
+        operand.fail(f"got an argument of {function} that is no constant {kind}", USAGES[function])
+    return bound
