@@ -147,6 +147,6 @@ def test_a_wrong_query_is_told_where_and_why(marked: str, parts: tuple[str, ...]
     sql = marked.replace("«", "")
     with pytest.raises(QueryError) as caught:
         compile_query(sql)
-    for part in parts:
+    for part in (*parts, "; expected "):
         assert part in str(caught.value)
     assert caught.value.position == marked.index("«"), str(caught.value)

@@ -370,11 +370,13 @@ ts minute rows ALL CASE count sum avg len srcIP vlan link M N x if date interval
 count(*) len>5 M.len [RANGE GROUP-BY
 packets frames flows samples M.flows SPREAD inner outer inner.srcIP outer. payload srcMAC x'16' x' X'' '0011.2233.4455'
 length( contains( starts_with( byte( (payload, bytes octetDeltaCount e9_1
+ORDER LIMIT OFFSET ASC DESC NULLS FIRST OVER PARTITION rank() lag( FILTER EXISTS WHEN THEN ELSE END LIKE ILIKE matches(
+coalesce( greatest( mask( date_trunc( extract( 'minute' '%a' USING S.* (SELECT-len-FROM-N) FORM WERE == && || ` ! # 0
 JOIN LEFT RIGHT FULL OUTER INNER SEMI ANTI ON LEFT_OUTER_JOIN MERGE WITH DISTINCT BOUNDARY OPEN
 S S.ts S.len N.ts flag SYN time : (SELECT ts (MERGE q AS( [RANGE-1-s] [RANGE-TUMBLING-1-s] S.srcIP=N.destIP
 """
 SOUP = st.lists(
-    st.sampled_from([word.replace("-", " ") if word[0] == "[" else word for word in WORDS.split()]), max_size=25
+    st.sampled_from([word.replace("-", " ") if word[:1] in ("[", "(") else word for word in WORDS.split()]), max_size=25
 )
 SOUP = SOUP.map(" ".join)
 FRAMES = st.sampled_from(
@@ -395,6 +397,11 @@ FRAMES = st.sampled_from(
         "SELECT * FROM M {} N [RANGE 2 s]",
         "SELECT ts FROM (MERGE {}) q",
         "WITH q AS (SELECT ts, len FROM M) SELECT {} FROM q",
+        "SELECT rank() OVER ({}) FROM M",
+        "SELECT CASE {} END FROM M",
+        "SELECT sum(len) FILTER (WHERE {}) FROM M",
+        "SELECT srcIP, count(*) FROM M GROUP BY srcIP ORDER BY {}",
+        "SELECT ts FROM M WHERE EXISTS ({})",
         "SELECT DISTINCT {} FROM (SELECT ts, len, srcIP FROM M) S",
     ]
 )
@@ -416,6 +423,7 @@ def _compiles_or_is_refused(sql: str) -> None:
     refused = _refusal(sql)
     if refused is not None:
         assert 0 <= refused.position <= len(sql)
+        assert refused.expected
         assert str(refused).startswith(f"line {refused.line}, column {refused.column}: ")
 
 

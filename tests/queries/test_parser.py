@@ -225,6 +225,7 @@ def test_a_malformed_text_is_refused_at_its_position(marked: str, message: str) 
         parse_query(marked.replace("«", ""))
     assert caught.value.position == marked.index("«"), str(caught.value)
     assert message in str(caught.value)
+    assert caught.value.expected
 
 
 def test_tokens_cover_the_text_except_for_blanks_and_comments() -> None:
