@@ -28,6 +28,7 @@ from capture.files.stream import StreamedCapture
 from capture.flows.sampling import FixedRates
 from capture.open import open_capture
 from dashboards import request
+from dashboards.analysis import Analysis
 from dashboards.answer import Answer, StartAll, StartRun, answer, answer_all, check_engine
 from dashboards.tables import Tables, tables_in
 from highlevel.inline.engine import Input, UnwantedError, check_threads
@@ -195,6 +196,17 @@ class Inputs:
             result.keep(pa.Table.from_batches(batches, result.schema))
         return results
 
+    def analyze(self, plan: Plan) -> Analysis:
+        """Return a run of a query over files with measurements. Raises ValueError for other inputs and for Spark."""
+        if not isinstance(self._source, Captures) or self._source.options.on != request.INLINE:
+            raise ValueError(f"explain(analyze=True) measures queries over files with the engine {request.INLINE}")
+        source = self._source
+        inputs = request.bind_inputs(source.files, source.streams, source.options.follow)
+        for each in inputs:
+            if each.follow or can_be_read_once(each.path):
+                raise ValueError(f"explain(analyze=True) reads complete files: got {each.name}")
+        return Analysis(plan, inputs, threads=source.options.threads)
+
     def run(self, plan: Plan, start: StartRun) -> Batches:
         """Return a new run of a query. Raises ValueError after `close`."""
         if self._closed:
@@ -234,9 +246,18 @@ class Result:
         """The names of the columns."""
         return self.schema.names
 
-    def explain(self) -> str:
-        """Explain the plan of the query, as `wiretide.explain`."""
-        return explain(self._plan)
+    def explain(self, analyze: bool = False) -> str:
+        """Explain the plan of the query, as `wiretide.explain`.
+
+        With `analyze` run the query over its files, and add measured figures of each node. Raises ValueError for
+        tables, for inputs that are no files, and for Spark.
+        """
+        if not analyze:
+            return explain(self._plan)
+        analysis = self._inputs.analyze(self._plan)
+        analysis.complete()
+        warn_user(analysis.warnings())
+        return "\n".join([explain(self._plan), "", *analysis.lines()])
 
     def keep(self, table: pa.Table) -> None:
         """Use a table of all rows that another run has computed."""

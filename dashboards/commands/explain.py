@@ -1,4 +1,4 @@
-"""`wiretide explain`: show the plan of a query or a pipeline file, or the content of a spool."""
+"""`wiretide explain`: show the plan of a query or a pipeline file, measure a query, or show the content of a spool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from capture.errors import InputError, WiretideError
-from dashboards.commands.query import parse_params
+from dashboards.commands.query import NO_INPUT, parse_bindings, parse_params
 from lowlevel.layers import Layer
 
 
@@ -76,13 +76,24 @@ def _is_path(text: str) -> bool:
 
 
 def explain(
-    what: Annotated[
-        str,
+    words: Annotated[
+        list[str],
         typer.Argument(
             metavar="SQL|@NAME|PIPELINE.toml|SPOOL",
-            help="A query, a ready query, a pipeline file, or the folder of a spool.",
+            help="A query, a ready query, a pipeline file, or the folder of a spool. With --analyze: the inputs, then "
+            "the query.",
         ),
     ],
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run the query over the inputs, and add measured figures of each node.")
+    ] = False,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", "-s", metavar="NAME=INPUT", help="With --analyze: bind a name in FROM to an input."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="With --analyze: number of reading threads. Default: one per core.")
+    ] = None,
     layer: Annotated[
         Layer | None, typer.Option(help="IP layer of plain column names of a query. Default: outer.")
     ] = None,
@@ -100,9 +111,50 @@ def explain(
 
     Spool: its segments, commits, watermarks, losses and damage. The spool may be in use.
 
+    --analyze: the query is run over files, without its output. The figures are rows and bytes between the nodes, the
+    time and the largest state of each node, and the work of the low level.
+
     \b
     wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
+    wiretide explain --analyze trace.pcap @top-talkers
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.wire_text import escape_lines
 
-    print(escape_lines(explain_text(what, layer, parse_params(param or []))))
+    params = parse_params(param or [])
+    if analyze:
+        print(escape_lines("\n".join(_analyzed(words, stream or [], threads, layer, params))))
+        return
+    if stream or threads:
+        raise typer.BadParameter("--stream and --threads need --analyze, which runs the query")
+    if len(words) > 1:
+        raise typer.BadParameter(f"got {len(words)} words, expected one query; --analyze reads inputs before the query")
+    print(escape_lines(explain_text(words[0], layer, params)))
+
+
+def _analyzed(
+    words: list[str], stream: list[str], threads: int | None, layer: Layer | None, params: Mapping[str, object]
+) -> list[str]:
+    """Run a query over its inputs, and return its plan and the figures."""
+    from dashboards import request
+    from dashboards.analysis import Analysis
+    from dashboards.idle_kernels import IdleKernels
+    from dashboards.output.console import compile_kernels, progress_bar, warn
+    from dashboards.stop_signals import interrupting
+    from queries.explain.plan import explain as explain_plan
+    from queries.pipeline.inputs import can_be_read_once
+
+    *files, sql = words
+    if not (files or stream):
+        raise typer.BadParameter(NO_INPUT)
+    plan, inputs = request.bind(sql, layer or Layer.OUTER, None, files, parse_bindings(stream), False, params)
+    live = [str(source.path) for source in inputs if can_be_read_once(source.path)]
+    if live:
+        raise typer.BadParameter(f"--analyze reads complete files: got {live[0]}")
+    analysis = Analysis(plan, inputs, threads=threads)
+    compile_kernels(idle=IdleKernels(analysis.run))
+    with interrupting(), progress_bar(detail=lambda: "measuring") as bar:
+        analysis.run.progress = bar
+        analysis.complete()
+    for warning in analysis.warnings():
+        warn(warning)
+    return [explain_plan(plan), "", *analysis.lines()]

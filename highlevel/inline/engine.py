@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.node_operators import NodeOperators
 from highlevel.plan.nodes import Leaf, nodes_of
 from highlevel.plan.pipeline import check_links, query_samples
-from highlevel.plan.plan import Plan
+from highlevel.plan.plan import Plan, leaf_names
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
@@ -150,13 +151,15 @@ class InlineRun:
         slack: int | None = None,
         block_records: int = BLOCK_RECORDS,
         lull: IdleRule | None = None,
+        measure: bool = False,
     ) -> None:
         """Open and check every input.
 
         `slack` is the allowed disorder in ns, for inputs without exact watermarks: streams and flows. None means
         LIVE_SLACK for live inputs and EXACT for others. With `lull` an idle live input advances by its clock
-        (`lowlevel.watermarks.idle`); otherwise its windows wait. `threads` None means `available_threads()`. Raises
-        InputError for a file that is no capture, ValueError for no threads.
+        (`lowlevel.watermarks.idle`); otherwise its windows wait. `threads` None means `available_threads()`. With
+        `measure` the operators and the low level are measured, and counters of a leaf have its name in the plan in
+        place of the query. Raises InputError for a file that is no capture, ValueError for no threads.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
         self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
@@ -189,6 +192,10 @@ class InlineRun:
         self._leaves = [node for node in nodes if isinstance(node, Leaf)]
         """The different leaves of all plans. The position in this list is the number of the leaf in the run."""
         queries = [tuple(plan.name for plan in self.plans if leaf in plan.leaves) for leaf in self._leaves]
+        if measure:
+            queries = [(name,) for name in leaf_names(self.plans[0])]
+        self.low_level_seconds: list[float] | None = [] if measure else None
+        """Busy seconds of each thread of the low level, if they are measured."""
         self.total = 0
         self.shards: list[Shard] = []
         tables = TableSizes(slots)
@@ -225,7 +232,8 @@ class InlineRun:
         links = [[shard.input.link for shard in shards] for shards in self.shards_of]
         for plan in self.plans:
             check_links(plan, [links[self._leaves.index(leaf)] for leaf in plan.leaves])
-        self.nodes = NodeOperators([plan.root for plan in self.plans], links, watchlists=self.watchlists)
+        roots = [plan.root for plan in self.plans]
+        self.nodes = NodeOperators(roots, links, watchlists=self.watchlists, measure=measure)
 
     def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
         """Run, and yield (number of the plan, rows of final windows in the order of their ends).
@@ -268,9 +276,24 @@ class InlineRun:
         """Run the shards in threads, or in this thread with one thread and no live input."""
         producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.shards)))]
         producers += [self._listen(shard) for shard in self.shards if isinstance(shard, LiveShard)]
+        if self.low_level_seconds is not None:
+            producers = [self._timed(producer, self.low_level_seconds) for producer in producers]
         if self.threads == 1 and not self.live:
             return itertools.chain.from_iterable(producers)
         return ahead(producers, QUEUED * (1 + len(producers)), self._unwanted)
+
+    @staticmethod
+    def _timed(items: Iterator[Sent], busy: list[float]) -> Iterator[Sent]:
+        """Yield the items of a thread. Add the seconds in which it computed them to `busy`."""
+        seconds = 0.0
+        while True:
+            begin = time.perf_counter()
+            item = next(items, None)
+            seconds += time.perf_counter() - begin
+            if item is None:
+                busy.append(seconds)
+                return
+            yield item
 
     def stop(self) -> None:
         """End live inputs after the data read so far. Returns at once; a signal handler may call this method."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from highlevel.operators.meld import Meld
 from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.plan.measurement import Measurement
 from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
 from highlevel.plan.operators.counters import number_of
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
@@ -80,10 +81,12 @@ class NodeOperators:
         make: MakeOperator = make_operator,
         count_closed: bool = True,
         watchlists: Watchlists | None = None,
+        measure: bool = False,
     ) -> None:
         """Unite the `links` of each leaf. Names may repeat (several files of one link).
 
         `count_closed`: count windows when they become final. `watchlists`: the open files, by default its own.
+        `measure`: fill `measurements`.
         """
         self.nodes = nodes_of(*roots)
         """Every node once, inputs first."""
@@ -102,6 +105,8 @@ class NodeOperators:
         """Rows of each root."""
         self.windows_closed = [0] * len(self.nodes)
         """Windows that the operator of each node has closed."""
+        self.measurements = [Measurement() for _ in self.nodes] if measure else []
+        """What the operator of each node did; empty unless it is measured."""
         self._count_closed = count_closed
         self._schemas = [
             pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in root.columns]) for root in roots
@@ -148,6 +153,8 @@ class NodeOperators:
     def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[RootItem]:
         """Send the items of an operator to the operators that read it. Yield the items of roots."""
         readers, roots, source = self._readers[position], self._roots[position], self.operators[position]
+        if self.measurements:
+            items = self.measurements[position].measure(source, items)
         for item in self._counted(position, source, items) if isinstance(source, WindowedOperator) else items:
             for root in roots:
                 yield root, self._result(root, item)

@@ -145,6 +145,12 @@ def leaves_of(plans: Iterable[Plan]) -> list[Leaf]:
     return [leaf for plan in plans for leaf in plan.leaves]
 
 
+def leaf_names(plan: Plan) -> list[str]:
+    """Return the names of the leaves among `node_names`, for example `leaf`, or `leaf 1` and `leaf 2`."""
+    names = zip(plan.nodes, plan.node_names, strict=True)
+    return [name for node, name in names if isinstance(node, Leaf)]
+
+
 def named_leaves(plan: Plan) -> list[Leaf]:
     """Return the leaves of a plan with unique names: the name of the query, with a number if there are several."""
     if len(plan.leaves) == 1:

@@ -1,0 +1,46 @@
+"""What the operator of a node did in a run: rows, bytes, seconds and memory (`wiretide explain --analyze`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from highlevel.plan.operators.operator import GraphItem, NodeOperator
+
+LOOKS = 0.05
+"""Largest share of the time for looks at an operator's state, which take long if many windows are open."""
+
+
+@dataclass(slots=True)
+class Measurement:
+    """`rows`, `bytes`: of all batches that the operator returned. `seconds`: its own time, without later operators.
+
+    `state_bytes`: the largest state that was seen.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    state_bytes: int = 0
+    _next_look: float = 0.0
+
+    def measure(self, operator: NodeOperator, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+        """Yield the items of an operator. The time between two items, while others work with them, does not count."""
+        while True:
+            begin = time.perf_counter()
+            item = next(items, None)
+            end = time.perf_counter()
+            self.seconds += end - begin
+            if item is None:
+                break
+            if isinstance(item, pa.RecordBatch):
+                self.rows += item.num_rows
+                self.bytes += item.nbytes
+            yield item
+        if end >= self._next_look:
+            self.state_bytes = max(self.state_bytes, operator.bytes)
+            looked = time.perf_counter()
+            self._next_look = looked + (looked - end) / LOOKS
