@@ -112,7 +112,7 @@ class Binder:
             case tree.Concatenation():
                 bound = concatenation([self._operand(operand, depth) for operand in node.operands])
             case tree.IsNull():
-                bound = IsNull(self._bind(node.operand, depth + 1))
+                bound = _is_null(self._bind(node.operand, depth + 1))
             case tree.Case():
                 bound = self._case(node, depth)
             case tree.Null():
@@ -288,7 +288,11 @@ class Binder:
         if bound.type is Type.BOOL and name in (*NUMERIC, *DEFINED):
             bound = as_number(bound)
         if node.where is not None:
-            bound = filtered(inner._filter(node.where, depth), bound)
+            condition = inner._filter(node.where, depth)
+            if name == "count" and bound.type is Type.BYTES:  # bytes cannot be results of a conditional
+                condition = Binary(Op.AND, condition, Unary(Op.NOT, _is_null(bound)))
+                bound = Literal(1, Type.INT)
+            bound = filtered(condition, bound)
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
         if name != "count":
@@ -346,6 +350,12 @@ class Binder:
 
     def _fail(self, problem: str, node: Expression, expected: str) -> NoReturn:
         raise QueryError(problem, self._sql, node.start, expected)
+
+
+def _is_null(operand: Bound) -> Bound:
+    """Return `operand IS NULL`. The low level does not evaluate constants of bytes."""
+    constant = isinstance(operand, Literal) and operand.type is Type.BYTES
+    return Literal(False, Type.BOOL) if constant else IsNull(operand)
 
 
 def known_aggregates() -> tuple[str, ...]:

@@ -90,3 +90,15 @@ def test_a_condition_that_is_null_is_not_true(path: Path, rows: list[Row]) -> No
     ones = sum(row["destPort"] is not None and row["destPort"] != 443 for row in rows)
     assert found == {1: ones, 0: len(rows) - ones}
     assert any(row["destPort"] is None for row in rows)
+
+
+def test_bytes_are_counted_with_a_filter(path: Path) -> None:
+    sql = """SELECT count(payload) AS n, count(payload) FILTER (WHERE len > 100) AS large,
+                    count(x'00') FILTER (WHERE len > 100) AS constant,
+                    count(payload) FILTER (WHERE x'00' IS NULL) AS none
+             FROM packets WHERE payload IS NOT NULL AND x'00' IS NOT NULL"""
+    lengths = wiretide.query("SELECT len, length(payload) AS size FROM packets", path).to_pylist()
+    known = [row["len"] for row in lengths if row["size"] is not None]
+    large = sum(length > 100 for length in known)
+    assert wiretide.query(sql, path).to_pylist() == [{"n": len(known), "large": large, "constant": large, "none": 0}]
+    assert 0 < large < len(known)
