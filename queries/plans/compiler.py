@@ -6,6 +6,7 @@
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
     rank() OVER (…)                            … ► Over
+    UNION, INTERSECT, EXCEPT                   … ► Union ► [Distinct, Windowed or TimeGroups] ► Apply
     ORDER BY, LIMIT                            … ► Sort
 
 The reader of a join or of another query selects its time columns (Li 2008, §7.2): the window of an aggregation, the
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from capture.flows.sampling import FixedRates
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind
+from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, TimeGroups, TimeOutput, Windowed
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Expression
@@ -33,15 +35,16 @@ from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
 from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
-from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, names_in, renamed
+from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
+from queries.plans.set_operations import query_over_rows, rows_of_queries, window_of
 from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
 from queries.plans.table_lookup import TableLookup
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.parser import parse_query
-from queries.text.tree import Condition, Query, SelectItem, Word, calls_in
+from queries.text.tree import Condition, Query, SelectItem, SetOperation, SetOperator, Word, calls_in
 
 MakeSource = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
 """Return the node of FROM and its names of columns. Arguments: the needed columns, and the times for watermarks."""
@@ -79,14 +82,22 @@ class Compiler:
                 leaf = Leaf(self.name, source.streams, aggregation.low, relation.links.layer)
                 return self._of_windows(Windowed(leaf, aggregation, PANE), grouping)
             return self._of_rows_of_links(query, relation, names)
-        return self._of_one(query, NamedTable(item.name or "", relation))
+        read = self._of_one(query, NamedTable(item.name or "", relation))
+        return replace(read, window=window_of(relation)) if isinstance(item.table, SetOperation) else read
 
     # --- queries that are read by name ---
 
     @property
     def _tables(self) -> TableLookup:
         return TableLookup(
-            self.sql, self.name, self.layer, self.sampling, self.known, self.compile_query, self._compile_named
+            self.sql,
+            self.name,
+            self.layer,
+            self.sampling,
+            self.known,
+            self.compile_query,
+            self._compile_named,
+            self._operation,
         )
 
     def _compile_named(self, word: Word) -> ReadableQuery:
@@ -123,6 +134,15 @@ class Compiler:
             compiled = replace(self, known=replace(known, later=later)).compile_query(query)
             known = replace(known, with_queries={**known.with_queries, name: compiled})
         return replace(self, known=known)
+
+    def _operation(self, operation: SetOperation) -> Relation:
+        """Compile queries with a set operator between them."""
+        queries = [self._tables.read(query).query for query in operation.queries]
+        rows = rows_of_queries(self.sql, operation, queries)
+        if operation.operator is SetOperator.UNION_ALL:
+            return rows
+        whole = self._of_one(query_over_rows(self.sql, operation, rows), NamedTable("", rows))
+        return QueryRelation(replace(whole, window=queries[0].window))
 
     # --- one item ---
 
@@ -230,7 +250,9 @@ class Compiler:
             items = tuple(SelectItem(_name_of(name, query.distinct)) for name, _ in names.all)
             listed = replace(query, select=items) if query.selects_all else query
             return self._groups(replace(_as_groups(listed), where=None), names, placed)
-        return self._rows(query, *self._sorted(query, names, selected), placed)
+        combines = isinstance(query.tables[0].table, SetOperation)
+        windowed = combines and window_of(names.tables[0].relation) is not None and WINDOW_END in selected.sources
+        return self._rows(query, *self._sorted(query, names, selected), placed, windowed=windowed)
 
     def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
@@ -297,13 +319,23 @@ class Compiler:
             raise QueryError("DISTINCT together with OVER", self.sql, query.distinct.start, expected)
         return split
 
-    def _rows(self, query: Query, selected: SelectList, sorting: Sorting | None, placed: MakeSource) -> ReadableQuery:
+    def _rows(
+        self,
+        query: Query,
+        selected: SelectList,
+        sorting: Sorting | None,
+        placed: MakeSource,
+        *,
+        windowed: bool = False,
+    ) -> ReadableQuery:
+        """Compile a query without groups. If `windowed`, its rows are those of windows, which are sorted one by one."""
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct
 
         def node(time: str | None) -> Node:
-            required = times[time] if time is not None else next(iter(selected.sources), None)
+            default = WINDOW_END if windowed else next(iter(selected.sources), None)
+            required = times[time] if time is not None else default
             below, local = placed(needed | ({required} if required else set()), [required] if required else [])
             outputs = tuple(Output(out.name, renamed(out.expression, local)) for out in selected.outputs)
             time_outputs: list[TimeOutput] = []
@@ -314,7 +346,7 @@ class Compiler:
             rows: Node = applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
             if selected.over is not None:
                 rows = selected.over.over(rows)
-            return rows if sorting is None else sorting.over(rows)
+            return rows if sorting is None else sorting.over(rows, windowed=windowed)
 
         root = node(None)
         if sorting is not None or selected.over is not None:  # the watermark of `ts` may be lost

@@ -194,7 +194,9 @@ def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> Uni
                 problem = f"a union with {place.shown}, which has no column '{name}'"
                 if column is not None and first is not None:
                     problem = f"a union where '{name}' is {column.type} and {first.type}"
-                raise QueryError(problem, sql, place.start, "the same columns in all parts of the union")
+                mixed = any(isinstance(part, LinkRelation) for part in parts)
+                hint = "; around UNION both queries are in parentheses, or neither" if mixed else ""
+                raise QueryError(problem, sql, place.start, f"the same columns in all parts of the union{hint}")
         known = [column for column in found if column is not None]
         kind = known[0].type if all(column.type is known[0].type for column in known) else Type.INT
         nullable = any(column.nullable for column in known)
@@ -328,8 +330,8 @@ class TableNames:
         named = self._table(stream) if stream is not None else None
         tables = [named] if named is not None else list(self.tables)
         shown = [column for table in tables for column in table.relation.shown]
-        whose = f" of {' and '.join(table.name for table in tables)}"
-        problem = f"unknown column '{name.text}'{whose}"
+        whose = " and ".join(table.name for table in tables)
+        problem = f"unknown column '{name.text}'" + (f" of {whose}" if whose else "")
         return QueryError(problem, self._sql, name.start, "one of the valid names", (*others, *shown), name.text)
 
     def shown(self, name: str) -> str | None:

@@ -15,7 +15,7 @@ from highlevel.aggregation import Aggregation, Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Apply, Node, TimeGroups, TimeOutput, nodes_of
 from highlevel.plan.plan import Plan
-from highlevel.windows.kind import SlidingWindow
+from highlevel.windows.kind import SlidingWindow, WindowKind
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 
@@ -30,13 +30,14 @@ class ReadableQuery:
     """A compiled query, for the queries that read it.
 
     `columns`: its result. `times`: columns that windows may use, the default first. `plan`: the plan if
-    this is the whole query.
+    this is the whole query. `window`: the window whose bounds are columns of the result.
     """
 
     columns: tuple[Column, ...]
     times: tuple[str, ...]
     node: MakeNode
     plan: Plan
+    window: WindowKind | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -67,7 +68,7 @@ def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
         return Apply(node, outputs, (TimeOutput(time or WINDOW_END, end.name, shift),))
 
     read = (*((Column(TS, Type.TIME),) if named else ()), *columns)
-    return ReadableQuery(read, times, node_of, whole)
+    return ReadableQuery(read, times, node_of, whole, window)
 
 
 def make_pair_query(groups: TimeGroups, whole: Plan) -> ReadableQuery:

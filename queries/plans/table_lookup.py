@@ -12,12 +12,26 @@ from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, QueryRelation, Relation, union_of
 from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
-from queries.text.tree import Merge, Query, Stream, Subquery, Table, Union, Word, first_word, streams_of
+from queries.text.tree import (
+    Merge,
+    Query,
+    SetOperation,
+    Stream,
+    Subquery,
+    Table,
+    Union,
+    Word,
+    first_word,
+    streams_of,
+)
 
 
 @dataclass(frozen=True)
 class TableLookup:
-    """Finds the rows of tables in FROM. It calls `compile_query` for subqueries and `compile_named` for names."""
+    """Finds the rows of tables in FROM.
+
+    It calls `compile_query` for subqueries, `compile_named` for names, and `compile_operation` for set operations.
+    """
 
     sql: str
     name: str
@@ -26,6 +40,7 @@ class TableLookup:
     known: KnownQueries
     compile_query: Callable[[Query], ReadableQuery]
     compile_named: Callable[[Word], ReadableQuery]
+    compile_operation: Callable[[SetOperation], Relation]
 
     def relation(self, table: Table) -> Relation:
         """Look up the names of a table."""
@@ -38,7 +53,9 @@ class TableLookup:
             case Stream(word=word):
                 return self._read(self.compile_named(word), word)
             case Subquery(query=query):
-                return self._read(self.compile_query(query), query.keyword)
+                return self.read(query)
+            case SetOperation():
+                return self.compile_operation(table)
             case Union(parts=parts):
                 tables = list(parts)
             case Merge(items=items):
@@ -54,6 +71,10 @@ class TableLookup:
             united.append(self._of_links(links) if own else self.relation(each))
             places.append(first_word(each))
         return union_of(self.sql, united, places)
+
+    def read(self, query: Query) -> QueryRelation:
+        """Return the rows of a query in parentheses, or next to a set operator."""
+        return self._read(self.compile_query(query), query.keyword)
 
     def _of_links(self, streams: list[Stream]) -> LinkRelation:
         links = Links(links_of(self.sql, streams), self.layer, self.sampling)

@@ -138,7 +138,25 @@ class ExpressionParser:
     def _at_clause_end(self) -> bool:
         """Whether the current token begins the next clause or ends the query."""
         token = self._token
-        return token.kind is Kind.END or token.keyword == ")" or token.keyword in CLAUSE_WORDS
+        ends = token.kind is Kind.END or token.keyword == ")" or token.keyword in CLAUSE_WORDS
+        return ends or self._begins_operation()
+
+    def _after_operator(self) -> str:
+        """Return the keyword after the current token, and after ALL or DISTINCT."""
+        keyword = self._ahead().keyword
+        return self._ahead(2).keyword if keyword in ("ALL", "DISTINCT") else keyword
+
+    def _begins_operation(self) -> bool:
+        """Whether the current token is a set operator between queries. In FROM, UNION is also between tables."""
+        keyword = self._token.keyword
+        if keyword not in ("UNION", "INTERSECT", "EXCEPT"):
+            return False
+        if self._after_operator() != "(":
+            return self._after_operator() == "SELECT" or keyword != "UNION"
+        at = self._at + 1
+        while self._tokens[at].keyword in ("ALL", "DISTINCT", "("):
+            at += 1
+        return self._tokens[at].keyword in ("SELECT", "WITH", "MERGE")
 
     # --- expressions ---
 
@@ -496,10 +514,12 @@ class ExpressionParser:
             return dialect
         if token.keyword == ";":
             return QueryError("several statements", self._sql, token.start, "one query")
-        if token.keyword == "UNION" and self._ahead().keyword == "SELECT":
-            token = self._ahead()
         if token.keyword == "SELECT" and self._clause != "WITH":
-            return self._unsupported("a second SELECT (UNION joins streams, not queries)", token)
+            expected = "UNION, INTERSECT or EXCEPT between two queries"
+            return QueryError("a second SELECT", self._sql, token.start, expected)
+        if token.keyword == "UNION" and self._clause != "FROM":
+            shown, start = self._ahead().shown, self._ahead().start
+            return QueryError(f"got {shown} after UNION", self._sql, start, "SELECT, or a query in parentheses")
         if token.keyword in UNSUPPORTED:
             return self._unsupported(UNSUPPORTED[token.keyword], token)
         return QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected, choices)

@@ -51,9 +51,9 @@ class Token(NamedTuple):
 
 UNSUPPORTED: dict[str, str] = {
     "DISTINCT": "DISTINCT",
-    "EXCEPT": "EXCEPT",
+    "EXCEPT": "EXCEPT that is not between two queries",
     "FETCH": "FETCH",
-    "INTERSECT": "INTERSECT",
+    "INTERSECT": "INTERSECT that is not between two queries",
     "JOIN": "JOIN outside FROM",
     "QUALIFY": "QUALIFY",
     "WINDOW": "a named window (WINDOW)",

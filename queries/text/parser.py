@@ -3,6 +3,7 @@
     [WITH name AS (query), …]
     SELECT [DISTINCT] items [window] FROM tables [window] [WHERE …] [GROUP BY …] [HAVING …]
         [ORDER BY … [ASC | DESC] [NULLS FIRST | NULLS LAST], …] [LIMIT n] [OFFSET n]
+    SELECT … UNION [ALL] | INTERSECT | EXCEPT SELECT … [ORDER BY …] [LIMIT n] [OFFSET n]
     MERGE a.ts : b.ts FROM Main1 a, Main2 b        means SELECT * FROM (MERGE …)
 
 Items of FROM have commas or JOIN between them:
@@ -18,7 +19,7 @@ in FROM is optional. SQL that GSQL does not have is refused with its name, at it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lowlevel.expressions.types import Op
@@ -39,6 +40,8 @@ from queries.text.tree import (
     OrderItem,
     Query,
     SelectItem,
+    SetOperation,
+    SetOperator,
     Star,
     Stream,
     Subquery,
@@ -56,6 +59,9 @@ _CLAUSE_NAMES = {"GROUP": "GROUP BY", "GROUPBY": "GROUP BY", "ORDER": "ORDER BY"
 
 MAX_QUERIES = 20
 """Queries and unions within parentheses, at most."""
+
+MAX_OPERANDS = 50
+"""Queries with one set operator between them, at most."""
 
 GIGASCOPE_JOINS = {
     "INNER_JOIN": "INNER",
@@ -109,14 +115,73 @@ class _QueryParser(WindowParser):
             query = Query(self._sql, merge.keyword, (star,), (FromItem(merge, token.start),))
         elif token.keyword in UNSUPPORTED:
             raise self._unsupported(UNSUPPORTED[token.keyword], token)
-        elif token.keyword != "SELECT":
+        elif token.keyword not in ("SELECT", "("):
             raise QueryError(
                 f"got {token.shown}", self._sql, token.start, dialects.STATEMENTS.get(token.keyword, "SELECT")
             )
         else:
-            query = self._select()
+            query = self._operations()
         self._depth -= 1
         return query
+
+    # --- set operations ---
+
+    def _operations(self) -> Query:
+        """Read queries with set operations between them, or one SELECT, and ORDER BY for the whole."""
+        first, depth = self._token, self._depth
+        query = self._chain(("UNION", "EXCEPT"), lambda: self._chain(("INTERSECT",), self._part))
+        if first.keyword == "(" and query.tables[0].start != first.start:
+            raise QueryError("got '('", self._sql, first.start, "SELECT, or UNION, INTERSECT or EXCEPT after ')'")
+        order = self._order()
+        if order is not None and self._begins_operation():
+            clause = _CLAUSE_NAMES.get(order.keyword.text.upper(), order.keyword.text.upper())
+            problem = f"{clause} before {self._token.keyword}"
+            expected = "it after the last SELECT, or this SELECT in parentheses"
+            raise QueryError(problem, self._sql, order.keyword.start, expected)
+        self._depth = depth
+        return query if order is None else replace(query, order=order)
+
+    def _chain(self, keywords: Sequence[str], read: Callable[[], Query]) -> Query:
+        """Read queries with operators of one precedence between them, from left to right."""
+        start = self._token.start
+        queries, words, last = [read()], list[Word](), SetOperator.UNION
+
+        def whole() -> Query:
+            operation = SetOperation(last, tuple(words), tuple(queries))
+            return Query(self._sql, queries[0].keyword, (SelectItem(Star(start)),), (FromItem(operation, start),))
+
+        while self._token.keyword in keywords and self._begins_operation():
+            word, operator = self._operator()
+            if words and operator is not last:
+                self._deeper()
+                queries, words = [whole()], []
+            if len(queries) == MAX_OPERANDS:
+                expected = f"at most {MAX_OPERANDS} queries with {operator} between them"
+                raise QueryError(f"query {MAX_OPERANDS + 1} of a set operation", self._sql, word.start, expected)
+            last = operator
+            words.append(word)
+            queries.append(read())
+        return whole() if words else queries[0]
+
+    def _operator(self) -> tuple[Word, SetOperator]:
+        word, keyword = self._word(), self._tokens[self._at - 1].keyword
+        if self._accept("ALL"):
+            if keyword != "UNION":
+                expected = f"{keyword} without ALL, which returns a row once"
+                raise QueryError(f"{keyword} ALL is not supported", self._sql, word.start, expected)
+            return word, SetOperator.UNION_ALL
+        self._accept("DISTINCT")
+        return word, SetOperator(keyword)
+
+    def _part(self) -> Query:
+        """Read SELECT without ORDER BY, or a query in parentheses."""
+        token = self._token
+        if token.keyword == "SELECT":
+            return self._select()
+        if token.keyword != "(":
+            expected = "SELECT, or a query in parentheses"
+            raise QueryError(f"got {token.shown} after a set operator", self._sql, token.start, expected)
+        return self._subquery()
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -176,9 +241,8 @@ class _QueryParser(WindowParser):
         where = self._condition() if self._begins("WHERE", "FROM") else None
         group_by, call = self._group_by() if self._begins("GROUP BY", "WHERE") else ((), None)
         having = self._condition() if self._begins("HAVING", "GROUP BY") else None
-        order = self._order()
         window = windows[0] if windows else None
-        return Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct, order=order)
+        return Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct)
 
     def _begins(self, clause: str, before: str) -> bool:
         """Whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
@@ -332,7 +396,7 @@ class _QueryParser(WindowParser):
         window = None
         if self._token.keyword == "[":
             window = self._window()
-            if self._token.keyword in ("UNION", "∪", "["):
+            if self._token.keyword in ("UNION", "∪", "[") and not self._begins_operation():
                 raise self._window_here(window.start)
         alias = alias or self._alias()
         if join is not None and self._token.keyword == "ON":
@@ -352,7 +416,7 @@ class _QueryParser(WindowParser):
 
     def _union(self) -> Table:
         parts = [self._table()]
-        while self._token.keyword in ("UNION", "∪"):
+        while self._token.keyword in ("UNION", "∪") and self._after_operator() != "SELECT":
             self._at += 2 if self._ahead().keyword == "ALL" else 1
             parts.append(self._table())
         return parts[0] if len(parts) == 1 else Union(tuple(parts))

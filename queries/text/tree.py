@@ -5,7 +5,7 @@ part in comparisons: two texts that differ only in blanks, comments and redundan
 
     Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
-    Table          Stream, Union, Merge or Subquery
+    Table          Stream, Union, Merge, Subquery or SetOperation
     Expression     Constant, Name, Star, Call, Over, Unary, Operation, Between, In, IsNull, Like, Null, Case,
                    ScalarQuery or Exists
     Window         [RANGE 10 minutes, SLIDE 1 minute, WA ts]
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 
 from lowlevel.expressions.types import Op
 from queries.text.lexer import Kind
@@ -341,7 +342,28 @@ class Subquery:
     query: Query
 
 
-Table = Stream | Union | Merge | Subquery
+class SetOperator(StrEnum):
+    """An operation on the rows of queries."""
+
+    UNION_ALL = "UNION ALL"
+    UNION = "UNION"
+    INTERSECT = "INTERSECT"
+    EXCEPT = "EXCEPT"
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """Queries with one set operator between them. `words` are the operators, one fewer than `queries`.
+
+    `a EXCEPT b EXCEPT c` has the rows of a that are in neither b nor c.
+    """
+
+    operator: SetOperator
+    words: tuple[Word, ...] = field(compare=False, repr=False)
+    queries: tuple[Query, ...]
+
+
+Table = Stream | Union | Merge | Subquery | SetOperation
 """Every kind of table in FROM."""
 
 
@@ -423,8 +445,10 @@ class Query:
     """A query. A missing part is None or empty.
 
     `sql` is the text that positions refer to. `keyword` is SELECT, or MERGE for `MERGE a.ts : b.ts`, which means
-    `SELECT * FROM (MERGE a.ts : b.ts)`. `window` is the window clause of the groups, which follows an item of SELECT
-    or the only item of FROM. `call` is the window in GROUP BY. `queries` are the queries of WITH.
+    `SELECT * FROM (MERGE a.ts : b.ts)`. Queries with a set operation between them are `SELECT *` from a SetOperation,
+    with their ORDER BY; `keyword` is that of the first query. `window` is the window clause of the groups, which
+    follows an item of SELECT or the only item of FROM. `call` is the window in GROUP BY. `queries` are the queries of
+    WITH.
     """
 
     sql: str = field(compare=False, repr=False)
@@ -458,6 +482,8 @@ def first_word(table: Table) -> Word:
             return keyword
         case Subquery(query=query):
             return query.keyword
+        case SetOperation(queries=queries):
+            return queries[0].keyword
 
 
 def streams_of(table: Table) -> list[Stream] | None:

@@ -167,7 +167,7 @@ class RandomQuery:
         self.expressions = Expressions(self.random, columns)
         self.has_time = source.ours == "packets"
         where = join(" WHERE {0}", self.expressions.condition(2)) if self.random.random() < 0.7 else same("")
-        draw = self.random.choice([self._rows, self._groups, self._groups, self._groups])
+        draw = self.random.choice([self._rows, self._groups, self._groups, self._groups, self._operation])
         query = draw(source, where)
         self.ours, self.duck = query.ours, query.duck
 
@@ -192,6 +192,32 @@ class RandomQuery:
         selected = list_of([join(f"{{0}} AS {name}", item) for item, name in zip(items, names, strict=True)])
         query = join(f"SELECT {distinct}{{0}} FROM {{1}}{{2}}", selected, source, where)
         return self._sorted(query, names)
+
+    def _operation(self, source: Pair, where: Pair) -> Pair:
+        """Draw two or three queries with set operators between them: rows, or groups in equal windows."""
+        random, draw = self.random, self.expressions
+        kinds = [random.choice([INT, INT, FLOAT, TEXT, ADDRESS, BOOL]) for _ in range(random.randint(1, 2))]
+        names = [f"c{number}" for number in range(len(kinds))]
+        window = random.choice([(10, 10), (20, 10)]) if self.has_time and random.random() < 0.3 else None
+        parts = []
+        for _ in range(random.randint(2, 3)):
+            items = [draw.draw(kind, 1) for kind in kinds]
+            condition = join(" WHERE {0}", draw.condition(1)) if random.random() < 0.8 else where
+            selected = list_of([join(f"{{0}} AS {name}", item) for item, name in zip(items, names, strict=True)])
+            if window is None:
+                parts.append(join("SELECT {0} FROM {1}{2}", selected, source, condition))
+            else:
+                keys = [item for item in items if self._names(item)] or [same("len")]
+                parts.append(
+                    self._windowed(window, list_of([selected, same("count(*) AS n")]), condition, keys, names, same(""))
+                )
+        enclosed = random.random() < 0.5
+        template = "({0})" if enclosed else "{0}"
+        whole = join(template, parts[0])
+        for part in parts[1:]:
+            operator = random.choice(["UNION ALL", "UNION", "INTERSECT", "EXCEPT"])
+            whole = join(f"{{0}} {operator} {{1}}", whole, join(template, part))
+        return whole if window else self._sorted(whole, names)
 
     def _names(self, item: Pair) -> bool:
         return any(name in item.ours for names in self.expressions.columns.values() for name in names)

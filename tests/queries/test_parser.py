@@ -72,7 +72,7 @@ def test_every_word_and_literal_points_at_itself() -> None:
             there = sql[node.start :]
             match node:
                 case tree.Star():
-                    assert there.startswith(("*", "MERGE", "merge")), sql
+                    assert there.startswith(("*", "MERGE", "merge", "SELECT", "select", "(")), sql
                 case tree.Constant(kind=Kind.TIME):
                     assert there[:9].upper() == "TIMESTAMP", sql
                 case tree.Constant(kind=Kind.STRING | Kind.QUOTED | Kind.BYTES):
@@ -169,7 +169,19 @@ MALFORMED = [
     ("SELECT ts FROM M WHERE len > 5 «FROM N", "FROM after WHERE"),
     ("SELECT ts FROM M HAVING len > 5 «GROUP BY ts", "GROUP BY after HAVING"),
     ("SELECT ts FROM M GROUP BY ts «GROUP BY len", "GROUP BY is given twice"),
-    ("SELECT ts FROM M WHERE len > 5 UNION «SELECT ts FROM N", "UNION joins streams, not queries"),
+    ("SELECT ts FROM M WHERE len > 5 UNION «N", "got 'N' after UNION"),
+    ("SELECT ts FROM M WHERE len > 5 INTERSECT «N", "got 'N' after a set operator"),
+    ("SELECT ts FROM M «SELECT ts FROM N", "a second SELECT"),
+    ("SELECT ts FROM M «EXCEPT ALL SELECT ts FROM N", "EXCEPT ALL is not supported"),
+    ("SELECT ts FROM M «INTERSECT ALL SELECT ts FROM N", "INTERSECT ALL is not supported"),
+    ("SELECT ts FROM M «ORDER BY ts UNION SELECT ts FROM N", "ORDER BY before UNION"),
+    ("SELECT ts FROM M «LIMIT 5 UNION ALL SELECT ts FROM N", "LIMIT before UNION"),
+    ("«(SELECT ts FROM M) ORDER BY ts", "UNION, INTERSECT or EXCEPT after ')'"),
+    ("SELECT ts FROM M" + " EXCEPT SELECT ts FROM M" * 49 + " «EXCEPT SELECT ts FROM M", "at most 50 queries"),
+    (
+        "SELECT ts FROM M" + " UNION SELECT a FROM M UNION ALL SELECT a FROM M" * 10 + " UNION «SELECT a FROM M",
+        "at most 20 levels",
+    ),
     ("SELECT ts FROM M WHERE len > (SELECT len N«)", "the query has no FROM"),
     ("SELECT ts FROM M ORDER BY ts «WHERE len > 5", "WHERE after ORDER BY"),
     ("SELECT ts FROM M «FETCH FIRST 3 ROWS ONLY", "FETCH is not supported"),

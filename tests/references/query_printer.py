@@ -15,6 +15,8 @@ def query_text(query: tree.Query) -> str:
     )
     if query.keyword.text.upper() == "MERGE":
         return f"{with_} {table(query.tables[0].table).removeprefix('(').removesuffix(')')}"
+    if isinstance(query.tables[0].table, tree.SetOperation):
+        return f"{with_} {table(query.tables[0].table)} {order(query.order)}"
     parts = [with_, query.keyword.text, query.distinct.text if query.distinct else ""]
     parts += [", ".join(map(item, query.select)), window(query.window), "FROM", from_items(query.tables)]
     parts += [condition(query.where)]
@@ -72,6 +74,8 @@ def table(node: tree.Table) -> str:
         case tree.Merge(keyword, times, items):
             listed = " : ".join(f"{word(stream)}.{word(column)}" for stream, column in times)
             text = f"({keyword.text} {listed} FROM {from_items(items)})"
+        case tree.SetOperation(operator, _, queries):
+            text = f" {operator} ".join(f"({query_text(query)})" for query in queries)
         case tree.Subquery(query):
             text = f"({query_text(query)})"
     return text

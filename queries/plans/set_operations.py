@@ -1,0 +1,150 @@
+"""Set operations: UNION, INTERSECT and EXCEPT between queries.
+
+    a UNION ALL b      SELECT *             FROM rows
+    a UNION b          SELECT DISTINCT x, y FROM rows
+    a INTERSECT b      SELECT x, y          FROM rows GROUP BY x, y HAVING bit_or(side) = 3
+    a EXCEPT b         SELECT x, y          FROM rows GROUP BY x, y HAVING bit_or(side) = 1
+
+`rows` are the rows of all queries, with the names of the first query. Bit i of `side` is query i; after EXCEPT all
+queries but the first have bit 1. A group contains equal rows, where NULL equals NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from highlevel.aggregation import BOUNDS, Output
+from highlevel.plan.nodes import Apply, Filter, Node, TimeOutput, Union
+from highlevel.windows.kind import WindowKind
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type, key_type
+from queries.plans.relations import QueryRelation, Relation, RelationNode, conjunction
+from queries.plans.subqueries import ReadableQuery
+from queries.text.errors import QueryError
+from queries.text.lexer import Kind
+from queries.text.tree import (
+    Call,
+    Condition,
+    Constant,
+    FromItem,
+    Name,
+    Operation,
+    Query,
+    SelectItem,
+    SetOperation,
+    SetOperator,
+    Word,
+)
+
+SIDE = ".side"
+"""The column with the bit of the query of a row."""
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """The rows of several queries with the same number of columns, as a relation.
+
+    `parts` are pairs of a query and its outputs, which have the names of `columns`.
+    """
+
+    parts: tuple[tuple[ReadableQuery, tuple[Output, ...]], ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns that are time columns of every query."""
+        names = [{out.name for out in outputs if _time_of(query, out) is not None} for query, outputs in self.parts]
+        return tuple(name for name in self.shown if all(name in own for own in names))
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns of the result."""
+        return tuple(column.name for column in self.columns if column.name != SIDE)
+
+    def column(self, name: str) -> Column | None:
+        """Return a column by its case-insensitive name."""
+        return next((column for column in self.columns if column.name.lower() == name.lower()), None)
+
+    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+        """Return the union of the rows of all queries, with all columns."""
+        time = time or next(iter(self.times), None)
+        nodes: list[Node] = []
+        for query, outputs in self.parts:
+            source = next((_time_of(query, out) for out in outputs if out.name == time), None)
+            times = () if time is None or source is None else (TimeOutput(time, source),)
+            nodes.append(Apply(query.node(source), outputs, times))
+        rows, condition = Union(tuple(nodes)), conjunction(where)
+        node = rows if condition is None else Filter(rows, condition)
+        return RelationNode(node, {column.name: column.name for column in self.columns})
+
+
+def window_of(relation: Relation) -> WindowKind | None:
+    """Return the window whose bounds are columns of the rows of a set operation."""
+    match relation:
+        case QueryRows(parts=((query, _), *_)) | QueryRelation(query=query):
+            return query.window
+    return None
+
+
+def _time_of(query: ReadableQuery, output: Output) -> str | None:
+    """Return the time column of a query that is an output; None for other outputs."""
+    column = output.expression
+    return column.name if isinstance(column, Column) and column.name in query.times else None
+
+
+def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[ReadableQuery]) -> QueryRows:
+    """Return the rows of all queries. Raises QueryError for columns or a window other than those of the first query."""
+    operator = operation.operator
+    selected = [query.plan.root.columns for query in queries]
+    columns = list(selected[0])
+    for query, own, text in zip(queries[1:], selected[1:], operation.queries[1:], strict=True):
+        if query.window != queries[0].window:
+            expected = "the same window in all queries, or in none of them"
+            raise QueryError(f"{operator} of different windows", sql, text.keyword.start, expected)
+        if len(own) != len(columns):
+            bounds = 0 if query.window is None else len(BOUNDS)
+            problem = f"{operator} of {len(columns) - bounds} and {len(own) - bounds} columns"
+            raise QueryError(problem, sql, text.keyword.start, "the same number of columns in all queries")
+        for position, (left, right) in enumerate(zip(columns, own, strict=True)):
+            common = key_type(left.type, right.type)
+            if common is None:
+                problem = f"{operator} of {left.type} and {right.type} in the column '{left.name}'"
+                item = text.select[0 if text.selects_all else position - len(own)]
+                raise QueryError(problem, sql, item.start, f"a value of type {left.type}")
+            columns[position] = Column(left.name, common, left.nullable or right.nullable)
+    sided = operator in (SetOperator.INTERSECT, SetOperator.EXCEPT)
+    parts = []
+    for number, (query, own) in enumerate(zip(queries, selected, strict=True)):
+        outputs = [
+            Output(column.name, _converted(each, column.type)) for each, column in zip(own, columns, strict=True)
+        ]
+        if sided:
+            bit = min(number, 1) if operator is SetOperator.EXCEPT else number
+            outputs.append(Output(SIDE, Literal(1 << bit, Type.INT)))
+        parts.append((query, tuple(outputs)))
+    return QueryRows(tuple(parts), (*columns, *((Column(SIDE, Type.INT),) if sided else ())))
+
+
+def _converted(column: Column, type_: Type) -> Expression:
+    """Return a number as a number of another type; times are integers of ns."""
+    if type_ is Type.FLOAT and column.type is not Type.FLOAT:
+        return Binary(Op.MUL, column, Literal(1.0, Type.FLOAT))
+    return replace(column, type=type_)
+
+
+def query_over_rows(sql: str, operation: SetOperation, rows: QueryRows) -> Query:
+    """Return the query that computes a set operation from the rows of all queries."""
+    word, operator = operation.words[0], operation.operator
+
+    def name(column: str) -> Name:
+        return Name(Word(column, word.start, quoted=True))
+
+    items = tuple(SelectItem(name(column)) for column in rows.shown)
+    query = Query(sql, word, items, (FromItem(operation, word.start),))
+    if operator is SetOperator.UNION:
+        return replace(query, distinct=word)
+    sides = 1 if operator is SetOperator.EXCEPT else (1 << len(operation.queries)) - 1
+    sum_of_sides = Call(Word("bit_or", word.start), (name(SIDE),))
+    condition = Operation(Op.EQ, (sum_of_sides, Constant(Kind.NUMBER, str(sides), word.start)), word.start)
+    return replace(query, group_by=items, having=Condition(word, condition))
