@@ -86,7 +86,7 @@ def query(
 ) -> pa.Table:
     """Answer one query: SQL, or `@name` for a ready query of the catalogue (docs/guide/catalogue.md).
 
-    * `params`: values of the parameters of a ready query, such as {"n": 20}.
+    * `params`: values of the parameters of a ready query or of PARAM (docs/guide/sql.md), such as {"n": 20}.
     * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
       `streams`: the files of each name in FROM, instead of `files`. One Arrow table or data frame instead of captures
       is read without other options (docs/guide/python.md).
@@ -159,7 +159,7 @@ def compare(
     """Run one query in order and out of order over the same arrivals; return a row of figures for each method.
 
     The arguments are those of the command line (docs/guide/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}.
-    `params` are the parameters of a ready query, as in `query`.
+    `params` are values of parameters, as in `query`.
     The result has the columns of the CSV file of `wiretide compare`. Raises QueryError for a wrong query,
     NotComparedError for a query without an in-order method, InputError for a wrong input, ValueError for a wrong time.
     """

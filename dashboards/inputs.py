@@ -159,12 +159,13 @@ class Inputs:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def query(self, sql: str, params: Mapping[str, object] | None = None) -> Result:
+    def query(self, sql: str, params: Mapping[str, object] | None = None, **parameters: object) -> Result:
         """Compile a query over these inputs. Arguments are as in `wiretide.query`.
 
+        Parameters may also be keywords: `query(sql, least=5)` is `query(sql, {"least": 5})`.
         Raises QueryError for the query, InputError for a name without an input.
         """
-        return Result(self, *self._source.bind(sql, params))
+        return Result(self, *self._source.bind(sql, {**(params or {}), **parameters}))
 
     def query_all(
         self, queries: Mapping[str, str] | Sequence[str], params: Mapping[str, object] | None = None

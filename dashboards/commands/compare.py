@@ -22,7 +22,7 @@ def compare(
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the ready query @NAME. Repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
     slack: Annotated[
         str, typer.Option(metavar="TIMES", help="Allowed disorder, separated by commas; each one is measured.")

@@ -20,10 +20,12 @@ class ExplainError(WiretideError):
 
 
 def explain_text(text: str, layer: Layer | None = None, params: Mapping[str, object] | None = None) -> str:
-    """Return the explanation of a query in SQL or of a ready query `@name`, or of the pipeline file or spool at a path.
+    """Return the explanation of a query, or of the pipeline file or spool at a path.
+
+    A query is SQL, the name of a `.gsql` file, or `@name` of a ready query.
 
     `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word without `@`. A query in SQL
-    has several words. `params` are the parameters of a ready query.
+    has several words. `params` are values of parameters.
     Raises InputError if the path does not exist, otherwise PipelineError, QueryError or SpoolError.
     """
     path = Path(text)
@@ -36,7 +38,7 @@ def explain_text(text: str, layer: Layer | None = None, params: Mapping[str, obj
     if layer is not None:
         raise ExplainError(f"{path} and --layer: --layer needs a query; in a pipeline file each query has its layer")
     if params:
-        raise ExplainError(f"{path} and --param: --param needs a ready query, @NAME")
+        raise ExplainError(f"{path} and --param: --param needs a query with parameters")
     try:
         return _explain_path(path)
     except OSError as error:
@@ -65,7 +67,7 @@ def _explain_spool(folder: Path) -> str:
 
 
 def _is_path(text: str) -> bool:
-    if text.startswith("@"):
+    if text.startswith("@") or text.endswith(".gsql"):
         return False
     if text.endswith(".toml") or len(text.split()) == 1:
         return True
@@ -99,7 +101,7 @@ def explain(
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the ready query @NAME. Repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
 ) -> None:
     """Show the plan of a query or a pipeline file, or inspect a spool.

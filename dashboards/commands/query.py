@@ -79,7 +79,7 @@ def query(
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the ready query @NAME. Repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
     format: Annotated[  # noqa: A002
         Format | None,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from capture.errors import InputError
 from queries.catalogue.conversations import CONVERSATIONS
 from queries.catalogue.exports import EXPORTS
 from queries.catalogue.layers import LAYERS
@@ -11,6 +13,10 @@ from queries.catalogue.ready_query import ReadyQuery
 from queries.catalogue.security import SECURITY
 from queries.catalogue.traffic import TRAFFIC
 from queries.text.errors import QueryError
+from queries.text.script import expand, is_script
+
+SUFFIX = ".gsql"
+"""The suffix of files with queries."""
 
 CATALOGUE: dict[str, ReadyQuery] = {
     query.name: query for query in (*TRAFFIC, *CONVERSATIONS, *SECURITY, *LAYERS, *EXPORTS)
@@ -28,20 +34,39 @@ def ready_query(name: str) -> ReadyQuery:
 
 
 def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
-    r"""Return the text of a query that is given as GSQL, or as `@name` with values of its parameters.
+    r"""Return the text of a query that is given as GSQL, as `@name`, or as the name of a file that ends in `.gsql`.
+
+    `values` are the values of its parameters: those of `@name`, or those of PARAM (`queries.text.script`).
 
     >>> query_text("@packets", {"window": "1m"})
     'SELECT count(*) AS packets, sum(len) AS bytes\nFROM packets [RANGE 1 minute]'
     >>> query_text("SELECT count(*) FROM packets")
     'SELECT count(*) FROM packets'
 
-    Raises QueryError for an unknown name, a name without @, a wrong parameter, and for parameters of other queries.
+    Raises QueryError for an unknown name, a name without @, a wrong parameter, and for parameters of other queries,
+    InputError for a file that cannot be read.
     """
     text = sql.strip()
+    if text.endswith(SUFFIX) and "\n" not in text:
+        return query_text(_read(Path(text)), values)
     if text.startswith("@"):
         return ready_query(text).sql(values)
     if text.lower() in CATALOGUE:
         raise QueryError(f"got the name {text}", sql, 0, f"@{text.lower()}, or SELECT")
-    if values:
-        raise QueryError(f"got the parameter {next(iter(values))}", sql, 0, "@NAME, a query of the catalogue")
-    return sql
+    if values and not is_script(sql):
+        expected = "@NAME, a query of the catalogue, or PARAM before SELECT"
+        raise QueryError(f"got the parameter {next(iter(values))}", sql, 0, expected)
+    return expand(sql, values)
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file with a query. Raises InputError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: got a file that is no text, expected a query") from error
+    if text.strip().endswith(SUFFIX):
+        raise InputError(f"{path}: got the name of a file, expected a query")
+    return text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from queries.catalogue.parameters import ROWS, WINDOW, Parameter, ParameterType
 from queries.catalogue.ready_query import ReadyQuery
+from queries.text.parameters import ROWS, WINDOW, Parameter, ParameterType
 
 CONVERSATIONS = (
     ReadyQuery(

@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from queries.catalogue.parameters import Parameter
-from queries.text.errors import QueryError
+from queries.text.parameters import Parameter, literals
 
 _PLACEHOLDER = re.compile(r"\$([a-z0-9_]+)")
 
@@ -49,21 +48,7 @@ class ReadyQuery:
 
         Raises QueryError for an unknown parameter and for an invalid value.
         """
-        values = values or {}
-        shown = f"@{self.name}"
-        names = [parameter.name for parameter in self.parameters]
-        for name in values:
-            if name not in names:
-                expected = "a parameter of this query" if names else "no parameter"
-                raise QueryError(f"unknown parameter '{name}'", shown, 0, expected, names, name)
-        literals = {}
-        for parameter in self.parameters:
-            value = values.get(parameter.name, parameter.default)
-            try:
-                literals[parameter.name] = parameter.literal(value)
-            except ValueError as error:
-                problem = f"got {parameter.name} = {str(value)!r}" + (f": {error}" if str(error) else "")
-                raise QueryError(problem, shown, 0, parameter.expected) from None
+        texts = literals(self.parameters, values or {}, f"@{self.name}")
         # A window clause that is left out must leave no blanks and no empty line.
-        lines = _PLACEHOLDER.sub(lambda found: literals[found[1]], self.text).split("\n")
+        lines = _PLACEHOLDER.sub(lambda found: texts[found[1]], self.text).split("\n")
         return "\n".join(line.rstrip() for line in lines if line.strip())

@@ -43,6 +43,7 @@ from highlevel.plan.nodes import Leaf, Windowed
 from highlevel.plan.plan import Plan, named_leaves
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
+from queries.catalogue.catalogue import SUFFIX, query_text
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_streams, bound_kinds, check_streams
 from queries.pipeline.node_settings import (
@@ -233,10 +234,14 @@ def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str
 
 
 def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
-    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer"))
+    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer", "params"))
     sql = section.value("sql", str, "")
     if not sql.strip():
         raise PipelineError(f"queries.{name}.sql is missing: expected the text of a query")
+    try:
+        sql = query_text(str(base / sql) if sql.endswith(SUFFIX) else sql, section.value("params", dict, {}))
+    except QueryError as error:
+        raise PipelineError(f"queries.{name}.sql: {error}") from error
     layer = section.value("layer", str, Layer.OUTER)
     if layer not in list(Layer):
         raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")

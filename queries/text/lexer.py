@@ -17,7 +17,8 @@ class Kind(StrEnum):
     """Kinds of tokens.
 
     QUOTED is text in double quotes: a name, or a string if no column has this name. TIME is
-    `TIMESTAMP '2016-08-02T02:19:00Z'`, two words that are one literal.
+    `TIMESTAMP '2016-08-02T02:19:00Z'`, two words that are one literal. PARAMETER is `$name` and CONSTANT `#name`:
+    `queries.text.script` replaces them by literals.
     """
 
     WORD = "name"
@@ -27,6 +28,8 @@ class Kind(StrEnum):
     TIME = "time"
     NUMBER = "number"
     SYMBOL = "symbol"
+    PARAMETER = "parameter"
+    CONSTANT = "constant"
     END = "end of the query"
 
 
@@ -80,13 +83,15 @@ _PATTERN = re.compile(
       | (?P<word>[^\W\d]\w*)
       | (?P<string>'(?:[^']++|'')*+'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
       | (?P<quoted>"(?:[^"]++|"")*+")
-      | (?P<symbol><>|!=|<=|>=|<<|>>|\|\||::|[-+*/%&|^~=<>().,:;\[\]∪])""",
+      | (?P<parameter>\$[^\W\d]\w*)
+      | (?P<constant>\#[^\W\d]\w*)
+      | (?P<symbol><>|!=|<=|>=|<<|>>|\|\||::|[-+*/%&|^~=<>().,:;\[\]{}∪])""",
     re.VERBOSE | re.DOTALL,
 )
 
 _KINDS = {kind.name.lower(): kind for kind in Kind}
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
-_CLOSING = {")": "(", "]": "["}
+_CLOSING = {")": "(", "]": "[", "}": "{"}
 
 _UNCLOSED = {
     "'": "a string that is never closed",
@@ -125,7 +130,7 @@ def tokenize(sql: str) -> list[Token]:
         if match.lastgroup == "blank":
             continue
         token = _token(sql, match)
-        if token.keyword in ("(", "["):
+        if token.keyword in ("(", "[", "{"):
             opened.append(token)
         elif token.keyword in _CLOSING and (not opened or opened.pop().text != _CLOSING[token.text]):
             expected = f"'{_CLOSING[token.text]}' before it, or no {token.shown}"

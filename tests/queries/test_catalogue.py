@@ -13,10 +13,10 @@ import pytest
 
 import wiretide
 from queries.catalogue.catalogue import CATALOGUE, query_text
-from queries.catalogue.parameters import Parameter, ParameterType
 from queries.catalogue.ready_query import ReadyQuery
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
+from queries.text.parameters import Parameter, ParameterType
 from tests.harness.command_line import run
 from tests.references.small_captures import icmp, udp, write
 
@@ -26,6 +26,9 @@ VALID: dict[ParameterType, list[tuple[object, str]]] = {
     ParameterType.DURATION: [("90s", "90 seconds"), ("2 minutes", "2 minutes"), ("1.5H", "90 minutes")],
     ParameterType.WINDOW: [("all", ""), ("ALL", ""), ("1m", "[RANGE 1 minute]")],
     ParameterType.PREFIX: [("10.0.0.0/8", "'10.0.0.0/8'"), ("::1", "'::1/128'"), ("1.2.3.4", "'1.2.3.4/32'")],
+    ParameterType.ADDRESS: [("10.0.0.1", "'10.0.0.1'"), ("2001:DB8::1", "'2001:db8::1'")],
+    ParameterType.TEXT: [("eth0", "'eth0'"), ("it's", "'it''s'"), ("", "''")],
+    ParameterType.BOOLEAN: [("true", "TRUE"), ("False", "FALSE"), (True, "TRUE")],
 }
 
 WRONG: dict[ParameterType, list[object]] = {
@@ -34,11 +37,14 @@ WRONG: dict[ParameterType, list[object]] = {
     ParameterType.DURATION: ["", "0", "0s", "-1s", "10", 10, "1 fortnight", "1s, SLIDE 1 s", "200 years", None],
     ParameterType.WINDOW: ["", "none", "0", "1m] WHERE TRUE", "[RANGE 1 minute]", None],
     ParameterType.PREFIX: ["", "10.0.0.1/8", "x", "10.0.0.0/33", "1.2.3.4' OR '1' = '1", "fe80::1%eth0", 1],
+    ParameterType.ADDRESS: ["", "10.0.0.0/8", "x", "10.0.0.1' OR '1' = '1", 1, None],
+    ParameterType.TEXT: [1, None, True, ["a"]],
+    ParameterType.BOOLEAN: ["", "1", 1, "yes", None, "TRUE OR TRUE"],
 }
 
 
 def parameter(kind: ParameterType) -> Parameter:
-    defaults = dict(zip(ParameterType, (5, 0.5, "1s", "all", "10.0.0.0/8"), strict=True))
+    defaults = dict(zip(ParameterType, (5, 0.5, "1s", "all", "10.0.0.0/8", "::1", "a", True), strict=True))
     low, high = {ParameterType.INTEGER: (1, 10**17), ParameterType.FLOAT: (0.1, 1)}.get(kind, (None, None))
     return Parameter("x", kind, defaults[kind], "a value", low, high)
 
@@ -153,7 +159,7 @@ def test_the_commands_take_ready_queries(capture: Path) -> None:
         (["query", "M.pcap", "@top-takers"], "valid: top-talkers, "),
         (["query", "M.pcap", "@top-talkers", "--param", "n"], "expected NAME=VALUE"),
         (["query", "M.pcap", "@top-talkers", "--param", "n=1", "--param", "n=2"], "a second value of n"),
-        (["explain", ".", "--param", "n=1"], "--param needs a ready query"),
+        (["explain", ".", "--param", "n=1"], "--param needs a query with parameters"),
     ):
         status, out, err = run(*words, cwd=folder)
         assert (status, out) == (2, "")

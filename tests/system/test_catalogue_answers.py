@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queries.catalogue.catalogue import CATALOGUE, query_text
-from queries.catalogue.parameters import ParameterType
+from queries.text.parameters import ParameterType
 from tests.harness import in_ns
 from tests.references.catalogue_answers import CASES, EXPORTS, NS, Answer, rows_of, sort_key, write_exports
 

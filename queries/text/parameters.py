@@ -1,23 +1,33 @@
-"""Parameters of ready queries: types, checks, and their form as literals of GSQL.
+"""Parameters of queries: types, checks, and their form as literals of GSQL.
 
-A value becomes part of a query only as a number, a duration or a quoted prefix that this module prints. So no value
-can change the structure of a query.
+A value becomes part of a query only as a literal or a window clause that this module prints. So no value can change
+the structure of a query.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
 from lowlevel.durations import duration_text, parse_duration
-from queries.text.literals import AddressError, parse_prefix, prefix_text
+from queries.text.errors import QueryError
+from queries.text.literals import (
+    INT64_MAX,
+    INT64_MIN,
+    AddressError,
+    address_text,
+    parse_address,
+    parse_prefix,
+    prefix_text,
+)
 
 ALL = "all"
 """The value of a WINDOW parameter for a query without windows."""
 
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 _FLOAT = re.compile(r"-?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})")
 
 
@@ -32,22 +42,29 @@ class ParameterType(StrEnum):
     DURATION = "duration"
     WINDOW = "window"
     PREFIX = "prefix"
+    ADDRESS = "address"
+    TEXT = "text"
+    BOOLEAN = "boolean"
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a ready query. `minimum` and `maximum` are the bounds of numbers, both included."""
+    """One parameter of a query. `minimum` and `maximum` are the bounds of numbers, both included.
+
+    Without a `default` the parameter needs a value.
+    """
 
     name: str
     type: ParameterType
-    default: int | float | str
+    default: int | float | str | None
     help: str
     minimum: int | float | None = None
     maximum: int | float | None = None
 
     def __post_init__(self) -> None:
         """Check that the default is a valid value."""
-        self.literal(self.default)
+        if self.default is not None:
+            self.literal(self.default)
 
     @property
     def expected(self) -> str:
@@ -64,12 +81,26 @@ class Parameter:
                 return "a duration such as 10s or '2 minutes', or all: no windows"
             case ParameterType.PREFIX:
                 return "a prefix such as 10.0.0.0/8 or 2001:db8::/32, or an address"
+            case ParameterType.ADDRESS:
+                return "an address such as 10.0.0.1 or 2001:db8::1"
+            case ParameterType.TEXT:
+                return "text"
+            case ParameterType.BOOLEAN:
+                return "true or false"
 
     def literal(self, value: object) -> str:
-        """Return a value as text of GSQL. `value` is a number or text.
+        """Return a value as text of GSQL. `value` is a number or text, or a boolean for a BOOLEAN parameter.
 
         Raises ValueError for an invalid value. Its message is a reason that `expected` does not contain, or empty.
         """
+        if self.type is ParameterType.BOOLEAN:
+            if str(value).strip().lower() not in ("true", "false"):
+                raise ValueError
+            return str(value).strip().upper()
+        if self.type is ParameterType.TEXT:
+            if not isinstance(value, str):
+                raise ValueError
+            return "'" + value.replace("'", "''") + "'"
         text = "" if isinstance(value, bool) or not isinstance(value, int | float | str) else str(value).strip()
         match self.type:
             case ParameterType.INTEGER | ParameterType.FLOAT:
@@ -84,11 +115,18 @@ class Parameter:
                     return f"'{prefix_text(parse_prefix(text))}'"
                 except AddressError as error:
                     raise ValueError(str(error)) from None
+            case ParameterType.ADDRESS:
+                try:
+                    return f"'{address_text(parse_address(text))}'"
+                except AddressError as error:
+                    raise ValueError(str(error)) from None
 
     def _number(self, text: str) -> str:
         number: int | float
         if self.type is ParameterType.INTEGER and _INTEGER.fullmatch(text):
             number = int(text)
+            if not INT64_MIN <= number <= INT64_MAX:
+                raise ValueError
         elif self.type is ParameterType.FLOAT and _FLOAT.fullmatch(text):
             number = float(text)
         else:
@@ -109,6 +147,30 @@ def _duration(text: str) -> int:
     if nanoseconds == 0:
         raise ValueError
     return nanoseconds
+
+
+def literals(parameters: Sequence[Parameter], values: Mapping[str, object], shown: str) -> dict[str, str]:
+    """Return the texts of all parameters by name: given `values`, which are numbers or text, and defaults.
+
+    Raises QueryError in the text `shown` for an unknown parameter, an invalid value and a missing value.
+    """
+    names = [parameter.name for parameter in parameters]
+    for name in values:
+        if name not in names:
+            expected = "a parameter of this query" if names else "no parameter"
+            raise QueryError(f"unknown parameter '{name}'", shown, 0, expected, names, name)
+    texts = {}
+    for parameter in parameters:
+        value = values.get(parameter.name, parameter.default)
+        if value is None and parameter.name not in values:
+            problem = f"the parameter {parameter.name} has no value and no DEFAULT"
+            raise QueryError(problem, shown, 0, parameter.expected)
+        try:
+            texts[parameter.name] = parameter.literal(value)
+        except ValueError as error:
+            problem = f"got {parameter.name} = {str(value)!r}" + (f": {error}" if str(error) else "")
+            raise QueryError(problem, shown, 0, parameter.expected) from None
+    return texts
 
 
 WINDOW = Parameter("window", ParameterType.WINDOW, "all", "length of the windows; all: one answer for the whole input")
