@@ -110,18 +110,17 @@ def texts_of(queries: Sequence[str], params: Mapping[str, object] | None) -> dic
     Each of `params` is a parameter of at least one of them. Raises QueryError for an unknown query or parameter.
     """
     from dashboards.several import query_names
-    from queries.catalogue.catalogue import query_text, ready_query
+    from queries.catalogue.catalogue import parameter_names, query_text
     from queries.text.errors import QueryError
 
     params, texts, known = params or {}, {}, set[str]()
     for name, query in zip(query_names(queries), queries, strict=True):
-        ready = query.strip().startswith("@")
-        parameters = [parameter.name for parameter in ready_query(query.strip()).parameters] if ready else []
+        parameters = parameter_names(query)
         known.update(parameters)
-        values = {parameter: value for parameter, value in params.items() if parameter in parameters}
+        values = {parameter: value for parameter, value in params.items() if parameter.lower() in parameters}
         texts[name] = query_text(query, values)
     for parameter in params:
-        if parameter not in known:
+        if parameter.lower() not in known:
             expected = "a parameter of one of these queries" if known else "no parameter"
             raise QueryError(
                 f"unknown parameter '{parameter}'", ", ".join(texts), 0, expected, sorted(known), parameter

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NO_INPUT = "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"
 
 
-QUERY = re.compile(r"@[\w-]+$|\s*(?:SELECT|WITH|DEFINE|MERGE)\b.*\s", re.IGNORECASE | re.DOTALL)
+QUERY = re.compile(r"@[\w-]+$|\s*(?:SELECT|WITH|DEFINE|PARAM|MERGE)\b.*\s", re.IGNORECASE | re.DOTALL)
 """A word of the command line that is a query before the last word: @NAME, or a text with the first word of a query."""
 
 
@@ -298,8 +298,12 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     >>> split_words(["a.pcap", "@floods", "select count(*) from packets"])
     (['a.pcap'], ['@floods', 'select count(*) from packets'])
     """
+
+    def is_query(word: str) -> bool:
+        return word.endswith(".gsql") or (QUERY.match(word) is not None and not exists(word))
+
     first = len(words) - 1
-    while first > 0 and QUERY.match(words[first - 1]) and not exists(words[first - 1]):
+    while first > 0 and is_query(words[first - 1]):
         first -= 1
     return [*words[:first]], [*words[first:]]
 

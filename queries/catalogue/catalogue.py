@@ -13,7 +13,7 @@ from queries.catalogue.ready_query import ReadyQuery
 from queries.catalogue.security import SECURITY
 from queries.catalogue.traffic import TRAFFIC
 from queries.text.errors import QueryError
-from queries.text.script import expand, is_script
+from queries.text.script import declared, expand, is_script
 
 SUFFIX = ".gsql"
 """The suffix of files with queries."""
@@ -46,9 +46,8 @@ def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
     Raises QueryError for an unknown name, a name without @, a wrong parameter, and for parameters of other queries,
     InputError for a file that cannot be read.
     """
+    sql = _text(sql)
     text = sql.strip()
-    if text.endswith(SUFFIX) and "\n" not in text:
-        return query_text(_read(Path(text)), values)
     if text.startswith("@"):
         return ready_query(text).sql(values)
     if text.lower() in CATALOGUE:
@@ -59,14 +58,22 @@ def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
     return expand(sql, values)
 
 
-def _read(path: Path) -> str:
-    """Return the text of a file with a query. Raises InputError."""
+def parameter_names(sql: str) -> list[str]:
+    """Return the names of the parameters of a query. The argument and the errors are those of `query_text`."""
+    text = _text(sql)
+    if text.strip().startswith("@"):
+        return [parameter.name for parameter in ready_query(text.strip()).parameters]
+    return declared(text)
+
+
+def _text(sql: str) -> str:
+    """Return the text of a file if `sql` is the name of a file of a query. Raises InputError."""
+    if not sql.strip().endswith(SUFFIX) or "\n" in sql.strip():
+        return sql
+    path = Path(sql.strip())
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: got a file that is no text, expected a query") from error
-    if text.strip().endswith(SUFFIX):
-        raise InputError(f"{path}: got the name of a file, expected a query")
-    return text

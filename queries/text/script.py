@@ -76,6 +76,15 @@ def expand(sql: str, values: Mapping[str, object] | None = None) -> str:
     return _ScriptParser(sql).expanded(values or {})
 
 
+def declared(sql: str) -> list[str]:
+    """Return the names of the parameters of a script, in lower case. Raises QueryError for a wrong block."""
+    if not is_script(sql):
+        return []
+    parser = _ScriptParser(sql)
+    parser.statements()
+    return [parameter.name for parameter in parser.parameters]
+
+
 @dataclass
 class _Statement:
     """A query of a script: its first token, its end, its name, and the constants of its DEFINE with their values."""
@@ -94,23 +103,28 @@ class _ScriptParser:
         self._sql = sql
         self._tokens = tokenize(sql)
         self._at = 0
-        self._parameters: list[Parameter] = []
+        self.parameters: list[Parameter] = []
         self._changes: list[tuple[int, int, str]] = []
 
     def expanded(self, values: Mapping[str, object]) -> str:
         """Return the text of the query."""
-        statements = [self._statement()]
-        while self._token.kind is not Kind.END:
-            statements.append(self._statement())
-        known = {parameter.name for parameter in self._parameters}
+        statements = self.statements()
+        known = {parameter.name for parameter in self.parameters}
         # An unknown name keeps its case, so that the message shows it as it was given.
         given = {name.lower() if name.lower() in known else name: value for name, value in values.items()}
         shown = " ".join(self._sql.split())
-        texts = literals(self._parameters, given, shown) if values or self._parameters else {}
+        texts = literals(self.parameters, given, shown) if values or self.parameters else {}
         for statement in statements:
             self._replace_names(statement, texts)
         self._join(statements)
         return self._changed()
+
+    def statements(self) -> list[_Statement]:
+        """Read all queries and their blocks."""
+        statements = [self._statement()]
+        while self._token.kind is not Kind.END:
+            statements.append(self._statement())
+        return statements
 
     # --- reading ---
 
@@ -212,9 +226,9 @@ class _ScriptParser:
                 raise self._error(type_, problem, "a type", tuple(TYPES), type_.text)
             self._at += 1
             parameter = self._parameter(name, type_)
-            known = next((other for other in self._parameters if other.name == parameter.name), None)
+            known = next((other for other in self.parameters if other.name == parameter.name), None)
             if known is None:
-                self._parameters.append(parameter)
+                self.parameters.append(parameter)
             elif known != parameter:
                 expected = "the same type, default and bounds in all queries of a script"
                 raise self._error(name, f"a second parameter {name.text}", expected)
@@ -287,7 +301,7 @@ class _ScriptParser:
             if token.kind is Kind.PARAMETER:
                 if name not in texts:
                     expected = f"a parameter, such as PARAM {{ {name} UINT DEFAULT 100; }} before the query"
-                    choices = [f"${parameter.name}" for parameter in self._parameters]
+                    choices = [f"${parameter.name}" for parameter in self.parameters]
                     raise self._error(token, f"unknown parameter {token.shown}", expected, choices, token.text)
                 text = texts[name]
                 self._changes.append((token.start, token.end, " " + text if text.startswith("-") else text))
