@@ -28,6 +28,8 @@ class DetailFunction(StrEnum):
     """A holistic aggregate function."""
 
     COUNT_DISTINCT = "count_distinct"
+    MIN = "min"
+    MAX = "max"
     QUANTILE = "quantile"
     MODE = "mode"
     ENTROPY = "entropy"
@@ -47,7 +49,8 @@ class Detail:
 
     `key`: the column of the partials with the values, or for functions in FOLDED with the sketches of the values.
     `kind`: type of the values. `count`: the sub-aggregate that counts the rows of a value. `parameter`: the quantile,
-    0 to 1, or the number of values that `top` returns.
+    0 to 1, or the number of values that `top` returns. `others`: the columns of the other arguments of count_distinct,
+    which counts different combinations without NULL.
     """
 
     name: str
@@ -56,6 +59,12 @@ class Detail:
     kind: Type
     count: str
     parameter: float = 0.0
+    others: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of all arguments."""
+        return (self.key, *self.others)
 
     @property
     def type(self) -> Type:
@@ -84,7 +93,7 @@ def result_type(function: DetailFunction, kind: Type) -> Type:
             return Type.INT
         case DetailFunction.QUANTILE | DetailFunction.APPROX_QUANTILE | DetailFunction.ENTROPY:
             return Type.FLOAT
-        case DetailFunction.MODE:
+        case DetailFunction.MODE | DetailFunction.MIN | DetailFunction.MAX:
             return kind
         case DetailFunction.TOP | DetailFunction.APPROX_TOP:
             return Type.TEXT
@@ -202,7 +211,7 @@ class Aggregation:
     @property
     def grain(self) -> tuple[str, ...]:
         """Columns by which partials merge: the groups, and the values of details."""
-        return tuple(dict.fromkeys([*self.group_by, *(detail.key for detail in self.details)]))
+        return tuple(dict.fromkeys([*self.group_by, *(key for detail in self.details for key in detail.keys)]))
 
     @property
     def carried(self) -> tuple[str, ...]:

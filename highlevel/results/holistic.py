@@ -1,6 +1,7 @@
 """Holistic aggregates, vectorised over all groups of a batch.
 
     count_distinct   number of different values
+    min, max         smallest and largest value, also of addresses and texts
     quantile(p)      value at position p * (n - 1) of the n sorted values, counted from 0; interpolated
     mode             the most frequent value, the smallest of several
     entropy          -Σ p log2 p over the shares p of the values, in bits
@@ -11,6 +12,8 @@ Without values count_distinct is 0 and the other results are NULL.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +121,10 @@ def compute_aggregate(
     match function:
         case DetailFunction.COUNT_DISTINCT:
             return pa.array(values.ends - values.begins)
+        case DetailFunction.MIN:
+            return values.column.take(_firsts(values, np.arange(len(values.places))))
+        case DetailFunction.MAX:
+            return values.column.take(_lasts(values))
         case DetailFunction.QUANTILE:
             return quantiles(values, parameter)
         case DetailFunction.MODE:
@@ -161,6 +168,24 @@ def _firsts(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
     begins, ends = values.begins, values.ends
     places = np.append(values.places[order], 0)
     return pa.array(places[np.minimum(begins, len(order))], mask=begins == ends)
+
+
+def _lasts(values: ValueCounts) -> pa.Array:
+    """Return the position of the last entry of each group, NULL for a group without entries."""
+    begins, ends = values.begins, values.ends
+    places = np.append(values.places, 0)
+    return pa.array(places[np.maximum(ends, 1) - 1], mask=begins == ends)
+
+
+def combined(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return a number for each row. Rows with equal values in all columns have equal numbers; NULL if one is NULL."""
+    numbers, valid = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), np.bool_)
+    for column in columns:
+        _, ranks = np.unique(_ranks(column), return_inverse=True)
+        numbers = numbers * (int(ranks.max(initial=0)) + 1) + ranks
+        numbers = np.unique(numbers, return_inverse=True)[1]  # the product of two numbers of ranks fits into 64 bits
+        valid &= np.asarray(column.is_valid())
+    return pa.array(numbers, pa.int64(), mask=~valid)
 
 
 def entropies(values: ValueCounts) -> pa.Array:

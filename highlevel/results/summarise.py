@@ -19,7 +19,7 @@ from highlevel.aggregation import Aggregation
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
-from highlevel.results.holistic import ValueCounts, compute_aggregate
+from highlevel.results.holistic import ValueCounts, combined, compute_aggregate
 from highlevel.results.sketched_windows import merge_sketches
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import Item, Punctuation
@@ -44,19 +44,21 @@ class Summarise:
         ids = table.merge(batch)
         found = table.to_arrow()
         foldings = {folding.column: folding for folding in self.foldings}
-        sorted_values: dict[tuple[str, str], ValueCounts] = {}
+        sorted_values: dict[tuple[tuple[str, ...], str], ValueCounts] = {}
         for detail in self.details:
             if detail.key in foldings:
                 sketches = batch.column(detail.key)
-                results = merge_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
-                found = found.append_column(detail.name, pa.array(results, ARROW_TYPES[detail.type]))
+                merged = merge_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
+                found = found.append_column(detail.name, pa.array(merged, ARROW_TYPES[detail.type]))
                 continue
-            of = detail.key, detail.count
+            of = detail.keys, detail.count
             if of not in sorted_values:
                 counts = batch.column(detail.count).to_numpy()
-                sorted_values[of] = ValueCounts(ids, found.num_rows, batch.column(detail.key), counts)
-            values = compute_aggregate(detail.function, detail.parameter, sorted_values[of], detail.kind)
-            found = found.append_column(detail.name, values)
+                columns = [batch.column(key) for key in detail.keys]
+                values = columns[0] if len(columns) == 1 else combined(columns)
+                sorted_values[of] = ValueCounts(ids, found.num_rows, values, counts)
+            results = compute_aggregate(detail.function, detail.parameter, sorted_values[of], detail.kind)
+            found = found.append_column(detail.name, results)
         yield found
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:

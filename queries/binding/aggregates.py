@@ -245,8 +245,10 @@ def _share_of_counter(expression: Expression) -> Expression | None:
 
 @dataclass(frozen=True, slots=True)
 class _HolisticUse:
+    """`arguments`: one, for count_distinct one or several."""
+
     function: DetailFunction
-    argument: Expression
+    arguments: tuple[Expression, ...]
     parameter: float
 
 
@@ -271,7 +273,7 @@ class HolisticAggregates:
         if use.function in FOLDED:
             self._folded = self._folded or name
         column = self._uses.setdefault(use, f"d{len(self._uses)}")
-        kind = result_type(use.function, use.argument.type)
+        kind = result_type(use.function, use.arguments[0].type)
         nullable = use.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
         shown = ", ".join(expression_text(operand.bound) for operand in operands)
         stand_in = f"{name.text.lower()}({shown})"
@@ -312,30 +314,35 @@ class HolisticAggregates:
         details = []
         foldings: dict[tuple[DetailFunction, str], Folding] = {}
         for use, name in self._uses.items():
-            argument = use.argument
-            if argument not in columns:
-                columns[argument] = f"k{len(keys)}"
-                keys.append(Key(columns[argument], argument))
-            column = columns[argument]
+            for argument in use.arguments:
+                if argument not in columns:
+                    columns[argument] = f"k{len(keys)}"
+                    keys.append(Key(columns[argument], argument))
+            column, *others = (columns[argument] for argument in use.arguments)
+            argument = use.arguments[0]
             if use.function in FOLDED:
                 of = use.function, column
                 column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count, argument.type)).column
-            details.append(Detail(name, use.function, column, argument.type, count, use.parameter))
+            details.append(Detail(name, use.function, column, argument.type, count, use.parameter, tuple(others)))
         return tuple(keys), tuple(details), tuple(foldings.values())
 
 
 def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _HolisticUse:
     called = name.text.lower()
-    usage = HOLISTIC[called]
-    if len(operands) != 1 + ("," in usage):
+    usage = HOLISTIC.get(called, f"{called}(x)")
+    several = called == DetailFunction.COUNT_DISTINCT and len(operands) > 1
+    if len(operands) != 1 + ("," in usage) and not several:
         raise QueryError(
             f"{called} with {len(operands)} argument{'' if len(operands) == 1 else 's'}", sql, name.start, usage
         )
     subject = operands[0]
-    if subject.type is Type.BYTES:
-        subject.fail(f"{called} over bytes", "a column that is no payload, or length(…) of it")
-    if not any(columns_of(subject.bound)):
-        subject.fail(f"{called} over a constant", usage)
+    for argument in operands if several else operands[:1]:
+        if argument.type is Type.BYTES:
+            argument.fail(f"{called} over bytes", "a column that is no payload, or length(…) of it")
+        if not any(columns_of(argument.bound)):
+            argument.fail(f"{called} over a constant", usage)
+    if several:
+        return _HolisticUse(DetailFunction.COUNT_DISTINCT, tuple(operand.bound for operand in operands), 0.0)
     function = DetailFunction.QUANTILE if called == MEDIAN else DetailFunction(called)
     quantile = function in (DetailFunction.QUANTILE, DetailFunction.APPROX_QUANTILE)
     if quantile and subject.type not in NUMBERS:
@@ -343,7 +350,7 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
     parameter = 0.5 if called == MEDIAN else 0.0
     if len(operands) > 1:
         parameter = _quantile(operands[1]) if quantile else _value_count(operands[1])
-    return _HolisticUse(function, subject.bound, parameter)
+    return _HolisticUse(function, (subject.bound,), parameter)
 
 
 def _quantile(operand: Operand) -> float:

@@ -295,6 +295,8 @@ class Binder:
             bound = filtered(condition, bound)
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
+        if name in ("min", "max") and bound.type in (Type.ADDRESS, Type.TEXT, Type.MAC):
+            return aggregates.holistic.add(self._sql, node.function, [Operand(self._sql, argument.start, bound)])
         if name != "count":
             self._need(INTEGERS if name in INTEGER_AGGREGATES else NUMBERS, bound, argument, name)
         if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):

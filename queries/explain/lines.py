@@ -179,7 +179,8 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
     for detail in aggregation.details:
         sources = {folding.column: folding.source for folding in aggregation.foldings}
         parameter = "" if detail.function not in WITH_PARAMETER else f", {detail.parameter:g}"
-        call = f"{detail.function}({_shown(aggregation, sources.get(detail.key, detail.key))}{parameter})"
+        arguments = ", ".join(_shown(aggregation, sources.get(key, key)) for key in detail.keys)
+        call = f"{detail.function}({arguments}{parameter})"
         how = f"from {detail.key}" if detail.key in sources else f"each value {detail.count} times"
         yield line("detail", f"{detail.name} = {call}, {how}, once a window is final")
     for column in aggregation.user_columns:

@@ -22,6 +22,8 @@ def twin(function: DetailFunction, parameter: float, values: list[Any]) -> Any:
         low, high = order[math.floor(at)], order[math.ceil(at)]
         return float(low) if low == high else float(low + (high - low) * (at - math.floor(at)))
     frequent = sorted(counts, key=lambda value: (-counts[value], order.index(value)))
+    if function in (DetailFunction.MIN, DetailFunction.MAX):
+        return order[0 if function is DetailFunction.MIN else -1]
     if function is DetailFunction.MODE:
         return frequent[0]
     if function is DetailFunction.ENTROPY:

@@ -51,6 +51,7 @@ VALUES = {
 FUNCTIONS = [(DetailFunction.QUANTILE, share) for share in (0.0, 0.25, 0.5, 0.9, 1.0)]
 FUNCTIONS += [(DetailFunction.TOP, 1), (DetailFunction.TOP, 3)]
 FUNCTIONS += [(each, 0) for each in (DetailFunction.COUNT_DISTINCT, DetailFunction.MODE, DetailFunction.ENTROPY)]
+FUNCTIONS += [(DetailFunction.MIN, 0), (DetailFunction.MAX, 0)]
 
 
 @pytest.mark.parametrize("kind", VALUES, ids=str)
