@@ -141,8 +141,17 @@ class Compiler:
         rows = rows_of_queries(self.sql, operation, queries)
         if operation.operator is SetOperator.UNION_ALL:
             return rows
-        whole = self._of_one(query_over_rows(self.sql, operation, rows), NamedTable("", rows))
-        return QueryRelation(replace(whole, window=queries[0].window))
+        query = query_over_rows(self.sql, operation, rows)
+        by_time = {
+            time: self._of_one(query, NamedTable("", replace(rows, times=() if time is None else (time,))))
+            for time in rows.times or (None,)
+        }
+        first = next(iter(by_time.values()))
+
+        def node(time: str | None) -> Node:
+            return by_time.get(time, first).node(time)
+
+        return QueryRelation(ReadableQuery(first.columns, rows.times, node, first.plan, queries[0].window))
 
     # --- one item ---
 

@@ -45,17 +45,13 @@ SIDE = ".side"
 class QueryRows:
     """The rows of several queries with the same number of columns, as a relation.
 
-    `parts` are pairs of a query and its outputs, which have the names of `columns`.
+    `parts` are pairs of a query and its outputs, which have the names of `columns`. `times` are columns that are time
+    columns of every query.
     """
 
     parts: tuple[tuple[ReadableQuery, tuple[Output, ...]], ...]
     columns: tuple[Column, ...]
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        """The columns that are time columns of every query."""
-        names = [{out.name for out in outputs if _time_of(query, out) is not None} for query, outputs in self.parts]
-        return tuple(name for name in self.shown if all(name in own for own in names))
+    times: tuple[str, ...]
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -123,7 +119,9 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
             bit = min(number, 1) if operator is SetOperator.EXCEPT else number
             outputs.append(Output(SIDE, Literal(1 << bit, Type.INT)))
         parts.append((query, tuple(outputs)))
-    return QueryRows(tuple(parts), (*columns, *((Column(SIDE, Type.INT),) if sided else ())))
+    own_times = [{out.name for out in outputs if _time_of(query, out) is not None} for query, outputs in parts]
+    times = tuple(column.name for column in columns if all(column.name in names for names in own_times))
+    return QueryRows(tuple(parts), (*columns, *((Column(SIDE, Type.INT),) if sided else ())), times)
 
 
 def _converted(column: Column, type_: Type) -> Expression:
