@@ -27,12 +27,28 @@ TEXTS = (
     "SELECT srcIP, lag(sum(len), 2) OVER (PARTITION BY 1, ttl ORDER BY count(*) DESC NULLS FIRST) FROM M GROUP BY 1",
     "SELECT DISTINCT len / 2 [RANGE 600, SLIDE 60, WA time] FROM M ORDER BY rank() OVER (ORDER BY len), 1 LIMIT 3",
     "WITH q AS (SELECT srcIP, count(*) AS n FROM M [RANGE 1 s] GROUP BY srcIP) SELECT sum(n) FROM q GROUP BY ts/60",
+    "SELECT ts, srcIP FROM a EXCEPT (SELECT ts, destIP FROM b INTERSECT SELECT ts, destIP FROM c) ORDER BY 1 LIMIT 3",
+    "SELECT len FROM a [RANGE 1 s] GROUP BY len UNION ALL SELECT ttl FROM b [RANGE 1 s] GROUP BY ttl ORDER BY len",
     "SELECT DISTINCT time, srcIP FROM (MERGE x.ts : y.time FROM a x, b y) m",
     "SELECT S.ts, A.ts, count(*) FROM a S [RANGE 1 s] ANTI JOIN b A [RANGE 1 s] ON S.len = A.len GROUP BY S.ts",
 )
 
 WORDS = (
-    *("SELECT ", " FROM ", " WHERE ", " GROUP BY ", " HAVING ", " UNION ", " AS ", " AND ", " OR ", "NOT ", " IS NULL"),
+    *(
+        "SELECT ",
+        " FROM ",
+        " WHERE ",
+        " GROUP BY ",
+        " HAVING ",
+        " UNION ",
+        " INTERSECT ",
+        " EXCEPT ",
+        " AS ",
+        " AND ",
+        " OR ",
+        "NOT ",
+        " IS NULL",
+    ),
     *(
         " IN (",
         " BETWEEN ",

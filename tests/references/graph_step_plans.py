@@ -39,6 +39,11 @@ QUERIES = {
     "SELECT window_end, srcIP, n - lag(n) OVER (PARTITION BY srcIP ORDER BY window_end) AS change FROM t",
     "distinct groups": "SELECT DISTINCT srcIP, len / 50 AS size [RANGE 10 s, WA ts] FROM packets",
     "largest": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP HAVING top(2, sum(len))",
+    "union of groups": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP UNION "
+    "SELECT destIP, count(*) FROM packets [RANGE 10 s, WA ts] GROUP BY destIP ORDER BY n DESC LIMIT 5",
+    "in both directions": "SELECT srcIP, link FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP, link INTERSECT "
+    "SELECT destIP, link FROM packets [RANGE 10 s, WA ts] GROUP BY destIP, link",
+    "on one link": "SELECT ts, srcIP, len FROM Main1 EXCEPT SELECT ts, srcIP, len FROM Main2",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

@@ -51,6 +51,10 @@ GRAPHS = {
     "union": "SELECT ts, srcIP FROM A UNION B {where}",
     "union of queries": "SELECT srcIP, count(*) FROM ((SELECT ts, srcIP FROM A {where}) UNION (SELECT ts, srcIP FROM B "
     "{where})) [RANGE 1 s] GROUP BY srcIP",
+    "union of rows": "SELECT ts, srcIP FROM A {where} UNION SELECT ts, destIP FROM B {where}",
+    "intersection": "SELECT srcIP FROM A {where} INTERSECT SELECT destIP FROM B {where}",
+    "difference of windows": "SELECT srcIP FROM A [RANGE 1 s] {where} GROUP BY srcIP EXCEPT SELECT destIP FROM B "
+    "[RANGE 1 s] {where} GROUP BY destIP ORDER BY srcIP LIMIT 3",
     "merge": "SELECT ts, srcIP FROM (MERGE A.ts : B.ts) {where}",
     "of a query": f"SELECT max(n) AS m FROM {MINUTES}",
     "of a query by window": f"SELECT max(n), median(n) FROM {MINUTES} [RANGE 1 minute, WA ts]",
@@ -170,7 +174,8 @@ def test_queries_with_one_empty_input_have_the_same_rows_on_all_engines(empty_si
     inputs = inputs_of(tmp_path, *((empty, busy) if empty_side == "A" else (busy, empty)))
     want = inline(plans, inputs)
     assert {name for name, answer in want.items() if answer.num_rows} == (
-        {"union", "union of queries", "merge"} | ({"left", "full", "anti"} if empty_side == "B" else set())
+        {"union", "union of queries", "union of rows", "merge"}
+        | ({"left", "full", "anti", "difference of windows"} if empty_side == "B" else set())
     )
     answers = stream_answers(plans, inputs, 2, tmp_path / "state", Random(empty_side))
     for plan in plans:
