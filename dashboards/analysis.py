@@ -13,6 +13,8 @@ from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, leaf_names
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_COLLISIONS, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.node import TABLE_SLOTS
+from queries.explain.drawing import Figures, draw
+from queries.explain.plan import explain
 
 ENTRIES = (
     (TABLE_FLUSHED, "flushed at the end of a pane"),
@@ -49,6 +51,19 @@ class Analysis:
     def warnings(self) -> list[str]:
         """Return warnings about data that could not be read."""
         return list(run_warnings(self._samples, self._readings))
+
+    def text(self) -> str:
+        """Return the plan and the figures."""
+        return "\n".join([explain(self.plan), "", *self.lines()])
+
+    def drawing(self) -> str:
+        """Return the plan with the figures as SVG."""
+        nodes, figures = self.run.nodes, {}
+        for node in self.plan.nodes:
+            measured = nodes.measurements[nodes.positions[node]]
+            returned = f"{measured.rows:,} rows, {format_bytes(measured.bytes)}"
+            figures[node] = Figures(returned, None if isinstance(node, Leaf) else measured.seconds)
+        return draw(self.plan, figures)
 
     def lines(self) -> Iterator[str]:
         """Yield the figures: the time of both levels, a table of the nodes, and the work of each leaf."""

@@ -258,7 +258,7 @@ class Result:
         analysis = self._inputs.analyze(self._plan)
         analysis.complete()
         warn_user(analysis.warnings())
-        return "\n".join([explain(self._plan), "", *analysis.lines()])
+        return analysis.text()
 
     def keep(self, table: pa.Table) -> None:
         """Use a table of all rows that another run has computed."""

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capture.errors import InputError, WiretideError
 from dashboards.commands.query import NO_INPUT, parse_bindings, parse_params
 from lowlevel.layers import Layer
+
+if TYPE_CHECKING:
+    from dashboards.analysis import Analysis
+
+
+class PlanFormat(StrEnum):
+    """The format of an explanation."""
+
+    TEXT = "text"
+    SVG = "svg"
 
 
 class ExplainError(WiretideError):
@@ -93,6 +104,12 @@ def explain(
         list[str] | None,
         typer.Option("--stream", "-s", metavar="NAME=INPUT", help="With --analyze: bind a name in FROM to an input."),
     ] = None,
+    format: Annotated[  # noqa: A002
+        PlanFormat, typer.Option(help="text, or a drawing of the plan of a query as SVG.")
+    ] = PlanFormat.TEXT,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file. With the suffix .svg: a drawing.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="With --analyze: number of reading threads. Default: one per core.")
     ] = None,
@@ -119,30 +136,48 @@ def explain(
     \b
     wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
     wiretide explain --analyze trace.pcap @top-talkers
+    wiretide explain --analyze -o plan.svg trace.pcap @unanswered
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
+    from dashboards.output.writers import open_output
     from dashboards.wire_text import escape_lines
 
     params = parse_params(param or [])
+    draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")
     if analyze:
-        print(escape_lines("\n".join(_analyzed(words, stream or [], threads, layer, params))))
-        return
-    if stream or threads:
+        analysis = _analyzed(words, stream or [], threads, layer, params)
+        text = analysis.drawing() if draws else escape_lines(analysis.text())
+    elif stream or threads:
         raise typer.BadParameter("--stream and --threads need --analyze, which runs the query")
-    if len(words) > 1:
+    elif len(words) > 1:
         raise typer.BadParameter(f"got {len(words)} words, expected one query; --analyze reads inputs before the query")
-    print(escape_lines(explain_text(words[0], layer, params)))
+    elif draws:
+        text = _drawing(words[0], layer, params)
+    else:
+        text = escape_lines(explain_text(words[0], layer, params))
+    with open_output(output) as sink:
+        sink.write(text.encode() if draws else f"{text}\n".encode())
+
+
+def _drawing(text: str, layer: Layer | None, params: Mapping[str, object]) -> str:
+    """Return the plan of a query as SVG. Raises ExplainError for a pipeline file and for a spool."""
+    if _is_path(text):
+        raise ExplainError(f"{text} as a drawing: expected a query; pipeline files and spools are explained as text")
+    from queries.catalogue.catalogue import query_text
+    from queries.explain.drawing import draw
+    from queries.gsql import compile_query
+
+    return draw(compile_query(query_text(text, params), layer=layer or Layer.OUTER))
 
 
 def _analyzed(
     words: list[str], stream: list[str], threads: int | None, layer: Layer | None, params: Mapping[str, object]
-) -> list[str]:
-    """Run a query over its inputs, and return its plan and the figures."""
+) -> Analysis:
+    """Run a query over its inputs, and return its figures."""
     from dashboards import request
     from dashboards.analysis import Analysis
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar, warn
     from dashboards.stop_signals import interrupting
-    from queries.explain.plan import explain as explain_plan
     from queries.pipeline.inputs import can_be_read_once
 
     *files, sql = words
@@ -159,4 +194,4 @@ def _analyzed(
         analysis.complete()
     for warning in analysis.warnings():
         warn(warning)
-    return [explain_plan(plan), "", *analysis.lines()]
+    return analysis

@@ -203,6 +203,15 @@ def line(heading: str, text: str) -> str:
     return f"  {heading:<14}  {text}"
 
 
+def parts_of_line(text: str) -> tuple[str, str]:
+    """Return the heading and the text of a line. A line that continues another one has no heading.
+
+    >>> parts_of_line(line("keep", "len > 5"))
+    ('keep', 'len > 5')
+    """
+    return text[2:16].strip(), text[18:]
+
+
 def _call(sub: SubAggregate) -> str:
     return f"{sub.kind}({'*' if sub.argument is None else expression_text(sub.argument)})"
 

@@ -53,7 +53,7 @@ def graph_lines(plan: Plan) -> Iterator[str]:
         reads = ", ".join(names[each] for each in node.inputs)
         yield ""
         yield f"{name}: " + (_low_level(node) if isinstance(node, Leaf) else f"over {reads}")
-        yield from _node_lines(node, names)
+        yield from node_lines(node, names)
         yield line("watermark", _watermark(node, plan))
     watched = list(watched_lines(plan))
     if watched:
@@ -67,7 +67,8 @@ def _low_level(leaf: Leaf) -> str:
     return f"low level, next to the {leaf.low.kind}, once per link, {how}"
 
 
-def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
+def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
+    """Yield the lines about a node, without its watermark. `names` are the names of all nodes."""
     match node:
         case Leaf():
             yield from _leaf(node)
