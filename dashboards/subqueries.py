@@ -47,8 +47,9 @@ def compute_over(
 
     def batches(plan: Plan) -> Generator[pa.RecordBatch, None, None]:
         run = InlineRun([plan], list(inputs), threads=threads)
-        with contextlib.nullcontext() if watching is None else watching(run):
-            yield from (batch for _, batch in run.results())
+        progress = contextlib.nullcontext() if watching is None else watching(run)
+        with contextlib.closing(run), contextlib.closing(run.results()) as results, progress:
+            yield from (batch for _, batch in results)
 
     return compute_with(compiled, batches)
 

@@ -51,10 +51,10 @@ def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iter
     threads = [
         Thread(target=_work, args=(items, queue, unwanted), name="wiretide-ahead", daemon=True) for items in producers
     ]
-    for thread in threads:
-        thread.start()
     running = len(threads)
     try:
+        for thread in threads:
+            thread.start()
         while running:
             item, failure = queue.get()
             if unwanted.is_set():
@@ -66,7 +66,8 @@ def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iter
     finally:
         unwanted.set()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:  # Ctrl-C may arrive before all threads have started
+                thread.join()
 
 
 def _work(items: Iterator[T], queue: Queue[Entry[T]], unwanted: Event) -> None:

@@ -173,3 +173,21 @@ def test_a_sub_query_reads_in_the_threads_of_the_query(paths: list[Path], monkey
     result = CliRunner().invoke(wiretide.app, ["query", "--threads", "2", *map(str, paths), sql])
     assert result.exit_code == 0, result.output
     assert used == [1, 2]
+
+
+def test_an_interrupted_sub_query_closes_its_files(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+
+    class Run(InlineRun):
+        def close(self) -> None:
+            closed.append(len(self.shards))
+            super().close()
+
+    def interrupted(batch: pa.RecordBatch, times: Collection[str]) -> pa.RecordBatch:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subqueries, "InlineRun", Run)
+    monkeypatch.setattr(subqueries, "readable", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        wiretide.query("SELECT count(*) FROM packets WHERE len > (SELECT max(len) FROM packets)", *paths)
+    assert len(closed) == 1

@@ -95,3 +95,20 @@ def test_no_more_than_depth_items_are_computed_ahead(count: int) -> None:
         most = max(most, len(computed) - taken)
     # One is in the consumer's hands, one in each thread's, and three wait between them.
     assert most <= 4 + count
+
+
+def test_an_interrupt_while_threads_start_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = [threading.Event() for _ in range(3)]
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(ahead([endless(each) for each in closed], 1, threading.Event()))
+    assert [each.is_set() for each in closed] == [True, True, False]
+    assert "wiretide-ahead" not in threads()
