@@ -86,10 +86,10 @@ def filtered(condition: Expression, argument: Expression) -> Expression:
     return Conditional(condition, argument, Literal(None, argument.type))
 
 
-def with_common_type(what: str, operands: Sequence[Operand]) -> list[Expression]:
+def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool = True) -> list[Expression]:
     """Return results of one type. Texts become addresses, MACs or times if another result is one.
 
-    Raises QueryError at the first result that does not fit, and for texts of more than one column.
+    Raises QueryError at the first result that does not fit, and if `same_row` for texts of more than one column.
     """
     known = [operand for operand in operands if not is_null(operand)]
     if not known:
@@ -108,7 +108,8 @@ def with_common_type(what: str, operands: Sequence[Operand]) -> list[Expression]
             operand.fail(f"{what} over bytes", "length(…), byte(…, n), contains(…, 'text') of them")
         if operand.type is not wanted and key_type(operand.type, wanted) is None:
             operand.fail(f"{what} over {wanted} and {operand.type}", f"a value of type {wanted}")
-    _check_texts(what, known)
+    if same_row:
+        _check_texts(what, known)
     types = {operand.type for operand in known}
     common = wanted if len(types) == 1 else Type.FLOAT if Type.FLOAT in types else Type.INT
     converted = iter(known)

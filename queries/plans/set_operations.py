@@ -18,7 +18,9 @@ from highlevel.aggregation import BOUNDS, Output
 from highlevel.plan.nodes import Apply, Filter, Node, TimeOutput, Union
 from highlevel.windows.kind import WindowKind
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
-from lowlevel.expressions.types import Op, Type, key_type
+from lowlevel.expressions.types import Op, Type
+from queries.binding.comparisons import Operand
+from queries.binding.conditionals import with_common_type
 from queries.plans.relations import QueryRelation, Relation, RelationNode, conjunction
 from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
@@ -34,6 +36,7 @@ from queries.text.tree import (
     SelectItem,
     SetOperation,
     SetOperator,
+    Star,
     Word,
 )
 
@@ -93,42 +96,57 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
     """Return the rows of all queries. Raises QueryError for columns or a window other than those of the first query."""
     operator = operation.operator
     selected = [query.plan.root.columns for query in queries]
-    columns = list(selected[0])
     for query, own, text in zip(queries[1:], selected[1:], operation.queries[1:], strict=True):
         if query.window != queries[0].window:
             expected = "the same window in all queries, or in none of them"
             raise QueryError(f"{operator} of different windows", sql, text.keyword.start, expected)
-        if len(own) != len(columns):
+        if len(own) != len(selected[0]):
             bounds = 0 if query.window is None else len(BOUNDS)
-            problem = f"{operator} of {len(columns) - bounds} and {len(own) - bounds} columns"
+            problem = f"{operator} of {len(selected[0]) - bounds} and {len(own) - bounds} columns"
             raise QueryError(problem, sql, text.keyword.start, "the same number of columns in all queries")
-        for position, (left, right) in enumerate(zip(columns, own, strict=True)):
-            common = key_type(left.type, right.type)
-            if common is None:
-                problem = f"{operator} of {left.type} and {right.type} in the column '{left.name}'"
-                item = text.select[0 if text.selects_all else position - len(own)]
-                raise QueryError(problem, sql, item.start, f"a value of type {left.type}")
-            columns[position] = Column(left.name, common, left.nullable or right.nullable)
-    sided = operator in (SetOperator.INTERSECT, SetOperator.EXCEPT)
+    operands = [_operands(sql, query, text) for query, text in zip(queries, operation.queries, strict=True)]
+    columns, values = [], []
+    for column, *others in zip(selected[0], *operands, strict=True):
+        converted = with_common_type(f"{operator} in the column '{column.name}'", others, same_row=False)
+        types = {value.type for value in converted}
+        common = types.pop() if len(types) == 1 else Type.FLOAT if Type.FLOAT in types else Type.INT
+        columns.append(Column(column.name, common, any(value.nullable for value in converted)))
+        values.append([_as_type(value, common) for value in converted])
+    if operator in (SetOperator.INTERSECT, SetOperator.EXCEPT):
+        columns.append(Column(SIDE, Type.INT))
+        bits = (min(number, 1) if operator is SetOperator.EXCEPT else number for number in range(len(queries)))
+        values.append([Literal(1 << bit, Type.INT) for bit in bits])
     parts = []
-    for number, (query, own) in enumerate(zip(queries, selected, strict=True)):
-        outputs = [
-            Output(column.name, _converted(each, column.type)) for each, column in zip(own, columns, strict=True)
-        ]
-        if sided:
-            bit = min(number, 1) if operator is SetOperator.EXCEPT else number
-            outputs.append(Output(SIDE, Literal(1 << bit, Type.INT)))
-        parts.append((query, tuple(outputs)))
+    for query, row in zip(queries, zip(*values, strict=True), strict=True):
+        outputs = tuple(Output(column.name, value) for column, value in zip(columns, row, strict=True))
+        parts.append((query, outputs))
     own_times = [{out.name for out in outputs if _time_of(query, out) is not None} for query, outputs in parts]
     times = tuple(column.name for column in columns if all(column.name in names for names in own_times))
-    return QueryRows(tuple(parts), (*columns, *((Column(SIDE, Type.INT),) if sided else ())), times)
+    return QueryRows(tuple(parts), tuple(columns), times)
 
 
-def _converted(column: Column, type_: Type) -> Expression:
+def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
+    """Return the columns of a query with their positions in its text. Constant texts can become values of other types.
+
+    Positions in `*` are those of the first item.
+    """
+    columns, items = query.plan.root.columns, text.select
+    stars = any(isinstance(item.expression, Star) for item in items)
+    bounds = len(columns) if stars else len(columns) - len(items)
+    operands = [Operand(sql, items[0].start, column) for column in columns[:bounds]]
+    for column, item in zip(columns[bounds:], () if stars else items, strict=True):
+        constant = item.expression
+        is_text = isinstance(constant, Constant) and constant.kind is Kind.STRING and column.type is Type.TEXT
+        value = Literal(constant.text, Type.TEXT) if isinstance(constant, Constant) and is_text else column
+        operands.append(Operand(sql, item.start, value))
+    return operands
+
+
+def _as_type(value: Expression, type_: Type) -> Expression:
     """Return a number as a number of another type; times are integers of ns."""
-    if type_ is Type.FLOAT and column.type is not Type.FLOAT:
-        return Binary(Op.MUL, column, Literal(1.0, Type.FLOAT))
-    return replace(column, type=type_)
+    if type_ is Type.FLOAT and value.type is not Type.FLOAT:
+        return Binary(Op.MUL, value, Literal(1.0, Type.FLOAT))
+    return replace(value, type=type_) if isinstance(value, Column | Literal) else value
 
 
 def query_over_rows(sql: str, operation: SetOperation, rows: QueryRows) -> Query:

@@ -35,6 +35,7 @@ _CHARACTERS: Mapping[str, str] = {
 WORDS: Mapping[str, str] = {
     "TOP": "LIMIT and a number at the end of the query",
     "FETCH": "LIMIT and a number",
+    **dict.fromkeys(("INTERSECT", "EXCEPT"), "a query before and after it: SELECT … EXCEPT SELECT …"),
     "QUALIFY": "WHERE in a query over the query: SELECT … FROM (SELECT …, rank() OVER (…) AS place …) WHERE place < 4",
     "WINDOW": "[RANGE 1 minute] after the streams; after OVER the window itself: OVER (ORDER BY …)",
     "REGEXP": "matches(x, 'regular expression')",

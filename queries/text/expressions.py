@@ -270,7 +270,22 @@ class ExpressionParser:
         return self._call() if self._ahead().keyword == "(" else self._name()
 
     def _begins_query(self) -> bool:
-        return self._token.keyword == "(" and self._ahead().keyword in ("SELECT", "WITH")
+        """Whether the current token is a parenthesis before a query, which may be a set operation."""
+        following = self._ahead().keyword
+        return self._token.keyword == "(" and (following in ("SELECT", "WITH") or self._begins_enclosed())
+
+    def _begins_enclosed(self, *operators: str) -> bool:
+        """Whether a query in parentheses and a set operator follow the current parenthesis."""
+        at = self._at + 1
+        while self._tokens[at].keyword == "(":
+            at += 1
+        if at == self._at + 1 or self._tokens[at].keyword not in ("SELECT", "WITH"):
+            return False
+        depth = at - self._at - 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(self._tokens[at].keyword, 0)
+            at += 1
+        return self._tokens[at].keyword in (operators or ("UNION", "INTERSECT", "EXCEPT"))
 
     def _inner_query(self) -> Query:
         """Read a query in parentheses. The parser of queries can do it, but not the parser of a single expression."""

@@ -54,9 +54,9 @@ class Token(NamedTuple):
 
 UNSUPPORTED: dict[str, str] = {
     "DISTINCT": "DISTINCT",
-    "EXCEPT": "EXCEPT that is not between two queries",
+    "EXCEPT": "EXCEPT outside a set operation",
     "FETCH": "FETCH",
-    "INTERSECT": "INTERSECT that is not between two queries",
+    "INTERSECT": "INTERSECT outside a set operation",
     "JOIN": "JOIN outside FROM",
     "QUALIFY": "QUALIFY",
     "WINDOW": "a named window (WINDOW)",

@@ -424,7 +424,7 @@ class _QueryParser(WindowParser):
     def _table(self) -> Table:
         if self._token.keyword != "(":
             return self._stream()
-        if self._ahead().keyword in ("SELECT", "WITH"):
+        if self._ahead().keyword in ("SELECT", "WITH") or self._begins_enclosed("INTERSECT", "EXCEPT"):
             query = self._subquery()
             self._clause = "FROM"
             return Subquery(query)

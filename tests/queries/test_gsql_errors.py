@@ -24,8 +24,12 @@ MALFORMED = [
     ("SELECT count(*) FROM M UNION «m", "listed twice"),
     ("SELECT count(*) FROM M «SELECT count(*) FROM N", "a second SELECT", "UNION, INTERSECT or EXCEPT"),
     ("SELECT len FROM M UNION «SELECT len, ttl FROM N", "UNION of 1 and 2 columns", "the same number of columns"),
-    ("SELECT len, ttl FROM M EXCEPT SELECT len, «srcIP FROM N", "EXCEPT of integer and address in the column 'ttl'"),
-    ("SELECT len FROM M UNION ALL SELECT «* FROM (SELECT link FROM N) q", "UNION ALL of integer and text"),
+    ("SELECT len, ttl FROM M EXCEPT SELECT len, «srcIP FROM N", "EXCEPT in the column 'ttl' over integer and address"),
+    (
+        "SELECT len FROM M UNION ALL SELECT «* FROM (SELECT link FROM N) q",
+        "over integer and text",
+    ),
+    ("SELECT srcIP FROM M UNION SELECT «'1.2.3' AS x FROM N", "1.2.3", "an address like"),
     ("SELECT len FROM M UNION SELECT len FROM N ORDER BY «ttl", "unknown column 'ttl';", "valid: len"),
     ("SELECT len FROM M [RANGE 1 s] GROUP BY len UNION «SELECT len FROM N", "UNION of different windows"),
     (

@@ -98,11 +98,29 @@ def test_tables() -> None:
     assert values("SELECT x FROM t INTERSECT SELECT 2 AS two FROM t ORDER BY x", table) == [(2,)]
 
 
+def test_constant_texts_are_addresses_next_to_addresses(paths: list[Path]) -> None:
+    totals = "SELECT '0.0.0.0' AS host, count(*) AS n FROM packets UNION ALL"
+    groups = "SELECT srcIP, count(*) AS n FROM packets GROUP BY srcIP"
+    (total,) = values("SELECT count(*) FROM packets", *paths)
+    assert Counter(values(f"{totals} {groups}", *paths)) == Counter([("0.0.0.0", *total), *values(groups, *paths)])
+
+
+def test_all_columns_of_joined_tables(paths: list[Path]) -> None:
+    join = "FROM (SELECT ts, len FROM packets) a [RANGE 1 ms] "
+    join += "JOIN (SELECT ts, ttl FROM packets) b [RANGE 1 ms] ON a.len = b.ttl"
+    first, second = f"SELECT a.*, b.ttl {join}", "SELECT ts, len, ttl FROM packets"
+    parts = [values(sql, *paths) for sql in (first, second)]
+    assert Counter(values(f"{first} UNION {second}", *paths)) == combined("UNION", *parts)
+    assert Counter(values(f"{second} EXCEPT {first}", *paths)) == combined("EXCEPT", *parts[::-1])
+
+
 def test_sub_queries(paths: list[Path]) -> None:
     sources, destinations = (set(values(f"SELECT {name} FROM packets", *paths)) for name in ("srcIP", "destIP"))
     rows = values("SELECT srcIP, len FROM packets", *paths)
     both = "SELECT srcIP FROM packets INTERSECT SELECT destIP FROM packets"
-    assert Counter(values(f"SELECT srcIP, len FROM packets WHERE srcIP IN ({both})", *paths)) == Counter(
-        row for row in rows if row[:1] in sources & destinations
-    )
+    enclosed = "((SELECT srcIP FROM packets) INTERSECT (SELECT destIP FROM packets))"
+    expected = Counter(row for row in rows if row[:1] in sources & destinations)
+    for query in (f"({both})", enclosed):
+        assert Counter(values(f"SELECT srcIP, len FROM packets WHERE srcIP IN {query}", *paths)) == expected
+    assert values(f"SELECT count(*) AS n FROM {enclosed} q", *paths) == [(len(sources & destinations),)]
     assert values(f"WITH q AS ({both}) SELECT count(*) AS n FROM q", *paths) == [(len(sources & destinations),)]
