@@ -83,6 +83,7 @@ def query(
     follow: bool = False,
     lull: str | None = None,
     params: Mapping[str, object] | None = None,
+    schema: str | os.PathLike[str] | None = None,
 ) -> pa.Table:
     """Answer one query: SQL, or `@name` for a ready query of the catalogue (docs/guide/catalogue.md).
 
@@ -90,6 +91,8 @@ def query(
     * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
       `streams`: the files of each name in FROM, instead of `files`. One Arrow table or data frame instead of captures
       is read without other options (docs/guide/python.md).
+    * `schema`: PROTOCOL definitions, or the path of a file with them. Then `files` and `streams` are CSV, Parquet or
+      Arrow files, or tables, and FROM names protocols (docs/guide/tables.md). Without other options.
     * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
     * `layer`: the IP layer of plain column names, `outer`, or `inner`, the innermost one inside tunnels.
     * `sampling`: a sampling rate that replaces those of all flow exporters, "1000", or of single exporters,
@@ -111,7 +114,7 @@ def query(
     from dashboards.inputs import Options, open_inputs
 
     options = Options.parse(on, layer, sampling, threads, slack, follow, lull)
-    return open_inputs(files, streams, options).query(sql, params).arrow()
+    return open_inputs(files, streams, options, schema=schema).query(sql, params).arrow()
 
 
 def open(  # noqa: A001  # as gzip.open
@@ -124,6 +127,7 @@ def open(  # noqa: A001  # as gzip.open
     slack: str | None = None,
     follow: bool = False,
     lull: str | None = None,
+    schema: str | os.PathLike[str] | None = None,
 ) -> Inputs:
     """Open inputs for any number of queries, each with a result in the format that the caller reads.
 
@@ -137,7 +141,7 @@ def open(  # noqa: A001  # as gzip.open
     from dashboards.inputs import Options, open_inputs
 
     options = Options.parse(on, layer, sampling, threads, slack, follow, lull)
-    return open_inputs(files, streams, options, check=True)
+    return open_inputs(files, streams, options, check=True, schema=schema)
 
 
 def compare(

@@ -32,13 +32,15 @@ class Answer(Generic[Rows]):
 
     * `batches`: results, as soon as they are final: batches, for several queries pairs (number of the query, batch).
     * `samples`, `readings`: counters, complete after the last batch.
-    * `run`: the run of the inline engine; None with Spark.
+    * `run`: the run of the inline engine; None with Spark. `remedy`: what to change if rows are late, by default the
+      allowed disorder.
     """
 
     batches: Iterator[Rows]
     samples: Callable[[], Samples]
     readings: Callable[[], list[Reading]]
     run: InlineRun | None = field(default=None)
+    remedy: str | None = None
 
     @property
     def live(self) -> bool:
@@ -88,7 +90,7 @@ class Answer(Generic[Rows]):
         error = describe_unsupported(samples, readings)
         if error is not None:
             raise InputError(error)
-        return list(run_warnings(samples, readings))
+        return list(run_warnings(samples, readings, self.remedy))
 
 
 StartRun = Callable[[], contextlib.AbstractContextManager[Answer[pa.RecordBatch]]]

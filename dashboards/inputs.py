@@ -415,16 +415,23 @@ def open_inputs(
     streams: request.Streams | None,
     options: Options,
     check: bool = False,
+    schema: str | os.PathLike[str] | None = None,
 ) -> Inputs:
     """Return tables or captures as inputs. Raises ValueError for both together, and for a table with options.
 
+    With a `schema` the inputs are files or tables with its protocols.
+
     Runs open the captures. With `check`, wrong captures are errors of this call.
     """
+    if schema is not None:
+        if options != Options():
+            raise ValueError("got options of captures together with a schema, expected only schema")
+        return Inputs(Tables.of_schema(schema, files, streams or {}))
     tables = tables_in(files, streams)
     if tables and options != Options():
         raise ValueError("got options of captures together with a table, expected only the table")
     if tables:
-        return Inputs(Tables(tables))
+        return Inputs(Tables.of_frames(tables))
     paths = cast(Sequence[str | os.PathLike[str]], files)
     named = {name: list(cast(Iterable[str], paths)) for name, paths in (streams or {}).items()}
     captures = Captures(paths, named, options)

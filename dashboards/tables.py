@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,7 +15,8 @@ from capture.metrics import Samples
 from dashboards.answer import Answer, StartRun
 from dashboards.request import Files, Frame, Streams
 from dashboards.subqueries import compute_with
-from highlevel.inline.tables import TableStream, run_tables
+from highlevel.inline.table_files import SUFFIXES, FileStream, Progress
+from highlevel.inline.tables import Stream, TableStream, run_tables
 from highlevel.plan.plan import Plan
 from lowlevel.kinds import TABLE
 from queries.catalogue.catalogue import query_text
@@ -21,25 +25,60 @@ from queries.plans.subqueries import ReadableQuery
 from queries.plans.subquery_values import has_subqueries, streams_of, with_values
 from queries.text.lexer import Kind, tokenize
 from queries.text.parser import parse_query
+from queries.text.schema import Protocol, parse_schema
 from queries.text.tree import Query
 
 EVERY_NAME = "table"
 """The name of a table that every name in FROM means."""
 
 
+REMEDY = "a larger banded_increasing in the schema"
+"""What to change if rows are late."""
+
+
 class Tables:
     """Tables by their names in FROM, or one table for every name in FROM."""
 
-    def __init__(self, frames: Mapping[str, Frame]) -> None:
+    def __init__(self, tables: Mapping[str, Stream], progress: list[Progress] | None = None) -> None:
+        """Read `tables`, by names in lower case. Runs report to the functions in `progress`."""
+        self._tables = tables
+        self.progress = progress if progress is not None else []
+
+    @classmethod
+    def of_frames(cls, frames: Mapping[str, Frame]) -> Tables:
         """Convert Arrow tables or data frames. Raises ValueError for values that queries do not have.
 
         Names are compared without regard to case, and must differ.
         """
-        self._tables: dict[str, TableStream] = {}
+        tables: dict[str, Stream] = {}
         for name, frame in frames.items():
-            if name.lower() in self._tables:
+            if name.lower() in tables:
                 raise ValueError(f"streams: got two tables with the name {name}, in any case; rename one")
-            self._tables[name.lower()] = TableStream.read(name, frame)
+            tables[name.lower()] = TableStream.read(name, frame)
+        return cls(tables)
+
+    @classmethod
+    def of_schema(
+        cls, schema: str | os.PathLike[str], files: Iterable[str | os.PathLike[str] | Frame], streams: Streams
+    ) -> Tables:
+        """Read files or tables as the protocols of a schema: `files` for all of them, `streams` for single ones.
+
+        Raises InputError for a file that cannot be read, QueryError for a wrong schema.
+        """
+        protocols = parse_schema(_schema_text(schema))
+        given = dict(streams)
+        unknown = next((name for name in given if name.lower() not in protocols), None)
+        if unknown is not None:
+            names = ", ".join(protocol.name for protocol in protocols.values())
+            raise InputError(f"stream {unknown}: no protocol of {schema}; the protocols are: {names}")
+        every = list(files)
+        if bool(every) == bool(given):
+            raise InputError("got a schema, expected either files or streams by name as its input")
+        progress: list[Progress] = []
+        named: dict[str, Any] = {name.lower(): value for name, value in given.items()}
+        for name in () if named else protocols:
+            named[name] = every
+        return cls({name: _stream(protocols[name], value, progress) for name, value in named.items()}, progress)
 
     def bind(self, sql: str, params: Mapping[str, object] | None) -> tuple[Plan, StartRun]:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
@@ -51,8 +90,9 @@ class Tables:
 
         @contextlib.contextmanager
         def start() -> Iterator[Answer[pa.RecordBatch]]:
-            with contextlib.closing(run_tables(plan, self._tables)) as rows:
-                yield Answer(rows, Samples, list)
+            counters: list[Samples] = []
+            with contextlib.closing(run_tables(plan, self._tables, counters.append)) as rows:
+                yield Answer(rows, lambda: counters[0] if counters else Samples(), list, remedy=REMEDY)
 
         return plan, start
 
@@ -74,9 +114,40 @@ class Tables:
             plan = compile_tree(query, tables=readable)
             unbound = [leaf.streams[0] for leaf in plan.leaves if leaf.low.kind != TABLE]
             if not unbound:
+                for leaf in plan.leaves:
+                    self._tables[leaf.streams[0].lower()].check()
                 return plan
         known = ", ".join(table.name for table in self._tables.values())
         raise InputError(f"query query: no table for {unbound[0]}; bound are: {known}")
+
+
+def _stream(protocol: Protocol, value: Any, progress: list[Progress]) -> Stream:
+    """Return files or tables as the stream of a protocol. Raises InputError for a file of another kind."""
+    values = value if isinstance(value, list | tuple) else [value]
+    sources = [_source(each) for each in values]
+    return FileStream.make(protocol.name, sources, protocol.columns, protocol.times, progress)
+
+
+def _source(value: Any) -> Path | pa.Table:
+    if isinstance(value, Frame):
+        return value if isinstance(value, pa.Table) else pa.table(value)
+    if not isinstance(value, str | os.PathLike):
+        expected = "the path of a file, or a table such as frame.toArrow() of a Spark DataFrame"
+        raise InputError(f"got {type(value).__name__} as the input of a schema, expected {expected}")
+    path = Path(value)
+    if not path.name.lower().endswith(SUFFIXES):
+        raise InputError(f"{path}: got a file with another suffix, expected one of {', '.join(SUFFIXES)}")
+    return path
+
+
+def _schema_text(schema: str | os.PathLike[str]) -> str:
+    """Return a schema, which is text with PROTOCOL, or the path of a file. Raises InputError."""
+    if isinstance(schema, str) and "{" in schema:
+        return schema
+    try:
+        return Path(schema).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(schema)}: cannot be read as a schema: {error}") from error
 
 
 def tables_in(files: Files, streams: Streams | None) -> dict[str, Frame]:

@@ -81,6 +81,12 @@ def query(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Read CSV, Parquet or Arrow files: FROM names a PROTOCOL of this file. Inline only."
+        ),
+    ] = None,
     format: Annotated[  # noqa: A002
         Format | None,
         typer.Option(help="Format of the answer. Default: by the suffix of the output file, otherwise a table."),
@@ -219,6 +225,20 @@ def query(
         raise typer.BadParameter(f"--sampling: {error}") from error
     params = parse_params(param or [])
     bindings = parse_bindings(stream or [])
+    if schema is not None:
+        given: dict[str, object] = {
+            "--follow": follow,
+            "--slack": slack,
+            "--lull": lull,
+            "--threads": threads,
+            "--slots": slots,
+        }
+        given |= {"--on": on != INLINE, "--sampling": sampling, "--layer": layer != Layer.OUTER}
+        given |= {"several queries": several}
+        if wrong := next((name for name, value in given.items() if value), None):
+            raise typer.BadParameter(f"--schema and {wrong}: a schema has one query, without options of captures")
+        _answer_tables(schema, files, bindings, queries[0], params, (kind, output, times, raw_csv, stats))
+        return
     if several:
         texts = request.texts_of(queries, params)
         plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress, threads)
@@ -261,6 +281,31 @@ def query(
                 result.batches, plan.schema, kind, text,
                 live=result.live, times=plan.times, style=times, raw_csv=raw_csv,
             )  # fmt: skip
+        report(result.samples(), result.warnings(), stats=stats)
+
+
+def _answer_tables(
+    schema: Path,
+    files: list[str],
+    streams: dict[str, list[str]],
+    sql: str,
+    params: dict[str, object],
+    style: tuple[Format, Path | None, Times | None, bool, bool],
+) -> None:
+    """Answer a query over CSV, Parquet or Arrow files with a schema."""
+    from dashboards.output.console import progress_bar, report
+    from dashboards.output.writers import open_output, write_results
+    from dashboards.stop_signals import interrupting
+    from dashboards.tables import Tables
+
+    kind, output, times, raw_csv, stats = style
+    tables = Tables.of_schema(schema, files, streams)
+    plan, start = tables.bind(sql, params)
+    with interrupting(), start() as result:
+        with progress_bar() as bar, open_output(output) as sink:
+            if bar is not None:
+                tables.progress.append(bar)
+            write_results(result.batches, plan.schema, kind, sink, times=plan.times, style=times, raw_csv=raw_csv)
         report(result.samples(), result.warnings(), stats=stats)
 
 

@@ -15,8 +15,8 @@ from lowlevel.metrics import LULL_WATERMARKS
 _INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"
 
 
-def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
-    """Yield a sentence for each problem of the inputs and for late rows.
+def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | None = None) -> Iterator[str]:
+    """Yield a sentence for each problem of the inputs and for late rows. `remedy`: what to change if rows are late.
 
     Problems are damaged files, unsupported link types, packets that an interface lost, flow records without a template,
     and groups beyond the cap.
@@ -51,7 +51,7 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
         lull = " or --lull" if samples.total(LULL_WATERMARKS) else ""
-        yield f"{late} missed a window that was already final: use a larger --slack{lull}"
+        yield f"{late} missed a window that was already final: use {remedy or f'a larger --slack{lull}'}"
     if beyond := int(samples.total(PARTIALS_BEYOND_CAP)):
         rows = int(samples.total(ROWS_BEYOND_CAP))
         lost = count(rows, "row") if rows else count(beyond, "partial")

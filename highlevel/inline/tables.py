@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.metrics import Samples
 from highlevel.aggregation import Output
 from highlevel.plan.nodes import PANE, Apply, Leaf, Node, TimeOutput
 from highlevel.plan.pipeline import Pipeline
@@ -31,6 +33,9 @@ from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, GraphItem, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 
+Ending = Callable[[Samples], None]
+"""Receives the counters of a run."""
+
 BATCH_ROWS = 1 << 16
 """Maximum rows of a batch: a window can close after every batch."""
 
@@ -42,13 +47,36 @@ RESERVED = {"ts": Type.TIME, "link": Type.TEXT}
 
 
 @dataclass(frozen=True)
-class TableStream:
-    """A table with the internal types of values. `times` are the columns for windows, the default first."""
+class Stream(ABC):
+    """Rows with the internal types of values. `times` are the columns for windows, the default first."""
 
     name: str
-    table: pa.Table
     columns: tuple[Column, ...]
     times: tuple[str, ...]
+
+    def node(self, time: str | None) -> Node:
+        """Return the node of the rows. Its watermarks are for `time`, by default the first time column."""
+        time = time or next(iter(self.times), "")
+        columns = [(each.name, replace(each, name=f"{TABLE}.{each.name}")) for each in self.columns]
+        keys = tuple(Key(column.name, column) for _, column in columns)
+        leaf = Leaf(self.name, (self.name, time), LowLevelPlan(None, keys, (), 1, kind=TABLE, reduced=False))
+        outputs = tuple(Output(name, column) for name, column in columns)
+        return Apply(leaf, outputs, (TimeOutput(time, PANE),) if time else ())
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise InputError for an input that cannot be read."""
+
+    @abstractmethod
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of a leaf of this stream: the watermark before each batch, and the batch."""
+
+
+@dataclass(frozen=True)
+class TableStream(Stream):
+    """A table in memory."""
+
+    table: pa.Table
 
     @classmethod
     def read(cls, name: str, frame: Any) -> TableStream:
@@ -77,21 +105,16 @@ class TableStream:
             if any(field.name.lower() == other.name.lower() for other in columns):
                 raise ValueError(f"column {field.name}: got two columns with this name, in any case; rename one")
             columns.append(Column(field.name, kind, nullable=values.null_count > 0))
-            arrays.append(_converted(field.name, values, kind))
+            arrays.append(converted(field.name, values, kind))
         if not columns:
             raise ValueError(f"got a table with the columns {table.schema.names}, expected numbers, times or text")
         times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
         times.sort(key=lambda time: time.lower() != "ts")
-        return cls(name, pa.table(arrays, [column.name for column in columns]), tuple(columns), tuple(times))
+        table = pa.table(arrays, [column.name for column in columns])
+        return cls(name, tuple(columns), tuple(times), table)
 
-    def node(self, time: str | None) -> Node:
-        """Return the node of the rows. Its watermarks are for `time`, by default the first time column."""
-        time = time or next(iter(self.times), "")
-        columns = [(each.name, replace(each, name=f"{TABLE}.{each.name}")) for each in self.columns]
-        keys = tuple(Key(column.name, column) for _, column in columns)
-        leaf = Leaf(self.name, (self.name, time), LowLevelPlan(None, keys, (), 1, kind=TABLE, reduced=False))
-        outputs = tuple(Output(name, column) for name, column in columns)
-        return Apply(leaf, outputs, (TimeOutput(time, PANE),) if time else ())
+    def check(self) -> None:
+        """A table in memory was checked when it was converted."""
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of a leaf of this table: the watermark before each batch, and the batch."""
@@ -105,8 +128,13 @@ class TableStream:
             yield low, pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
 
 
-def run_tables(plan: Plan, tables: Mapping[str, TableStream]) -> Generator[pa.RecordBatch, None, None]:
-    """Run a plan over the tables of its leaves, by name in lower case; yield rows of final windows."""
+def run_tables(
+    plan: Plan, tables: Mapping[str, Stream], end: Ending | None = None
+) -> Generator[pa.RecordBatch, None, None]:
+    """Run a plan over the tables of its leaves, by name in lower case; yield rows of final windows.
+
+    At the end `end` receives the counters.
+    """
     watchlists = Watchlists()
     watchlists.read(files_in((plan,)))
     names = [leaf.streams[0] for leaf in plan.leaves]
@@ -115,10 +143,12 @@ def run_tables(plan: Plan, tables: Mapping[str, TableStream]) -> Generator[pa.Re
         if isinstance(item, pa.RecordBatch):
             yield item
         elif plan.ends_early and isinstance(item, Punctuation) and item.watermark == END:
-            return
+            break
+    if end is not None:
+        end(pipeline.samples(BEGINNING))
 
 
-def _items(pipeline: Pipeline, tables: Sequence[TableStream]) -> Iterator[GraphItem]:
+def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
     """Yield the results and watermarks of a plan. The tables advance together."""
     feeds = [
         zip(itertools.repeat(port), table.batches(leaf))
@@ -149,7 +179,7 @@ def _type_of(name: str, arrow: pa.DataType) -> Type | None:
     return next((kind for test, kind in tests.items() if test(arrow)), None)
 
 
-def _converted(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
+def converted(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
     """Return a column with the internal values of its type. Raises ValueError for values without one."""
     try:
         if kind in PACKED:
