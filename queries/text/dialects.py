@@ -50,6 +50,7 @@ WORDS: Mapping[str, str] = {
     "IGNORE": "no IGNORE NULLS: a query over the rows that are not NULL",
     "TABLESAMPLE": "LIMIT and a number",
     "SORT": "ORDER BY",
+    "MINUS": "EXCEPT",
     "RECURSIVE": "WITH and queries that read earlier ones only",
     "NATURAL": "JOIN … USING (the names of columns)",
     "CROSS": "JOIN with ON",

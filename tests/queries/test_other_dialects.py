@@ -24,6 +24,7 @@ FOREIGN = [
     ("SELECT CASE WHEN len > 1 «THN 5 END FROM M", "got 'THN'", "expected THEN"),
     ("SELECT rank() OVER («PARTITON BY len) FROM M", "got 'PARTITON'", "expected PARTITION BY"),
     ("SELECT srcIP FROM M «SORT BY srcIP", "got 'SORT'", "expected ORDER BY"),
+    ("SELECT ts FROM M «MINUS SELECT ts FROM N", "got 'MINUS'", "expected EXCEPT"),
     # Operators and characters.
     ("SELECT srcIP FROM M WHERE len «== 5", "got '=='", "= for equal values"),
     ("SELECT srcIP FROM M WHERE len > 5 «&& ttl = 3", "got '&&'", "AND between conditions"),
