@@ -293,7 +293,7 @@ def _answer_tables(
     style: tuple[Format, Path | None, Times | None, bool, bool],
 ) -> None:
     """Answer a query over CSV, Parquet or Arrow files with a schema."""
-    from dashboards.output.console import progress_bar, report
+    from dashboards.output.console import BelowBar, progress_bar, report, warn
     from dashboards.output.writers import open_output, write_results
     from dashboards.stop_signals import interrupting
     from dashboards.tables import Tables
@@ -305,8 +305,14 @@ def _answer_tables(
         with progress_bar() as bar, open_output(output) as sink:
             if bar is not None:
                 tables.progress.append(bar)
-            write_results(result.batches, plan.schema, kind, sink, times=plan.times, style=times, raw_csv=raw_csv)
-        report(result.samples(), result.warnings(), stats=stats)
+            shared = bar is not None and output is None and sys.stdout.isatty()
+            text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
+            write_results(result.batches, plan.schema, kind, text, times=plan.times, style=times, raw_csv=raw_csv)
+        if stats:
+            report(result.samples(), result.warnings(), stats=True)
+        else:
+            for warning in result.warnings():
+                warn(warning)
 
 
 @contextlib.contextmanager

@@ -144,7 +144,12 @@ def test_the_command_line_reads_a_schema(tmp_path: Path) -> None:
     assert run(*asked, cwd=tmp_path)[:2] == (0, "n\n400\n")
     assert run(*asked, "--param", "least=5000", cwd=tmp_path)[:2] == (0, "n\n")
     bound = ("query", "-s", "events=e.csv", "--schema", "my.protocol", "SELECT count(*) AS n FROM events", "--stats")
-    assert run(*bound, cwd=tmp_path)[0] == 0
+    status, _, err = run(*bound, cwd=tmp_path)
+    assert (status, "wiretide_result_rows_total" in err) == (0, True)
+    (tmp_path / "narrow.protocol").write_text(SCHEMA.replace("banded_increasing(5 seconds)", "increasing"))
+    csv.write_csv(pa.concat_tables([events(1, 20_000), events(1)]), tmp_path / "late.csv")
+    late = ("query", "late.csv", "--schema", "narrow.protocol", "SELECT count(*) AS n FROM events [RANGE 1 second]")
+    assert "late rows missed a window that was already final" in run(*late, cwd=tmp_path)[2]
     for words, message in (
         (["--on", "local"], "--schema and --on"),
         (["--follow"], "--schema and --follow"),
