@@ -4,9 +4,12 @@ It can catch a parameter that is replaced in a string or comment, a bound that i
 another line than the line of the script.
 """
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import wiretide
 from queries.catalogue.catalogue import query_text
@@ -15,6 +18,7 @@ from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
 from queries.text.errors import QueryError
 from queries.text.parameters import ParameterType
+from queries.text.schema import parse_schema
 from queries.text.script import PROPERTIES, TYPES, expand
 from tests.harness.command_line import run
 from tests.references.small_captures import icmp, udp, write
@@ -194,3 +198,17 @@ def test_a_pipeline_file_sets_parameters(tmp_path: Path) -> None:
 def test_wrong_parameters_of_a_pipeline_file_are_named(params: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=message):
         parse_pipeline(PIPELINE + params, tmp_path)
+
+
+WORDS = """
+DEFINE PARAM query_name comment PROTOCOL x y UINT TIME IP STRING DEFAULT BETWEEN AND 1 -5 1.5 'a' "b" $x #y { } ( ) ; , .
+SELECT ts FROM M WHERE len > increasing banded_increasing constant 10 seconds WITH AS -- /* */ $ # '
+"""
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(WORDS.split()), max_size=25))
+def test_random_blocks_are_text_or_an_error_of_the_text(words: list[str]) -> None:
+    for parse in (expand, parse_schema):
+        with contextlib.suppress(QueryError):
+            parse(" ".join(words))
