@@ -201,7 +201,7 @@ def test_wrong_parameters_of_a_pipeline_file_are_named(params: str, message: str
 
 
 WORDS = """
-DEFINE PARAM query_name comment PROTOCOL x y UINT TIME IP STRING DEFAULT BETWEEN AND 1 -5 1.5 'a' "b" $x #y { } ( ) ; , .
+DEFINE PARAM query_name comment PROTOCOL x y UINT TIME IP STRING DEFAULT BETWEEN AND 1 -5 1.5 'a' "b" $x #y { } ( ) ; ,
 SELECT ts FROM M WHERE len > increasing banded_increasing constant 10 seconds WITH AS -- /* */ $ # '
 """
 
