@@ -116,7 +116,9 @@ class Binder:
             case tree.Case():
                 bound = self._case(node, depth)
             case tree.Null():
-                self._fail("got NULL", node, "NULL as a result of CASE only: IS NULL tests for it")
+                if node is not self._expression or self._clause != "SELECT":
+                    self._fail("got NULL", node, "NULL as a result of CASE only: IS NULL tests for it")
+                bound = Literal(None, Type.INT)
             case tree.Call():
                 bound = self._call(node, depth)
             case tree.Over():

@@ -31,6 +31,7 @@ from queries.text.tree import (
     Constant,
     FromItem,
     Name,
+    Null,
     Operation,
     Query,
     SelectItem,
@@ -126,7 +127,7 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
 
 
 def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
-    """Return the columns of a query with their positions in its text. Constant texts can become values of other types.
+    """Return the columns of a query with their positions in its text. Constant texts, and NULL, take other types.
 
     Positions in `*` are those of the first item.
     """
@@ -138,6 +139,8 @@ def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
         constant = item.expression
         is_text = isinstance(constant, Constant) and constant.kind is Kind.STRING and column.type is Type.TEXT
         value = Literal(constant.text, Type.TEXT) if isinstance(constant, Constant) and is_text else column
+        if isinstance(constant, Null):
+            value = Literal(None, Type.INT)
         operands.append(Operand(sql, item.start, value))
     return operands
 

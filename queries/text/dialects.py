@@ -100,6 +100,7 @@ FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(("array_agg", "string_agg", "group_concat", "listagg"), "top(x, 10), or the values as rows"),
     **dict.fromkeys(("rand", "random"), "an expression over columns: equal inputs have equal results"),
     "mean": "avg(x)",
+    "grouping": "grouping(x) of a column in ROLLUP, CUBE or GROUPING SETS",
     "ntile": "a rank divided by the number of rows: rank() OVER (…) * 4 / count(*) OVER ()",
 }
 """Functions of other dialects by their names in lower case."""

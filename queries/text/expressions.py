@@ -439,7 +439,7 @@ class ExpressionParser:
         return Case(operand, tuple(branches), otherwise, start)
 
     def _result(self) -> Expression:
-        """Read a result of CASE, which may be NULL."""
+        """Read a result of CASE or an item of SELECT, which may be NULL."""
         if self._token.keyword == "NULL":
             return Null(self._take().start)
         return self._expression()

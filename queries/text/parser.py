@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
 from lowlevel.expressions.types import Op
 from lowlevel.kinds import KINDS
 from queries.text import dialects
 from queries.text.errors import QueryError
+from queries.text.grouping_sets import GroupingSet, combined, cube, rollup, with_grouping_sets
 from queries.text.lexer import CLAUSE_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
@@ -239,10 +241,11 @@ class _QueryParser(WindowParser):
             expected = "one window clause for the query"
             raise QueryError("a second window clause", self._sql, windows[1].start, expected)
         where = self._condition() if self._begins("WHERE", "FROM") else None
-        group_by, call = self._group_by() if self._begins("GROUP BY", "WHERE") else ((), None)
+        sets, call, word = self._group_by() if self._begins("GROUP BY", "WHERE") else ([()], None, None)
         having = self._condition() if self._begins("HAVING", "GROUP BY") else None
         window = windows[0] if windows else None
-        return Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct)
+        query = Query(self._sql, keyword, select, tables, window, where, sets[0], call, having, distinct)
+        return query if word is None else with_grouping_sets(query, sets, word)
 
     def _begins(self, clause: str, before: str) -> bool:
         """Whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
@@ -265,7 +268,7 @@ class _QueryParser(WindowParser):
         select = []
         while not select or self._accept(","):
             self._in_list = True
-            expression = self._expression()
+            expression = self._result()
             self._in_list = False
             self._select_window(windows)
             implied = self._is_name(self._token) and self._token.text.isprintable() and bool(self._token.text.strip())
@@ -304,25 +307,87 @@ class _QueryParser(WindowParser):
             raise self._missing_operator()
         return Condition(keyword, expression)
 
-    def _group_by(self) -> tuple[tuple[SelectItem, ...], WindowCall | None]:
+    def _group_by(self) -> tuple[list[GroupingSet], WindowCall | None, Word | None]:
+        """Read GROUP BY: its grouping sets, its window, and the first keyword of grouping sets; one set without it."""
         self._clause = "GROUP BY"
         if self._take().keyword == "GROUP":
             self._accept("-")
             if not self._accept("BY"):
                 start = self._tokens[self._at - 1].start
                 raise QueryError("got 'GROUP' without BY", self._sql, start, "GROUP BY and columns")
-        items: list[SelectItem] = []
+        items: list[list[GroupingSet]] = []
         call: WindowCall | None = None
+        word: Word | None = None
         while True:
             if self._token.keyword in CALLS and self._ahead().keyword == "(":
                 if call is not None:
                     start = self._token.start
                     raise QueryError("a second window in GROUP BY", self._sql, start, "one window for the query")
                 call = self._window_call()
+            elif self._begins_grouping_sets():
+                word = word or Word(self._token.text, self._token.start)
+                items.append(self._grouping_sets())
             else:
-                items.append(self._group_item())
-            if not self._accept(","):
-                return tuple(items), call
+                items.append([(self._group_item(),)])
+            if self._accept(","):
+                continue
+            if prod(map(len, items)) > MAX_OPERANDS:
+                expected = f"at most {MAX_OPERANDS}: fewer columns in CUBE, or GROUPING SETS"
+                raise QueryError(
+                    f"{prod(map(len, items))} grouping sets", self._sql, 0 if word is None else word.start, expected
+                )
+            return combined(items), call, word
+
+    def _begins_grouping_sets(self) -> bool:
+        keyword, following = self._token.keyword, self._ahead().keyword
+        return (keyword in ("ROLLUP", "CUBE") and following == "(") or (keyword == "GROUPING" and following == "SETS")
+
+    def _grouping_sets(self) -> list[GroupingSet]:
+        """Read ROLLUP (…), CUBE (…) or GROUPING SETS (…)."""
+        keyword = self._take().keyword
+        self._accept("SETS")
+        elements = self._elements(sets=keyword == "GROUPING")
+        if not self._at_clause_end() and self._token.keyword != ",":
+            raise self._unexpected("',' or the end of the clause")
+        return elements if keyword == "GROUPING" else rollup(elements) if keyword == "ROLLUP" else cube(elements)
+
+    def _elements(self, *, sets: bool) -> list[GroupingSet]:
+        """Read a list in parentheses. Its elements are expressions, and lists of them; () only if they are `sets`."""
+        if not self._accept("("):
+            raise self._unexpected("'(' and columns")
+        elements: list[GroupingSet] = []
+        while not elements or self._accept(","):
+            if sets and self._begins_grouping_sets():
+                elements += self._grouping_sets()
+            elif self._token.keyword == "(" and self._closes_a_list():
+                elements.append(self._list(empty=sets))
+            else:
+                elements.append((SelectItem(self._in_parentheses()),))
+        if not self._accept(")"):
+            raise self._unexpected("an operator, ',' or ')'")
+        return elements
+
+    def _closes_a_list(self) -> bool:
+        """Whether ',' or ')' follows the parentheses that begin at the current token: they are a list."""
+        depth, at = 0, self._at
+        while True:
+            depth += {"(": 1, ")": -1}.get(self._tokens[at].keyword, 0)
+            at += 1
+            if not depth:
+                return self._tokens[at].keyword in (",", ")")
+
+    def _list(self, *, empty: bool) -> GroupingSet:
+        start = self._take().start
+        items: list[SelectItem] = []
+        if self._accept(")"):
+            if not empty:
+                raise QueryError("got '()'", self._sql, start, "columns; GROUPING SETS may contain ()")
+            return ()
+        while not items or self._accept(","):
+            items.append(SelectItem(self._in_parentheses()))
+        if not self._accept(")"):
+            raise self._unexpected("an operator, ',' or ')'")
+        return tuple(items)
 
     def _group_item(self) -> SelectItem:
         self._in_list = True

@@ -184,7 +184,7 @@ class Concatenation:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """NULL as a result of CASE."""
+    """NULL as a result of CASE, or as an item of SELECT."""
 
     start: int = field(compare=False, repr=False)
 
