@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import kernel, pointer
-from lowlevel.expressions.columns import BytesVector, Mask
+from lowlevel.expressions.columns import BytesVector, Mask, Names, TextVector
 
 CACHED_PATTERNS = 64
 """Largest number of patterns in the cache of shifts."""
@@ -133,3 +133,17 @@ def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDA
 def _spans(vector: BytesVector) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the address of the data, and the starts and lengths as kernels need them."""
     return pointer(vector.data, "u8"), np.ascontiguousarray(vector.start), np.ascontiguousarray(vector.length)
+
+
+_PRINTABLE = bytes(byte if 0x20 <= byte < 0x7F else ord(".") for byte in range(256))
+"""For each byte the character that shows it."""
+
+
+def spelled(column: BytesVector, *, as_hex: bool) -> TextVector:
+    """Return byte strings as printable ASCII, with `.` for other bytes, or as hexadecimal digits."""
+    names = Names()
+    ids = np.zeros(column.start.shape, np.int64)
+    for row, (start, length) in enumerate(zip(column.start.tolist(), column.length.tolist(), strict=True)):
+        value = column.data[start : start + length].tobytes()
+        ids[row] = names.add(value.hex() if as_hex else value.translate(_PRINTABLE).decode("ascii"))
+    return TextVector(ids, names.texts, column.valid)

@@ -48,7 +48,7 @@ from lowlevel.expressions.tree import (
     Unary,
     Variance,
 )
-from lowlevel.expressions.types import COMPARISON, Function, Op, Type
+from lowlevel.expressions.types import COMPARISON, SPELLINGS, Function, Op, Type
 from lowlevel.watch.contents import Contents
 from lowlevel.watch.ranges import NONE, Numbers
 from lowlevel.watch.watched_file import Version, Watchlist
@@ -324,7 +324,7 @@ def _in_prefix(vector: AddressVector, prefix: Prefix) -> Any:
     return inside & ((vector.high & np.uint64(mask_high)) == np.uint64(high)) if mask_high else inside
 
 
-def _call(function: Function, operand: AnyVector, argument: Expression | None, columns: Columns) -> Vector:
+def _call(function: Function, operand: AnyVector, argument: Expression | None, columns: Columns) -> AnyVector:
     if isinstance(operand, TextVector):
         if function is Function.LENGTH:
             return Vector(texts.lengths(operand), operand.valid)
@@ -335,6 +335,8 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
         test = (lambda name: part in name) if function is Function.CONTAINS else (lambda name: name.startswith(part))
         return Vector(texts.check_texts(operand, test), operand.valid)
     assert isinstance(operand, BytesVector)
+    if function in SPELLINGS:
+        return byte_functions.spelled(operand, as_hex=function is Function.HEX)
     if function is Function.LENGTH:
         return Vector(operand.length, operand.valid)
     if function is Function.BYTE:

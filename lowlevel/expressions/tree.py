@@ -17,6 +17,7 @@ from lowlevel.expressions.types import (
     LOGICAL,
     PARTIAL,
     SAME_TYPE,
+    SPELLINGS,
     TO_INTEGER,
     TO_TEXT,
     Function,
@@ -251,6 +252,7 @@ class Call:
     * `length(x)`; `contains(x, y)` and `starts_with(x, y)` with a constant y of the type of x.
     * `byte(x, n)`: the byte at offset n of BYTES, NULL if x has no such byte.
     * `matches(x, y)`: whether x contains a match of the regular expression y, a TEXT.
+    * `text(x)`, `hex(x)`: BYTES as text, with `.` for bytes that are not printable ASCII, or as hexadecimal digits.
     """
 
     function: Function
@@ -410,6 +412,11 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
         child = getattr(expression, field.name)
         if isinstance(child, Expression):
             yield from parts_of(child)
+
+
+def is_spelling(expression: Expression) -> bool:
+    """Return True for a function that writes bytes as text."""
+    return isinstance(expression, Call) and expression.function in SPELLINGS
 
 
 def transform(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:

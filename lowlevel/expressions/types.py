@@ -75,6 +75,8 @@ class Function(StrEnum):
     STARTS_WITH = "starts_with"
     BYTE = "byte"
     MATCHES = "matches"
+    TEXT = "text"
+    HEX = "hex"
 
 
 FUNCTION_TYPES: dict[Function, Type] = {
@@ -83,7 +85,12 @@ FUNCTION_TYPES: dict[Function, Type] = {
     Function.STARTS_WITH: Type.BOOL,
     Function.BYTE: Type.INT,
     Function.MATCHES: Type.BOOL,
+    Function.TEXT: Type.TEXT,
+    Function.HEX: Type.TEXT,
 }
+
+SPELLINGS = frozenset({Function.TEXT, Function.HEX})
+"""Functions that write bytes as text. Their texts have other IDs in each batch, so they are no keys of tables."""
 
 
 class Scalar(StrEnum):

@@ -40,6 +40,8 @@ from lowlevel.expressions.tree import (
     Unary,
     Variance,
     columns_of,
+    is_spelling,
+    parts_of,
     transform,
 )
 from lowlevel.expressions.types import INTEGERS, NUMBERS, Op, Type
@@ -337,6 +339,10 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
         )
     subject = operands[0]
     for argument in operands if several else operands[:1]:
+        spelling = next((part for part in parts_of(argument.bound) if is_spelling(part)), None)
+        if spelling is not None:
+            expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
+            argument.fail(f"{called} over the text of bytes", expected)
         if argument.type is Type.BYTES:
             argument.fail(f"{called} over bytes", "a column that is no payload, or length(…) of it")
         if not any(columns_of(argument.bound)):

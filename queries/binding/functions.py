@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowlevel.expressions.tree import Call, Expression, Literal
-from lowlevel.expressions.types import Function, Type
+from lowlevel.expressions.types import SPELLINGS, Function, Type
 from queries.binding.address_functions import USAGES as ADDRESS_FUNCTIONS
 from queries.binding.address_functions import address_function
 from queries.binding.comparisons import Operand
@@ -26,6 +26,8 @@ FUNCTIONS: dict[str, str] = {
     Function.CONTAINS: "contains(x, 'text')",
     Function.STARTS_WITH: "starts_with(x, 'text')",
     Function.BYTE: "byte(x, n)",
+    Function.TEXT: "text(payload)",
+    Function.HEX: "hex(payload)",
     **USAGES,
     SEEN_WITHIN: USAGE,
     **CONDITIONALS,
@@ -59,11 +61,12 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     subject = operands[0]
     if function is Function.MATCHES:
         return matches(subject, operands[1])
-    wanted = (Type.BYTES,) if function is Function.BYTE else (Type.BYTES, Type.TEXT)
+    only_bytes = function is Function.BYTE or function in SPELLINGS
+    wanted = (Type.BYTES,) if only_bytes else (Type.BYTES, Type.TEXT)
     if subject.type not in wanted or isinstance(subject.bound, Literal):
         what = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"
         subject.fail(f"{function} over {what}", f"a column of {' or '.join(wanted)}, for example payload")
-    if function is Function.LENGTH:
+    if function is Function.LENGTH or function in SPELLINGS:
         return Call(function, subject.bound)
     if function is Function.BYTE:
         return Call(function, subject.bound, _offset(operands[1]))

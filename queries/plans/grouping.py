@@ -13,7 +13,17 @@ from typing import cast
 
 from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection, SelectionKind
 from highlevel.windows.kind import WHOLE_INPUT, SessionWindow, TupleWindow
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column, transform
+from lowlevel.expressions.tree import (
+    Binary,
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    computed_column,
+    is_spelling,
+    parts_of,
+    transform,
+)
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
@@ -30,6 +40,7 @@ from queries.plans.sorting import Sorting, bind_order
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind as TokenKind
+from queries.text.printer import expression_text
 from queries.text.tree import Condition, Constant, Name, Order, OrderItem, Query, SelectItem, Star, Word
 
 TOP = SelectionKind.TOP.value
@@ -309,6 +320,10 @@ class Grouping:
         return split_select(select, functions, lambda expression, start: self._lift(expression, {}, start))
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
+        spelling = next((part for part in parts_of(expression) if is_spelling(part)), None)
+        if spelling is not None and self._links is not None:
+            expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
+            raise self._error(f"{what} the text of bytes", item.start, expected)
         if expression.type is Type.BYTES:
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise self._error(f"{what} bytes", item.start, expected)

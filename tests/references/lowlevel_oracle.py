@@ -146,6 +146,10 @@ def call(function: Function, x: bytes | str | None, y: Any) -> Any:
             return x.startswith(y)
         case Function.MATCHES:
             return re.search(y.encode() if isinstance(x, bytes) else y, x) is not None
+        case Function.HEX:
+            return x.hex()
+        case Function.TEXT:
+            return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in x)
         case Function.BYTE:
             assert isinstance(x, bytes)
             return x[y] if y is not None and 0 <= y < len(x) else None
