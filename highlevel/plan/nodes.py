@@ -9,6 +9,7 @@
     Windowed    groups of windows over one time column
     TimeGroups  groups whose key contains the time columns
     Over        columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
+    Sample      groups of windows, from which a condition deletes groups (sampling operator of Gigascope)
     Sort        rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 
 Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node with several
@@ -435,6 +436,77 @@ class Over(Node):
     def time_columns(self) -> tuple[str, ...]:
         """Return the time column of the input if it is a bound of the window, otherwise ()."""
         return self.input.time_columns if set(self.input.time_columns) <= {*self.window_columns} else ()
+
+
+class SampleKind(StrEnum):
+    """What an aggregate of the sampling operator computes."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    FIRST = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAggregate:
+    """An aggregate of a group, or with `of_supergroup` of all rows of a supergroup. Its value is the column `name`.
+
+    `argument` is an expression over the columns of the input. Without it `count` counts rows. The argument of FIRST is
+    an expression over superaggregates; its value is that at the first row of the group.
+    """
+
+    name: str
+    kind: SampleKind
+    type: Type
+    argument: Expression | None = None
+    of_supergroup: bool = False
+
+    @property
+    def column(self) -> Column:
+        """The column with the value."""
+        return Column(self.name, self.type, nullable=self.kind is not SampleKind.COUNT)
+
+
+@dataclass(frozen=True)
+class Sample(Node):
+    """Groups of windows, from which conditions delete groups (Johnson et al. 2005, sampling operator).
+
+    A row updates the superaggregates of its supergroup, then its group. If `when` is true, a condition over
+    superaggregates, the groups of the supergroup for which `by` is not true are deleted. At the end of the window
+    `having` selects the groups of the result. `keys` and `supergroup` are columns of the input. The window is the time
+    column of the input, which is one of the keys; without one the whole input is one window.
+    """
+
+    input: Node
+    keys: tuple[str, ...]
+    supergroup: tuple[str, ...]
+    aggregates: tuple[SampleAggregate, ...]
+    when: Expression | None
+    by: Expression | None
+    having: Expression | None
+    outputs: tuple[Output, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of `outputs`."""
+        return tuple(computed_column(out.name, out.expression) for out in self.outputs)
+
+    @property
+    def group_columns(self) -> tuple[Column, ...]:
+        """The keys and aggregates: the columns that the conditions and outputs read."""
+        by_name = {column.name: column for column in self.input.columns}
+        return (*(by_name[key] for key in self.keys), *(each.column for each in self.aggregates))
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the output that is the time column of the input, or ()."""
+        names = (
+            out.name
+            for out in self.outputs
+            if isinstance(out.expression, Column) and out.expression.name in self.input.time_columns
+        )
+        return tuple(names)[:1]
 
 
 def bound_count(node: Node) -> int:

@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
-from highlevel.plan.nodes import Join, Leaf, Node, Over, RowFunction, Sort, TimeGroups, Windowed, nodes_of
+from highlevel.plan.nodes import Join, Leaf, Node, Over, RowFunction, Sample, Sort, TimeGroups, Windowed, nodes_of
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type
@@ -117,7 +117,7 @@ class Plan:
         return any(
             not node.time_columns and not (isinstance(node, Sort) and node.passes_through)
             for node in self.nodes
-            if isinstance(node, Windowed | Over | Sort)
+            if isinstance(node, Windowed | Over | Sample | Sort)
         )
 
     @property

@@ -17,6 +17,7 @@ from highlevel.plan.nodes import (
     Node,
     Over,
     RowFunctionKind,
+    Sample,
     Sort,
     SortKey,
     TimeGroups,
@@ -94,6 +95,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _groups(node)
         case Over():
             yield from _over(node)
+        case Sample():
+            yield from _sample(node)
         case Sort():
             yield from _sort(node)
         case _:
@@ -195,6 +198,21 @@ def _over(node: Over) -> Iterator[str]:
     yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
     until = f"the watermark of {_spelled(node.time_columns[0])}" if node.time_columns else "the end of the input"
     yield line("state", f"all rows, until {until}")
+
+
+def _sample(node: Sample) -> Iterator[str]:
+    yield line("key", ", ".join(node.keys))
+    yield line("supergroup", ", ".join(node.supergroup) or "all groups of the window")
+    for each in node.aggregates:
+        argument = "*" if each.argument is None else expression_text(each.argument)
+        scope = "supergroup" if each.of_supergroup else "group"
+        yield line("aggregate", f"{each.name} = {each.kind}({argument}) of the {scope}")
+    for name, condition in (("clean when", node.when), ("clean by", node.by), ("having", node.having)):
+        if condition is not None:
+            yield line(name, expression_text(condition))
+    yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
+    times = node.input.time_columns
+    yield line("state", f"groups, until the {f'watermark of {times[0]}' if times else 'end of the input'}")
 
 
 def _sort_keys(keys: Sequence[SortKey]) -> str:

@@ -6,6 +6,7 @@
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
     rank() OVER (…)                            … ► Over
+    SUPERGROUP, CLEANING WHEN, CLEANING BY     … ► Apply ► Sample
     UNION, INTERSECT, EXCEPT                   … ► Union ► [Distinct, Windowed or TimeGroups] ► Apply
     ORDER BY, LIMIT                            … ► Sort
 
@@ -37,6 +38,7 @@ from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
+from queries.plans.sample import compile_sample
 from queries.plans.set_operations import query_over_rows, rows_of_queries, window_of
 from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
@@ -64,6 +66,8 @@ class Compiler:
         """Compile a query and its WITH."""
         if query.queries:
             return self._with(query.queries).compile_query(replace(query, queries=()))
+        if query.supergroups is not None:
+            return compile_sample(query, self.compile_query, self.name, self.layer)
         if query.distinct is not None and has_groups(query):
             expected = "no DISTINCT: rows of groups are always different"
             raise QueryError("DISTINCT together with groups", self.sql, query.distinct.start, expected)

@@ -64,7 +64,10 @@ UNSUPPORTED: dict[str, str] = {
 }
 """Reserved words of SQL that begin a construct which GSQL does not have, and the name of the construct."""
 
-CLAUSE_WORDS = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING", "ORDER", "LIMIT", "OFFSET"})
+SAMPLING_WORDS = frozenset({"SUPERGROUP", "CLEANING", "CLEANING_WHEN", "CLEANING_BY"})
+"""Words that begin a clause of the sampling operator."""
+
+CLAUSE_WORDS = SAMPLING_WORDS | {"SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING", "ORDER", "LIMIT", "OFFSET"}
 """Words that begin a clause."""
 
 RESERVED = (
@@ -80,7 +83,7 @@ _PATTERN = re.compile(
       | (?P<dotted>[0-9]+(?:\.[0-9]+){2,}(?:/[0-9]+)?)
       | (?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<bytes>[xX]'[^']*')
-      | (?P<word>[^\W\d]\w*)
+      | (?P<word>[^\W\d]\w*(?:\$(?=\())?)
       | (?P<string>'(?:[^']++|'')*+'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
       | (?P<quoted>"(?:[^"]++|"")*+")
       | (?P<parameter>\$[^\W\d]\w*)

@@ -28,7 +28,7 @@ from lowlevel.kinds import KINDS
 from queries.text import dialects
 from queries.text.errors import QueryError
 from queries.text.grouping_sets import GroupingSet, combined, cube, rollup, with_grouping_sets
-from queries.text.lexer import CLAUSE_WORDS, UNSUPPORTED, Kind, Token
+from queries.text.lexer import CLAUSE_WORDS, SAMPLING_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
     Condition,
@@ -47,6 +47,7 @@ from queries.text.tree import (
     Star,
     Stream,
     Subquery,
+    Supergroups,
     Table,
     Union,
     Window,
@@ -242,15 +243,50 @@ class _QueryParser(WindowParser):
             raise QueryError("a second window clause", self._sql, windows[1].start, expected)
         where = self._condition() if self._begins("WHERE", "FROM") else None
         sets, call, word = self._group_by() if self._begins("GROUP BY", "WHERE") else ([()], None, None)
+        first = self._token
+        items = self._supergroup() if first.keyword == "SUPERGROUP" else ()
         having = self._condition() if self._begins("HAVING", "GROUP BY") else None
+        cleaning = self._token
+        when, by = self._cleaning("WHEN"), self._cleaning("BY")
+        supergroups = None
+        if items or when or by:
+            token = first if items else cleaning
+            supergroups = Supergroups(Word(token.text, token.start), items, when, by)
         window = windows[0] if windows else None
         query = Query(self._sql, keyword, select, tables, window, where, sets[0], call, having, distinct)
-        return query if word is None else with_grouping_sets(query, sets, word)
+        query = replace(query, supergroups=supergroups)
+        if word is None:
+            return query
+        if supergroups is not None:
+            expected = "GROUP BY with columns only"
+            raise QueryError("grouping sets in a query that samples", self._sql, word.start, expected)
+        return with_grouping_sets(query, sets, word)
+
+    def _supergroup(self) -> tuple[SelectItem, ...]:
+        """Read SUPERGROUP and its columns."""
+        self._at += 1
+        self._clause = "SUPERGROUP"
+        items = [self._group_item()]
+        while self._accept(","):
+            items.append(self._group_item())
+        return tuple(items)
+
+    def _cleaning(self, second: str) -> Condition | None:
+        """Read `CLEANING WHEN` or `CLEANING BY` and its condition, if it follows."""
+        word = self._token
+        if word.keyword == "CLEANING" and self._ahead().keyword == second:
+            self._at += 1
+        elif word.keyword == "CLEANING" and self._ahead().keyword not in ("WHEN", "BY"):
+            self._at += 1
+            raise self._unexpected("WHEN or BY after CLEANING")
+        elif word.keyword != f"CLEANING_{second}":
+            return None
+        return replace(self._condition(), keyword=Word(f"CLEANING {second}", word.start))
 
     def _begins(self, clause: str, before: str) -> bool:
         """Whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
         token = self._token
-        if token.keyword not in CLAUSE_WORDS or token.keyword == "SELECT":
+        if token.keyword in SAMPLING_WORDS or token.keyword not in CLAUSE_WORDS or token.keyword == "SELECT":
             return False
         name = _CLAUSE_NAMES.get(token.keyword, token.keyword)
         if CLAUSES.index(name) > CLAUSES.index(before):

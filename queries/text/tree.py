@@ -441,6 +441,16 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Supergroups:
+    """The clauses of the sampling operator: SUPERGROUP, CLEANING WHEN and CLEANING BY. `keyword` is the first word."""
+
+    keyword: Word
+    items: tuple[SelectItem, ...] = ()
+    when: Condition | None = None
+    by: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A query. A missing part is None or empty.
 
@@ -463,6 +473,7 @@ class Query:
     distinct: Word | None = None
     queries: tuple[tuple[Word, Query], ...] = ()
     order: Order | None = None
+    supergroups: Supergroups | None = None
 
     @property
     def selects_all(self) -> bool:

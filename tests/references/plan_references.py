@@ -25,6 +25,9 @@ from highlevel.plan.nodes import (
     Over,
     RowFunction,
     RowFunctionKind,
+    Sample,
+    SampleAggregate,
+    SampleKind,
     Sort,
     SortKey,
     TimeGroups,
@@ -267,6 +270,44 @@ def _in_over(node: Node, inputs: Inputs) -> Counter[tuple]:
     return Counter((row[0], row[3], *of_row) for row, *of_row in zip(rows, *values, strict=True))
 
 
+def _sample(random: Random) -> Sample:
+    """Draw conditions for which the order of arrival does not matter: they test keys only."""
+    aggregates = (
+        SampleAggregate("c", SampleKind.COUNT, Type.INT),
+        SampleAggregate("s", SampleKind.SUM, Type.INT, OTHER),
+        SampleAggregate("m", SampleKind.MAX, Type.INT, NUMBER),
+        SampleAggregate("all", SampleKind.COUNT, Type.INT, None, of_supergroup=True),
+        SampleAggregate("f", SampleKind.FIRST, Type.INT, seconds(7)),
+    )
+    cleans = random.random() < 0.7
+    when = Literal(True, Type.BOOL) if cleans else None
+    by = Binary(Op.LT, NUMBER, seconds(3)) if cleans else None
+    having = random.choice([None, Binary(Op.GE, aggregates[0].column, seconds(2))])
+    columns = [TS, GROUP, NUMBER, *(each.column for each in aggregates)]
+    outputs = tuple(Output(column.name, column) for column in columns[random.randint(0, 1) :])
+    supergroup = random.choice([(), ("g",), ("ts", "n")])
+    return Sample(ROWS, ("ts", "g", "n"), supergroup, aggregates, when, by, having, outputs)
+
+
+def _in_samples(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, Sample)
+
+    def supergroup_of(row: tuple) -> tuple:
+        values = dict(zip(("ts", "other", "g", "n"), row, strict=True))
+        return (row[0], *(values[name] for name in node.supergroup))
+
+    groups: dict[tuple, list[tuple]] = {}
+    for row in inputs[0]:
+        groups.setdefault((row[0], row[2], row[3]), []).append(row)
+    totals = Counter(map(supergroup_of, inputs[0]))
+    found: Counter[tuple] = Counter()
+    for key, rows in groups.items():
+        if (node.by is None or key[2] < 3) and (node.having is None or len(rows) >= 2):
+            whole = (*key, len(rows), sum(row[1] for row in rows), key[2], totals[supergroup_of(rows[0])], 7)
+            found[whole[len(whole) - len(node.outputs) :]] += 1
+    return found
+
+
 REFERENCES: Mapping[type[Node], Reference] = {
     Union: Reference(lambda random: Union((_input(random),) * random.randint(1, 4)), _united),
     Filter: Reference(lambda random: Filter(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
@@ -285,5 +326,6 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Windowed: Reference(_windowed, _in_windows),
     TimeGroups: Reference(_time_groups, _in_time_groups),
     Over: Reference(_over, _in_over),
+    Sample: Reference(_sample, _in_samples),
     Sort: Reference(_sort, _in_order),
 }

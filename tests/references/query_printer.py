@@ -21,8 +21,10 @@ def query_text(query: tree.Query) -> str:
     parts += [", ".join(map(item, query.select)), window(query.window), "FROM", from_items(query.tables)]
     parts += [condition(query.where)]
     groups = [*map(item, query.group_by), *([call(query.call)] if query.call else [])]
-    parts += ["GROUP BY " + ", ".join(groups) if groups else "", condition(query.having)]
-    parts += [order(query.order)]
+    clauses = query.supergroups or tree.Supergroups(query.keyword)
+    supergroup = "SUPERGROUP " + ", ".join(map(item, clauses.items)) if clauses.items else ""
+    parts += ["GROUP BY " + ", ".join(groups) if groups else "", supergroup, condition(query.having)]
+    parts += [condition(clauses.when), condition(clauses.by), order(query.order)]
     return " ".join(part for part in parts if part)
 
 

@@ -1,0 +1,239 @@
+"""Queries with SUPERGROUP or CLEANING: the sampling operator.
+
+    … ► Leaf of rows ► Apply ► Sample
+
+Apply computes the keys and the arguments of aggregates for each row. It is compiled as a query without groups. The
+key that increases with the time column is the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from highlevel.aggregation import Output
+from highlevel.plan.nodes import Apply, Node, Sample, SampleAggregate, SampleKind
+from highlevel.plan.plan import Plan
+from lowlevel.expressions.tree import Column, columns_of
+from lowlevel.expressions.tree import Expression as Bound
+from lowlevel.expressions.types import NUMBERS, Type
+from queries.binding.binder import Binder
+from queries.plans.output_names import output_names
+from queries.plans.subqueries import ReadableQuery
+from queries.text import tree
+from queries.text.errors import QueryError
+from queries.text.tree import Call, Condition, Expression, Name, Query, SelectItem, Star, Supergroups, Word, calls_in
+
+SUPERAGGREGATES = ("count$", "sum$", "min$", "max$")
+AGGREGATES = ("count", "sum", "min", "max", "first")
+
+
+CompileRows = Callable[[Query], ReadableQuery]
+
+
+def compile_sample(query: Query, compile_rows: CompileRows, name: str, layer: str) -> ReadableQuery:
+    """Compile a query with supergroups. `compile_rows` compiles the query of the rows, which has no groups."""
+    return _Compilation(query).compile(compile_rows, name, layer)
+
+
+class _Compilation:
+    def __init__(self, query: Query) -> None:
+        assert query.supergroups is not None
+        self._query = query
+        self._clauses: Supergroups = query.supergroups
+        self._check()
+        self._arguments: dict[Expression, str] = {}
+        for expression in self._expressions():
+            for call in calls_in(expression):
+                if call.function.text.lower() in (*AGGREGATES[:-1], *SUPERAGGREGATES):
+                    argument = self._argument(call)
+                    if argument is not None:
+                        self._arguments.setdefault(argument, f"argument {len(self._arguments) + 1}")
+        self.aggregates: dict[Call, SampleAggregate] = {}
+        self._columns: dict[str, Column] = {}
+        self._keys: dict[Expression, str] = {}
+
+    def _check(self) -> None:
+        """Refuse clauses that the sampling operator does not have."""
+        query, clauses = self._query, self._clauses
+        word = clauses.keyword
+        if not query.group_by or query.call is not None:
+            self._fail(f"{word.text.upper()} without groups", word.start, "GROUP BY with columns before it")
+        if (clauses.when is None) != (clauses.by is None):
+            given, missing = ("WHEN", "BY") if clauses.by is None else ("BY", "WHEN")
+            condition = clauses.when or clauses.by
+            assert condition is not None
+            self._fail(f"CLEANING {given} without CLEANING {missing}", condition.keyword.start, "both clauses")
+        if query.window is not None:
+            expected = "the window as a group: GROUP BY time/60 AS minute"
+            self._fail("a window clause in a query that samples", query.window.start, expected)
+        if query.order is not None:
+            start = query.order.keyword.start
+            clause = "ORDER BY" if query.order.items else query.order.keyword.text.upper()
+            self._fail(f"{clause} in a query that samples", start, "ORDER BY in a query that reads this one")
+        if query.distinct is not None:
+            self._fail("DISTINCT in a query that samples", query.distinct.start, "no DISTINCT: groups are different")
+
+    def _expressions(self) -> Iterator[Expression]:
+        yield from (item.expression for item in self._query.select)
+        for condition in (self._query.having, self._clauses.when, self._clauses.by):
+            if condition is not None:
+                yield condition.expression
+
+    def _argument(self, call: Call) -> Expression | None:
+        """Return the argument of an aggregate, None for `*`."""
+        word, name = call.function, call.function.text.lower()
+        if call.where is not None:
+            self._fail(f"FILTER after {name} in a query that samples", call.where.start, "WHERE, or CASE in sum(…)")
+        if len(call.arguments) != 1:
+            self._fail(f"{name} with {len(call.arguments)} arguments", word.start, "one argument")
+        argument = call.arguments[0]
+        if isinstance(argument, Star):
+            if name.rstrip("$") != "count":
+                self._fail(f"{name}(*)", argument.start, f"an argument, for example {name}(len)")
+            return None
+        inner = next((inner for inner in calls_in(argument) if inner.function.text.lower() in SUPERAGGREGATES), None)
+        if inner is not None:
+            expected = f"it in first(…), or outside of {name}"
+            self._fail(f"{inner.function.text} within {name}", inner.start, expected)
+        return argument
+
+    def compile(self, compile_rows: CompileRows, name: str, layer: str) -> ReadableQuery:
+        query, clauses = self._query, self._clauses
+        items = []
+        for number, item in enumerate(query.group_by, 1):
+            key = f"key {number}" if item.alias is None else item.alias.text
+            self._keys[item.expression] = key
+            if item.alias is not None:
+                self._keys[Name(item.alias)] = key
+            items.append(SelectItem(item.expression, Word(key, item.start, quoted=True)))
+        keys = tuple(dict.fromkeys(self._keys.values()))
+        for argument, column in self._arguments.items():
+            items.append(SelectItem(argument, Word(column, argument.start, quoted=True)))
+        rows = compile_rows(replace(query, select=tuple(items), group_by=(), having=None, supergroups=None))
+        below = rows.node(None)
+        self._columns = {column.name: column for column in below.columns}
+        self._check_time(below, keys)
+        supergroup = tuple(self._supergroup(item) for item in clauses.items)
+        bound = [self._bind("SELECT", item.expression) for item in query.select]
+        names = output_names(query.sql, query.select, bound, self._names(), lambda _: None, ())
+        outputs = [Output(*each) for each in zip(names, bound, strict=True)]
+        having = self._condition(query.having)
+        when, by = self._condition(clauses.when), self._condition(clauses.by)
+        supers = {each.name for each in self.aggregates.values() if each.of_supergroup}
+        if when is not None and not {column.name for column in columns_of(when)} <= supers:
+            assert clauses.when is not None
+            expected = f"superaggregates: {', '.join(SUPERAGGREGATES)}"
+            self._fail("CLEANING WHEN over a group", clauses.when.expression.start, expected)
+        aggregates = tuple(self.aggregates.values())
+        root = Sample(below, keys, supergroup, aggregates, when, by, having, tuple(outputs))
+        times = root.time_columns
+
+        def node(_time: str | None) -> Node:
+            return root
+
+        return ReadableQuery(root.columns, times, node, Plan(name, query.sql, root, layer))
+
+    def _check_time(self, below: Node, keys: tuple[str, ...]) -> None:
+        """Refuse times of which the window cannot be made."""
+        assert isinstance(below, Apply)
+        for output in below.time_outputs:
+            if output.name not in keys:
+                start = next(argument.start for argument, name in self._arguments.items() if name == output.name)
+                self._fail("an aggregate over a time in a query that samples", start, "other columns")
+            if output.length > 1 and output.length % 10**9:
+                start = next(expression.start for expression, name in self._keys.items() if name == output.name)
+                self._fail(f"a window of {output.length} ns", start, "time/60 for a minute, in place of ts/60")
+
+    def _names(self) -> dict[Bound, str]:
+        """Return the names in results of keys and aggregates: `count`, `sum_len`."""
+        names: dict[Bound, str] = {}
+        for expression, key in self._keys.items():
+            if isinstance(expression, Name):
+                names[self._columns[key]] = expression.word.text
+        for call, aggregate in self.aggregates.items():
+            of = call.arguments[0]
+            name = aggregate.kind + (f"_{of.word.text}" if isinstance(of, Name) else "")
+            names[aggregate.column] = name
+        return names
+
+    def _supergroup(self, item: SelectItem) -> str:
+        key = self._keys.get(item.expression)
+        if key is None:
+            self._fail("SUPERGROUP over a value that is no group", item.start, "items of GROUP BY")
+        return key
+
+    def _condition(self, condition: Condition | None) -> Bound | None:
+        if condition is None:
+            return None
+        clause = condition.keyword.text.upper()
+        bound = self._bind(clause, condition.expression)
+        if bound.type is not Type.BOOL:
+            problem = f"{clause} over a value of type {bound.type}"
+            self._fail(problem, condition.expression.start, "a condition, for example count(*) > 10")
+        return bound
+
+    def _bind(self, clause: str, expression: Expression) -> Bound:
+        return _SampleBinder(self, self._query.sql, clause, expression, self._no_group).bind()
+
+    def _no_group(self, word: Word, table: Word | None) -> Bound | None:
+        problem = f"column '{word.text}' is neither grouped by nor inside an aggregate"
+        self._fail(problem, (table or word).start, f"GROUP BY {word.text}, or an aggregate of it")
+
+    def key(self, expression: Expression) -> Column | None:
+        """Return the column of a group."""
+        name = self._keys.get(expression)
+        return None if name is None else self._columns[name]
+
+    def aggregate(self, call: Call, bind: Callable[[Expression], Bound]) -> Column:
+        """Return the column of an aggregate or superaggregate."""
+        known = self.aggregates.get(call)
+        if known is None:
+            name = call.function.text.lower()
+            known = self._first(call, bind) if name == "first" else self._of_rows(call)
+            self.aggregates[call] = known
+        return known.column
+
+    def _of_rows(self, call: Call) -> SampleAggregate:
+        name = call.function.text.lower()
+        kind, argument = SampleKind(name.rstrip("$")), self._argument(call)
+        column = None if argument is None else self._columns[self._arguments[argument]]
+        value = Type.INT
+        if kind is not SampleKind.COUNT:
+            assert column is not None
+            assert argument is not None
+            valid = NUMBERS if kind is SampleKind.SUM else (*NUMBERS, Type.TIME)
+            if column.type not in valid:
+                self._fail(f"{name} over a value of type {column.type}", argument.start, " or ".join(valid))
+            value = column.type
+        return SampleAggregate(f".aggregate {len(self.aggregates) + 1}", kind, value, column, name.endswith("$"))
+
+    def _first(self, call: Call, bind: Callable[[Expression], Bound]) -> SampleAggregate:
+        if len(call.arguments) != 1 or call.where is not None:
+            self._fail("first with other arguments", call.start, "first(x), without FILTER")
+        bound = bind(call.arguments[0])
+        supers = {each.name for each in self.aggregates.values() if each.of_supergroup}
+        if not {column.name for column in columns_of(bound)} <= supers or bound.type not in NUMBERS:
+            expected = "superaggregates, for example first(count$(*) / 100)"
+            self._fail("first over a value of the row", call.arguments[0].start, expected)
+        return SampleAggregate(f".aggregate {len(self.aggregates) + 1}", SampleKind.FIRST, bound.type, bound)
+
+    def _fail(self, problem: str, start: int, expected: str) -> NoReturn:
+        raise QueryError(problem, self._query.sql, start, expected)
+
+
+class _SampleBinder(Binder):
+    """Binds expressions over groups, aggregates and superaggregates."""
+
+    def __init__(self, compilation: _Compilation, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._compilation = compilation
+
+    def _bind(self, node: Expression, depth: int) -> Bound:
+        return self._compilation.key(node) or super()._bind(node, depth)
+
+    def _call(self, node: tree.Call, depth: int) -> Bound:
+        if node.function.text.lower() not in (*AGGREGATES, *SUPERAGGREGATES):
+            return super()._call(node, depth)
+        return self._compilation.aggregate(node, lambda argument: self._bind(argument, depth + 1))
