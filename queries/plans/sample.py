@@ -18,7 +18,7 @@ from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Column, columns_of
 from lowlevel.expressions.tree import Expression as Bound
 from lowlevel.expressions.types import NUMBERS, Type
-from queries.binding.binder import Binder
+from queries.binding.binder import Binder, known_aggregates
 from queries.plans.output_names import output_names
 from queries.plans.subqueries import ReadableQuery
 from queries.text import tree
@@ -97,12 +97,22 @@ class _Compilation:
         if inner is not None:
             expected = f"it in first(…), or outside of {name}"
             self._fail(f"{inner.function.text} within {name}", inner.start, expected)
+        self._refuse_aggregates(argument, name)
         return argument
+
+    def _refuse_aggregates(self, expression: Expression, where: str) -> None:
+        for call in calls_in(expression):
+            name = call.function.text.lower()
+            if name in known_aggregates():
+                self._fail(f"the aggregate {name} within {where}", call.start, "columns of the rows")
 
     def compile(self, compile_rows: CompileRows, name: str, layer: str) -> ReadableQuery:
         query, clauses = self._query, self._clauses
         items = []
         for number, item in enumerate(query.group_by, 1):
+            self._refuse_aggregates(item.expression, "GROUP BY")
+            if not tree.has_names(item.expression):
+                self._fail("GROUP BY over a constant", item.start, "a column, or an expression over columns")
             key = f"key {number}" if item.alias is None else item.alias.text
             self._keys[item.expression] = key
             if item.alias is not None:
@@ -175,11 +185,16 @@ class _Compilation:
         return bound
 
     def _bind(self, clause: str, expression: Expression) -> Bound:
-        return _SampleBinder(self, self._query.sql, clause, expression, self._no_group).bind()
+        return _SampleBinder(self, self._query.sql, clause, expression, self._resolve).bind()
 
-    def _no_group(self, word: Word, table: Word | None) -> Bound | None:
+    def _resolve(self, word: Word, table: Word | None) -> Bound | None:
+        """Return the group with a name, in any case."""
+        for expression, key in self._keys.items():
+            if isinstance(expression, Name) and expression.word.text.lower() == word.text.lower():
+                return self._columns[key]
         problem = f"column '{word.text}' is neither grouped by nor inside an aggregate"
-        self._fail(problem, (table or word).start, f"GROUP BY {word.text}, or an aggregate of it")
+        expected = f"GROUP BY {word.text}, or an aggregate of it"
+        raise QueryError(problem, self._query.sql, (table or word).start, expected)
 
     def key(self, expression: Expression) -> Column | None:
         """Return the column of a group."""
@@ -203,7 +218,7 @@ class _Compilation:
         if kind is not SampleKind.COUNT:
             assert column is not None
             assert argument is not None
-            valid = NUMBERS if kind is SampleKind.SUM else (*NUMBERS, Type.TIME)
+            valid = (Type.INT, Type.FLOAT) if kind is SampleKind.SUM else NUMBERS
             if column.type not in valid:
                 self._fail(f"{name} over a value of type {column.type}", argument.start, " or ".join(valid))
             value = column.type
@@ -234,6 +249,10 @@ class _SampleBinder(Binder):
         return self._compilation.key(node) or super()._bind(node, depth)
 
     def _call(self, node: tree.Call, depth: int) -> Bound:
-        if node.function.text.lower() not in (*AGGREGATES, *SUPERAGGREGATES):
+        name = node.function.text.lower()
+        if name in known_aggregates() and name not in AGGREGATES:
+            expected = ", ".join((*AGGREGATES, *SUPERAGGREGATES))
+            self._fail(f"the aggregate {name} in a query that samples", node, expected)
+        if name not in (*AGGREGATES, *SUPERAGGREGATES):
             return super()._call(node, depth)
         return self._compilation.aggregate(node, lambda argument: self._bind(argument, depth + 1))

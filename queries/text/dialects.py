@@ -88,6 +88,7 @@ CLOCKS = ("now", "current_timestamp", "current_date", "current_time", "localtime
 FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(CLOCKS, _CLOCK),
     **dict.fromkeys(("if", "iff", "iif", "decode"), _CASE),
+    **dict.fromkeys(("count$", "sum$", "min$", "max$"), "SUPERGROUP or CLEANING WHEN in the query"),
     **dict.fromkeys(("ifnull", "nvl", "isnull"), "coalesce(x, y)"),
     **dict.fromkeys(("regexp_matches", "regexp_like", "regexp", "rlike"), "matches(x, 'regular expression')"),
     **dict.fromkeys(("percentile", "percentile_cont", "percentile_disc"), "quantile(x, 0.99)"),

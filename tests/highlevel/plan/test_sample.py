@@ -132,6 +132,12 @@ WRONG = [
     (f"SELECT max(«ts) FROM M GROUP BY time/60, srcIP {CLEAN}", "an aggregate over a time", "other columns"),
     (f"SELECT count(*) FILTER (WHERE «len > 5) FROM M GROUP BY srcIP {CLEAN}", "FILTER after count", "WHERE"),
     (f"SELECT count(*) FROM M GROUP BY «ROLLUP (srcIP) {CLEAN}", "grouping sets in a query", "columns only"),
+    (f"SELECT «avg(len) FROM M GROUP BY srcIP {CLEAN}", "the aggregate avg in a query that samples", "count, sum"),
+    (f"SELECT sum(«count(*)) FROM M GROUP BY srcIP {CLEAN}", "the aggregate count within sum", "columns of the rows"),
+    (f"SELECT len FROM M GROUP BY «count(*) {CLEAN}", "the aggregate count within GROUP BY", "columns of the rows"),
+    (f"SELECT len FROM M GROUP BY «1 {CLEAN}", "GROUP BY over a constant", "a column"),
+    (f"SELECT sum(«ts) FROM M GROUP BY srcIP {CLEAN}", "an aggregate over a time", "other columns"),
+    ("SELECT «count$(*) FROM M GROUP BY srcIP", "unknown function 'count$'", "SUPERGROUP"),
     (f"SELECT «median$(len) FROM M GROUP BY srcIP {CLEAN}", "median$"),
 ]
 
