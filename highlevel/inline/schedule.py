@@ -172,7 +172,7 @@ class Schedule:
                 if isinstance(shard, MappedShard) and not shard.distribution.is_empty
             ]
             self.tables.expected = max_overlap(
-                (distribution.low, distribution.newest) for distribution in distributions
+                (distribution.earliest, distribution.newest) for distribution in distributions
             )
             # Every shard has a watermark before its first row. Another thread may send a higher watermark of the shard
             # before this one: both are correct.

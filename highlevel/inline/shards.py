@@ -207,7 +207,7 @@ class BlockDistribution:
         """Prepare to scan in up to `pieces` pieces."""
         self.capture = capture
         self.scan = PiecewiseScan(capture, pieces, block_records)
-        self.low = BEGINNING
+        self.earliest = BEGINNING
         """Smallest record time of the file, ns; END without records."""
         self.newest = BEGINNING
         """Largest record time of the file, ns; BEGINNING without records."""
@@ -224,7 +224,7 @@ class BlockDistribution:
             if self._unscanned:
                 return
         index = self.scan.index(progress)
-        self.low, self.damage = index.watermark, index.damage
+        self.earliest, self.damage = index.watermark, index.damage
         self.newest = max((block.max_ts for block in index.blocks), default=BEGINNING)
         self._blocks_left.extend(index.blocks)
 
@@ -252,8 +252,8 @@ class MappedShard(Shard):
 
     def begin(self) -> Iterator[LeafItem]:
         """Emit the watermark of the scan before the first row."""
-        self.next_time = self.distribution.low
-        yield from self.raise_watermark(self.distribution.low)
+        self.next_time = self.distribution.earliest
+        yield from self.raise_watermark(self.distribution.earliest)
 
     def step(self, progress: Progress) -> Iterator[LeafItem]:
         """Process the next block, or end after the last."""

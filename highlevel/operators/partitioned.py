@@ -57,7 +57,7 @@ class PartitionedAggregate:
         self.names = [*groups, *self.values]
         self.panes = OpenPanes(self.numbers, self.within, accumulated(subaggregates))
         self.lives: Lives | None = None
-        self.low = BEGINNING
+        self.watermark = BEGINNING
         self.received = 0
         self.outside = 0
 
@@ -103,9 +103,9 @@ class PartitionedAggregate:
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Remove idle partitions, at the end all partitions, and emit their incomplete windows."""
-        if punctuation.watermark <= self.low:
+        if punctuation.watermark <= self.watermark:
             return
-        self.low = punctuation.watermark
+        self.watermark = punctuation.watermark
         if self.lives is not None and (punctuation.watermark == END or self.window.idle is not None):
             if punctuation.watermark == END:
                 self.lives.end()

@@ -56,7 +56,7 @@ class OpenSessions:
         """Create an empty table. `schema` is the schema of the partials."""
         self.gap = gap
         self.columns = columns
-        self.low = BEGINNING
+        self.watermark = BEGINNING
         self.keys = Keys([schema.field(name).type for name in columns.groups])
         self.accumulators = [
             Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns])
@@ -71,9 +71,9 @@ class OpenSessions:
 
     @classmethod
     def of(
-        cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, answered: pa.RecordBatch, low: int
+        cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, answered: pa.RecordBatch, watermark: int
     ) -> OpenSessions:
-        """Create the table from the results of `all` and `answered`, at the watermark `low`."""
+        """Create the table from the results of `all` and `answered`, at the watermark."""
         made = cls(gap, columns, sessions.schema)
         if sessions.num_rows:
             made.add(sessions)
@@ -81,7 +81,7 @@ class OpenSessions:
             ids = made.keys.find_or_insert([answered.column(name) for name in columns.groups], answered.num_rows)
             made._reserve(0)
             made.groups[1, ids] = answered.column(columns.last).to_numpy()
-        made.low = low
+        made.watermark = watermark
         made._many_groups += 2 * made.keys.count
         return made
 
@@ -106,7 +106,7 @@ class OpenSessions:
         slots = np.empty(rows, np.int64)
         gone, into = np.empty((2, open_before + rows), np.int64)
         joined = place_partials(
-            ids, begins, ends, rows, self.gap, self.low, *self.groups, *self.slots, self._free, self._free_count,
+            ids, begins, ends, rows, self.gap, self.watermark, *self.groups, *self.slots, self._free, self._free_count,
             slots, gone, into,
         )  # fmt: skip
         late = slots == NOBODY
@@ -124,17 +124,17 @@ class OpenSessions:
         self._least = min(self._least, int(ends.min() if kept is None else ends[kept].min(initial=FREE)))
         return late
 
-    def close(self, low: int) -> pa.RecordBatch | None:
-        """Raise the watermark to `low`. Return the sessions that end by it, in the order of their ends.
+    def close(self, watermark: int) -> pa.RecordBatch | None:
+        """Raise the watermark to `watermark`. Return the sessions that end by it, in the order of their ends.
 
         Columns: groups, first and last time, the others. Return None if no session ends.
         """
-        self.low = low
-        if self._least == FREE or self._least + self.gap > low:
+        self.watermark = watermark
+        if self._least == FREE or self._least + self.gap > watermark:
             return None
         final, least = np.empty(self.count, np.int64), np.empty(1, np.int64)
         _, last, newer, older, group_of = self.slots
-        found = take_final(last, len(last), self.gap, low, newer, older, group_of, *self.groups, final, least)
+        found = take_final(last, len(last), self.gap, watermark, newer, older, group_of, *self.groups, final, least)
         self._least = int(least[0])
         if not found:
             return None
@@ -151,7 +151,7 @@ class OpenSessions:
     def answered(self) -> pa.RecordBatch:
         """Return the groups with the last time of their newest emitted session, if a row may still be late for it."""
         last = self.groups[1, : self.keys.count]
-        oldest = max(self.low - REMEMBERED * self.gap, NEVER)
+        oldest = max(self.watermark - REMEMBERED * self.gap, NEVER)
         ids = np.flatnonzero((last > oldest) | ((last != NEVER) & (self.groups[0, : self.keys.count] != NOBODY)))
         columns = [*self.keys.columns(ids), pa.array(self.groups[1, ids])]
         return pa.RecordBatch.from_arrays(columns, [*self.columns.groups, self.columns.last])
@@ -219,7 +219,7 @@ class SessionAggregate:
         self.columns = SessionColumns(tuple(groups), first, last, tuple(others))
         self.names = [*groups, *(sub.name for sub in subaggregates)]
         self.sessions: OpenSessions | None = None
-        self.low = BEGINNING
+        self.watermark = BEGINNING
         self.received = 0
         self.outside = 0
         self.late = 0
@@ -256,9 +256,9 @@ class SessionAggregate:
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the sessions that end by the watermark, in order of their ends, then pass it on if it has grown."""
-        if punctuation.watermark <= self.low:
+        if punctuation.watermark <= self.watermark:
             return
-        self.low = punctuation.watermark
+        self.watermark = punctuation.watermark
         rows = None
         if self.sessions is not None:
             rows = self.sessions.close(punctuation.watermark)
@@ -274,7 +274,7 @@ class SessionAggregate:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark, the open sessions as partials, and emitted sessions that can make rows late."""
-        tables = {LOW: pa.table({LOW: [self.low]})}
+        tables = {LOW: pa.table({LOW: [self.watermark]})}
         if self.sessions is not None:
             tables[OPEN] = pa.Table.from_batches([self.sessions.all()])
             tables[ANSWERED] = pa.Table.from_batches([self.sessions.answered()])
@@ -282,17 +282,17 @@ class SessionAggregate:
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        self.low = tables[LOW][LOW][0].as_py()
+        self.watermark = tables[LOW][LOW][0].as_py()
         if OPEN in tables:
             self._hold(_batch(tables[OPEN]), _batch(tables[ANSWERED]))
 
     def _hold(self, sessions: pa.RecordBatch, answered: pa.RecordBatch) -> None:
-        self.sessions = OpenSessions.of(self.window.gap, self.columns, sessions, answered, self.low)
+        self.sessions = OpenSessions.of(self.window.gap, self.columns, sessions, answered, self.watermark)
 
     def _sessions(self, schema: pa.Schema) -> OpenSessions:
         if self.sessions is None:
             self.sessions = OpenSessions(self.window.gap, self.columns, schema)
-            self.sessions.low = self.low
+            self.sessions.watermark = self.watermark
         return self.sessions
 
 

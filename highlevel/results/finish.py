@@ -27,7 +27,7 @@ class Finish:
         """Finish for `aggregation`."""
         self.aggregation = aggregation
         self.results = 0
-        self.low = BEGINNING
+        self.watermark = BEGINNING
         self._having = None if aggregation.having is None else Condition(aggregation.having)
         self._macs = aggregation.macs
 
@@ -49,20 +49,20 @@ class Finish:
                 continue
             arrays.append(arrow_column(evaluate(output.expression, columns), batch.num_rows, output.expression.type))
         if aggregation.emit_late:
-            arrays.append(pc.less_equal(batch.column(WINDOW_END), self.low))
+            arrays.append(pc.less_equal(batch.column(WINDOW_END), self.watermark))
         self.results += batch.num_rows
         yield pa.RecordBatch.from_arrays(arrays, schema=aggregation.schema)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Store the watermark and pass it on."""
-        self.low = max(self.low, punctuation.watermark)
+        self.watermark = max(self.watermark, punctuation.watermark)
         yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark if rows may be late."""
-        return {"finish": pa.table({"low": [self.low]})} if self.aggregation.emit_late else {}
+        return {"finish": pa.table({"low": [self.watermark]})} if self.aggregation.emit_late else {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Restore the watermark."""
         if "finish" in tables:
-            self.low = tables["finish"]["low"][0].as_py()
+            self.watermark = tables["finish"]["low"][0].as_py()

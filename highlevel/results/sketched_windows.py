@@ -114,7 +114,7 @@ class FoldingWindows:
         self.groups = [name for name in aggregation.grain if name not in made]
         self.what = accumulated(aggregation.low.subaggregates)
         self.panes: dict[int, FoldedPane] = {}
-        self.low = BEGINNING
+        self.watermark = BEGINNING
         self.number = 0
         self.received = 0
 
@@ -169,13 +169,13 @@ class FoldingWindows:
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the panes that end by the watermark, then the watermark."""
-        self.low = max(self.low, punctuation.watermark)
+        self.watermark = max(self.watermark, punctuation.watermark)
         for number in sorted(number for number in self.panes if self._complete(number)):
             yield from self._hand_on(number, self.panes.pop(number))
         yield from self.inner.punctuate(port, punctuation)
 
     def _complete(self, number: int) -> bool:
-        return self.low == END or self.origin + (number + 1) * self.pane <= self.low
+        return self.watermark == END or self.origin + (number + 1) * self.pane <= self.watermark
 
     def _new(self, schema: pa.Schema) -> FoldedPane:
         return FoldedPane(schema, self.groups, self.what, self.foldings)
@@ -188,7 +188,7 @@ class FoldingWindows:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark, a table for each pane, and the state of the windows."""
-        tables = {PROMISED: pa.table({"low": [self.low], "number": [self.number]})}
+        tables = {PROMISED: pa.table({"low": [self.watermark], "number": [self.number]})}
         for number, pane in self.panes.items():
             tables[f"{PANE}{number}"] = pa.Table.from_batches([pane.to_arrow(0)])
         return tables | {INNER + name: table for name, table in self.inner.snapshot().items()}
@@ -198,7 +198,7 @@ class FoldingWindows:
         inner = {}
         for name, table in tables.items():
             if name == PROMISED:
-                self.low, self.number = table["low"][0].as_py(), table["number"][0].as_py()
+                self.watermark, self.number = table["low"][0].as_py(), table["number"][0].as_py()
             elif name.startswith(PANE):
                 pane = self._new(table.schema)
                 for batch in table.to_batches():

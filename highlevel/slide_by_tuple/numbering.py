@@ -39,20 +39,20 @@ class Numbering(Protocol):
         """Count rows in arrival order. Rows up to the time `reached` are too late for any open window."""
         ...
 
-    def missed(self, low: int, late: Values, held: Values) -> int | None:
-        """Count rows below the watermark `low`. Return the last window below `low` after this count.
+    def missed(self, watermark: int, late: Values, held: Values) -> int | None:
+        """Count rows below the watermark. Return the last window below `watermark` after this count.
 
         `late` are their times, possibly none. `held` are the times of all stored final rows, including these. Return
         None if there is no window, or if no window contains a late row.
         """
         ...
 
-    def final(self, low: int, times: Values) -> Values:
-        """Return the windows below `low`, in rising order, that rows with `times` have."""
+    def final(self, watermark: int, times: Values) -> Values:
+        """Return the windows below `watermark`, in rising order, that rows with `times` have."""
         ...
 
-    def open(self, low: int, times: Values) -> int:
-        """Return the number of windows from `low`, given the times of the waiting rows, if no other row arrives."""
+    def open(self, watermark: int, times: Values) -> int:
+        """Return the number of windows from `watermark` on, given the times of waiting rows, if no row arrives."""
         ...
 
 
@@ -86,19 +86,19 @@ class ByArrival:
             self.mark(wids[wids > reached])
         self.number += len(times)
 
-    def missed(self, low: int, late: Values, held: Values) -> int | None:
+    def missed(self, watermark: int, late: Values, held: Values) -> int | None:
         """Return the time of the last late row that has a window."""
-        times = self._marks.take(low)[TIME] if self.every > 1 else late
+        times = self._marks.take(watermark)[TIME] if self.every > 1 else late
         return int(times[-1]) if len(times) else None
 
-    def final(self, low: int, times: Values) -> Values:
+    def final(self, watermark: int, times: Values) -> Values:
         """Return the times that have a window, each once."""
-        return distinct(self._marks.take(low)[TIME] if self.every > 1 else times)
+        return distinct(self._marks.take(watermark)[TIME] if self.every > 1 else times)
 
-    def open(self, low: int, times: Values) -> int:
-        """Return the number of times from `low` on that have a window."""
+    def open(self, watermark: int, times: Values) -> int:
+        """Return the number of times from `watermark` on that have a window."""
         times = self.marks if self.every > 1 else times
-        return len(distinct(times[np.searchsorted(times, low) :]))
+        return len(distinct(times[np.searchsorted(times, watermark) :]))
 
 
 class ByRank:
@@ -129,22 +129,22 @@ class ByRank:
         """
         self.number += int(np.count_nonzero(times <= reached))
 
-    def missed(self, low: int, late: Values, held: Values) -> int | None:
+    def missed(self, watermark: int, late: Values, held: Values) -> int | None:
         """Count late rows among the final rows, and return the time of the last row that now has a window."""
         self.number += len(late)
         place = len(held) - 1 - self.number % self.every
         return int(held[place]) if self.number >= self.every and place >= 0 else None
 
-    def final(self, low: int, times: Values) -> Values:
+    def final(self, watermark: int, times: Values) -> Values:
         """Count rows, and return the distinct times of the rows that have a window."""
         wids = times[(-self.number - 1) % self.every :: self.every]
         self.number += len(times)
         return distinct(wids)
 
-    def open(self, low: int, times: Values) -> int:
-        """Return the number of times from `low` on that have a window by their current ranks."""
+    def open(self, watermark: int, times: Values) -> int:
+        """Return the number of times from `watermark` on that have a window by their current ranks."""
         wids = times[(-self.number - 1) % self.every :: self.every]
-        return len(distinct(wids[np.searchsorted(wids, low) :]))
+        return len(distinct(wids[np.searchsorted(wids, watermark) :]))
 
 
 def distinct(times: Values) -> Values:

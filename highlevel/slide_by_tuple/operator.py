@@ -41,7 +41,7 @@ class SlideByTupleAggregate:
         # If each row has a window, the order of counting does not matter. Counting by arrival then needs no memory.
         by_rank = window.by_rank and window.every > 1
         self.numbering: Numbering = ByRank(window.every) if by_rank else ByArrival(window.every)
-        self.low = BEGINNING  # every window with a smaller id is final
+        self.watermark = BEGINNING  # every window with a smaller id is final
         self.passed = BEGINNING  # the greatest window ID that was emitted, or whose row was too late
         self.received = 0
         self.late = 0
@@ -64,7 +64,7 @@ class SlideByTupleAggregate:
     def open_windows(self) -> int:
         """Return the number of windows of the rows that are not final, if no other row arrives."""
         times = self._rows.pending.all()[TIME] if self._rows else np.empty(0, np.int64)
-        return self.numbering.open(self.low, times)
+        return self.numbering.open(self.watermark, times)
 
     def take_closed_windows(self) -> int:
         """Return and reset the number of emitted windows."""
@@ -77,7 +77,7 @@ class SlideByTupleAggregate:
             return iter(())
         self.received += batch.num_rows
         times = batch.column(PANE).to_numpy()
-        reached = self._reached(self.low)
+        reached = self._reached(self.watermark)
         self.numbering.count_arrivals(times, reached)
         lost = times <= reached
         if lost.any():
@@ -88,34 +88,34 @@ class SlideByTupleAggregate:
             rows.pending.add(rows.words(batch))
         return iter(())
 
-    def _reached(self, low: int) -> int:
-        """Return the time up to which rows belong to no window from `low` on."""
-        return END if low == END else max(low - self.window.range, BEGINNING)
+    def _reached(self, watermark: int) -> int:
+        """Return the time up to which rows belong to no window from `watermark` on."""
+        return END if watermark == END else max(watermark - self.window.range, BEGINNING)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the windows below the watermark in the order of their IDs, then the watermark if it has grown."""
-        if punctuation.watermark <= self.low:
+        if punctuation.watermark <= self.watermark:
             return
         if self._rows is not None:
             yield from self._windows(self._rows, punctuation.watermark)
             self._purge(self._rows, punctuation.watermark)
-        self.low = punctuation.watermark
+        self.watermark = punctuation.watermark
         yield punctuation
 
-    def _windows(self, rows: Rows, low: int) -> Iterator[pa.RecordBatch]:
+    def _windows(self, rows: Rows, watermark: int) -> Iterator[pa.RecordBatch]:
         extent = rows.extent
         extent.reserve(rows.keys.room)
-        final = rows.pending.take(low)
-        late = int(np.searchsorted(final[TIME], self.low))
+        final = rows.pending.take(watermark)
+        late = int(np.searchsorted(final[TIME], self.watermark))
         extent.add(final[:, :late])
-        missed = self.numbering.missed(self.low, final[TIME, :late], extent.times)
+        missed = self.numbering.missed(self.watermark, final[TIME, :late], extent.times)
         self.passed = max(self.passed, BEGINNING if missed is None else missed)
         extent.enter(self.passed)
         missing = int(np.searchsorted(final[TIME, :late], self.passed, side="right"))
         if missing:
             self._count_late(rows.batch(final[:, :missing]))
         extent.add(final[:, late:])
-        wids = self.numbering.final(low, final[TIME, late:])
+        wids = self.numbering.final(watermark, final[TIME, late:])
         if len(wids) == 0:
             return
         self._closed += len(wids)
@@ -123,8 +123,8 @@ class SlideByTupleAggregate:
         for found in whole_windows(extent.windows(wids)):
             yield self._result(rows, found)
 
-    def _purge(self, rows: Rows, low: int) -> None:
-        outside = rows.purge(self._reached(low))
+    def _purge(self, rows: Rows, watermark: int) -> None:
+        outside = rows.purge(self._reached(watermark))
         if outside is not None:
             self._outside += outside
             self._rows = None
@@ -149,7 +149,7 @@ class SlideByTupleAggregate:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the pending and final rows as received, the watermark, and the state of the numbering."""
-        number = pa.table({"low": [self.low], "passed": [self.passed], "number": [self.numbering.number]})
+        number = pa.table({"low": [self.watermark], "passed": [self.passed], "number": [self.numbering.number]})
         tables = {PROGRESS: number}
         if len(self.numbering.marks):
             tables[MARKS] = pa.table({PANE: self.numbering.marks})
@@ -161,7 +161,7 @@ class SlideByTupleAggregate:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Restore the state of a snapshot and compute the totals again."""
         (progress,) = tables[PROGRESS].to_pylist()
-        self.low, self.passed, self.numbering.number = progress["low"], progress["passed"], progress["number"]
+        self.watermark, self.passed, self.numbering.number = progress["low"], progress["passed"], progress["number"]
         if MARKS in tables:
             self.numbering.mark(tables[MARKS].column(PANE).to_numpy())
         if PENDING not in tables:

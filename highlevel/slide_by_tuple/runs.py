@@ -42,15 +42,15 @@ class Runs:
                 break
             self._runs[-2:] = [in_order([before, last])]
 
-    def take(self, low: int) -> Words:
-        """Remove the rows with times below `low`, and return them in the order of time."""
+    def take(self, watermark: int) -> Words:
+        """Remove the rows with times below `watermark`, and return them in the order of time."""
         taken: list[Words] = []
         kept: list[Words] = []
         for run in self._runs:
-            if run[TIME, 0] >= low:
+            if run[TIME, 0] >= watermark:
                 kept.append(run)
                 continue
-            place = int(np.searchsorted(run[TIME], low))
+            place = int(np.searchsorted(run[TIME], watermark))
             taken.append(run[:, :place])
             if place < run.shape[1]:
                 rest = run[:, place:]

@@ -158,7 +158,7 @@ class Node:
         """Add rows to the tables of their stream."""
         for batch in read:
             rows = stream.filter_joins.add(batch)
-            if rows.earliest < stream.generator.low:
+            if rows.earliest < stream.generator.watermark:
                 stream.due = BEGINNING + 1  # entries of late rows are flushed at once
             if self.needs_row_times:
                 stream.generator.advance(rows)
@@ -182,10 +182,10 @@ class Node:
             stream.generator.end_block()
             yield from self._close_panes(stream)
 
-    def progress(self, low: int) -> Iterator[tuple[int, Item]]:
-        """Declare the watermark `low` for all kinds of rows; yield its partials and punctuation."""
+    def progress(self, watermark: int) -> Iterator[tuple[int, Item]]:
+        """Declare a watermark for all kinds of rows; yield its partials and punctuation."""
         for stream in self.streams:
-            stream.generator.declare(low)
+            stream.generator.declare(watermark)
             yield from self._close_panes(stream)
 
     @property
@@ -195,16 +195,16 @@ class Node:
 
     def _close_panes(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
         """Yield the partials of closed panes, and then punctuation rounded down to the panes of each plan."""
-        low = stream.generator.low
+        watermark = stream.generator.watermark
         if stream.reader.waits:  # waiting records may have any time, so the watermark does not advance
             return
-        if low == BEGINNING or (self.at_once and low < stream.due and not idle):
+        if watermark == BEGINNING or (self.at_once and watermark < stream.due and not idle):
             return
         for query, shared in stream.tables:
-            for batch in query.complete(low, idle):
+            for batch in query.complete(watermark, idle):
                 yield from shared.partials_by_query(batch)
             for sharer in shared.sharers:
-                boundary = self.rounders[sharer.index].next_boundary(query.low)
+                boundary = self.rounders[sharer.index].next_boundary(query.watermark)
                 if boundary is not None:
                     yield sharer.index, Punctuation(self.link, boundary)
         stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
@@ -281,5 +281,5 @@ class Node:
         samples.add(ROWS_AFTER_ARRIVAL, generator.after_arrival, *labels)
         samples.add(ROWS_BELOW_WATERMARK, generator.below, *labels)
         samples.add(LULL_WATERMARKS, generator.lulls, *labels)
-        if BEGINNING not in (generator.low, generator.newest) and generator.low != END:
-            samples.set(WATERMARK_LAG, max(0, generator.newest - generator.low) / SECOND, *labels)
+        if BEGINNING not in (generator.watermark, generator.newest) and generator.watermark != END:
+            samples.set(WATERMARK_LAG, max(0, generator.newest - generator.watermark) / SECOND, *labels)

@@ -60,7 +60,7 @@ class QueryTables:
         self.oldest = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
         self.limit = INT_MAX  # the latest pane that a row can open
         self.last_flush = INT_MIN, INT_MIN  # at the last gradual flush: current pane, smallest pane that could stay
-        self.low = BEGINNING  # watermark of the partials
+        self.watermark = BEGINNING  # watermark of the partials
         self.is_fed = False  # entries of another query's tables update these tables, instead of rows
         self.fed_tables: list[QueryTables] = []  # the tables that the entries of these tables update
         self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's table
@@ -215,23 +215,24 @@ class QueryTables:
         partials, self.waiting_partials = self.waiting_partials, []
         return partials
 
-    def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept the watermark `low` and yield the partials of closed panes; END flushes all entries.
+    def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+        """Accept a watermark, and yield the partials of closed panes; END flushes all entries.
 
-        Then `self.low` is the watermark of the partials. With gradual flushes it is less than `low` if entries of
-        closed panes stay. If the link is `idle`, all entries of closed panes are flushed, because no packet waits.
+        Then `self.watermark` is the watermark of the partials. With gradual flushes it is less than the accepted one if
+        entries of closed panes stay. If the link is `idle`, all entries of closed panes are flushed, because no packet
+        waits.
         """
         yield from self._take_waiting()
-        if low == END:
+        if watermark == END:
             yield from self.flush_all()
         else:
-            pane = (low - self.plan.origin) // self.plan.pane
+            pane = (watermark - self.plan.origin) // self.plan.pane
             if self.flushing.policy is Policy.AT_ONCE:
                 yield from self._flush(pane)
             else:
                 yield from self._flush_gradually(pane, idle)
-                low = min(low, self.plan.origin + min(pane, self._smallest) * self.plan.pane)
-        self.low = max(self.low, low)
+                watermark = min(watermark, self.plan.origin + min(pane, self._smallest) * self.plan.pane)
+        self.watermark = max(self.watermark, watermark)
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Flush all entries, without a watermark."""

@@ -38,7 +38,7 @@ class QueryRows:
         self.plan = plan
         self.where = None if plan.where is None else Condition(plan.where)
         self.spreader: Spreader | None = None  # rows are not spread over panes
-        self.low = BEGINNING
+        self.watermark = BEGINNING
         self.accepted = 0
         self.filtered = 0
 
@@ -79,9 +79,9 @@ class QueryRows:
             columns.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
-    def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept the watermark `low`; yield no partials."""
-        self.low = max(self.low, low)
+    def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+        """Accept a watermark; yield no partials."""
+        self.watermark = max(self.watermark, watermark)
         return iter(())
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
@@ -92,13 +92,13 @@ class QueryRows:
 class QueryReducer(Protocol):
     """Converts the rows of one plan on one link into partials. Not thread safe.
 
-    `low` is the watermark of the partials. `accepted` counts the rows that pass WHERE, `filtered` the other rows.
+    `watermark` is the watermark of the partials. `accepted` counts the rows that pass WHERE, `filtered` the other rows.
     """
 
     plan: LowLevelPlan
     where: Condition | None
     spreader: Spreader | None
-    low: int
+    watermark: int
     accepted: int
     filtered: int
 
@@ -116,8 +116,8 @@ class QueryReducer(Protocol):
         """Add rows; return the partials that leave. `newest` is the newest accepted time of the link in ns."""
         ...
 
-    def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept the watermark `low`; yield the partials of closed panes."""
+    def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+        """Accept a watermark; yield the partials of closed panes."""
         ...
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,6 @@
 """Watermarks of links, computed from rows and empty polls (Li 2008, §8.1).
 
-A watermark `low` means that no later row has a ts below `low`; a later row may have the ts `low`. A watermark never
+A watermark `t` means that no later row has a ts below `t`; a later row may have the ts `t`. A watermark never
 decreases. Rows below the watermark are counted in `below`. Each class computes the watermark by one rule. For all
 rules:
 
@@ -32,7 +32,7 @@ class WatermarkGenerator:
         self.guard = guard or JumpGuard()
         self.lulls = 0
         """Number of times that the clock advanced the watermark while the link was idle."""
-        self._low = BEGINNING
+        self._watermark = BEGINNING
 
     def advance(self, rows: Rows) -> None:
         """Process rows of a reader, in their order."""
@@ -50,14 +50,14 @@ class WatermarkGenerator:
     def end_block(self) -> None:
         """Record that a block of the source has ended, and that all its rows have been processed."""
 
-    def declare(self, low: int) -> None:
+    def declare(self, watermark: int) -> None:
         """Accept a watermark that the source declares; END if the source has ended."""
-        self._low = max(self._low, low)
+        self._watermark = max(self._watermark, watermark)
 
     @property
-    def low(self) -> int:
+    def watermark(self) -> int:
         """The watermark; BEGINNING if there is none yet."""
-        return self._low
+        return self._watermark
 
     @property
     def newest(self) -> int:
@@ -88,7 +88,7 @@ class WatermarkGenerator:
         return int(self.guard.state[BELOW_WATERMARK])
 
     def _process_times(self, times: Times, arrivals: Times | None) -> None:
-        self.guard.follow(times, self._low, arrivals)
+        self.guard.follow(times, self._watermark, arrivals)
 
     def _computed_watermark(self) -> int:
         """Return the watermark that the rule computes from the rows so far; BEGINNING if there is none."""
@@ -99,7 +99,7 @@ class Blocks(WatermarkGenerator):
     """Watermark of blocks: no row of a block is older than any row of an earlier block. Inside a block, any order.
 
         ts   |  3 1 4 2 2  |  5 4 7 6  |  9 8 8 …        two neighbouring blocks may have one time in common
-                      low = 4 ▲  low = 7 ▲
+                          t = 4 ▲    t = 7 ▲
 
     A router that empties its flow cache at intervals writes blocks, and rotated files are blocks. The rule `late` does
     not suit. A small slack makes rows late. A slack of a block's length is too large except at the end of a block. The
@@ -171,7 +171,7 @@ class LateByRows(WatermarkGenerator):
         self._largest = np.empty(0, np.int64)  # the smallest time is first as soon as there are n + 1 times
 
     def _process_times(self, times: Times, arrivals: Times | None) -> None:
-        accepted = self.guard.accepted_times(times, self._low, arrivals)
+        accepted = self.guard.accepted_times(times, self._watermark, arrivals)
         wanted = self.rows + 1
         if len(self._largest) == wanted:
             accepted = accepted[accepted > self._largest[0]]

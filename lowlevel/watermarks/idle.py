@@ -80,7 +80,7 @@ class IdleWatermark(WatermarkGenerator):
         if self.newest >= due:
             return
         self.guard.accept(due)
-        self.lulls += due > self.low
+        self.lulls += due > self.watermark
         self.declare(due)
 
     def _accepts(self, now: int) -> bool:
@@ -96,11 +96,11 @@ class IdleWatermark(WatermarkGenerator):
         """Pass the end of a block to `inner`."""
         self.inner.end_block()
 
-    def declare(self, low: int) -> None:
+    def declare(self, watermark: int) -> None:
         """Pass a declared watermark to `inner`, which counts the rows below it."""
-        self.inner.declare(low)
+        self.inner.declare(watermark)
 
     @property
-    def low(self) -> int:
+    def watermark(self) -> int:
         """The watermark."""
-        return self.inner.low
+        return self.inner.watermark

@@ -63,7 +63,7 @@ def test_blocks_in_which_no_pane_ends_change_nothing(
             for stream in patient.streams:
                 stream.due = BEGINNING + 1
             assert [(plan, spoken(item)) for plan, item in patient.process(each)] == found
-        assert all(stream.generator.low == END for stream in hasty.streams)
+        assert all(stream.generator.watermark == END for stream in hasty.streams)
         assert not any(query.tally.resident for query in hasty.queries)
         for name, node in (("hasty", hasty), ("patient", patient)):
             times[name] += sum(asked[id(query)] for query in set(node.queries))

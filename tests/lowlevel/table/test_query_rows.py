@@ -81,10 +81,10 @@ def test_every_row_that_where_keeps_leaves_once_and_in_its_order(seed: int, wher
 
 def test_promises_pass_at_once_and_nothing_is_held() -> None:
     query = QueryRows("M", plan())
-    assert query.low == BEGINNING
+    assert query.watermark == BEGINNING
     for low, after in ((5, 5), (3, 5), (END, END)):
         assert list(query.complete(low)) == []
-        assert query.low == after
+        assert query.watermark == after
     assert list(query.flush_all()) == []
     assert query.bytes == 0
 

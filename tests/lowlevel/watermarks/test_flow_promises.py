@@ -66,7 +66,7 @@ def lows(path: Path, watermark_rule: str, block: int) -> tuple[list[int], Waterm
     for each in scan(capture, block).blocks:
         for rows in reader.read(each):
             promise.advance(rows)
-        found.append(promise.low)
+        found.append(promise.watermark)
     return found, promise
 
 

@@ -123,14 +123,14 @@ def test_it_is_where_the_rule_says_after_every_batch_and_never_goes_back(
     for step, repeats in runs:
         now += step
         times = [now + number for number in range(repeats)]
-        below += sum(time < pace.low for time in times)
+        below += sum(time < pace.watermark for time in times)
         pace.advance(MadeRows(times))
         for time in times:
             twin.take(time)
-        assert pace.low == (BEGINNING if twin.newest is None else twin.newest - slack)
-        assert pace.low >= lowest
+        assert pace.watermark == (BEGINNING if twin.newest is None else twin.newest - slack)
+        assert pace.watermark >= lowest
         assert (pace.future, pace.past, pace.below) == (twin.future, twin.past, below)
-        lowest = pace.low
+        lowest = pace.watermark
 
 
 OFFSETS = st.sampled_from([0, 0, 0, 1, -NS, NS, JUMP, -JUMP, JUMP + 1, -JUMP - 1, 3 * JUMP, -3 * JUMP, YEAR, -YEAR])
@@ -143,29 +143,29 @@ def test_rows_with_times_of_arrival_are_followed_as_the_rule_says(runs: list[tup
         now += step
         arrived = [now + number for number in range(repeats)]
         times = [each + offset for each in arrived]
-        below += sum(time < pace.low for time in times)
+        below += sum(time < pace.watermark for time in times)
         pace.advance(MadeRows(times, arrived=arrived))
         for time, arrival in zip(times, arrived, strict=True):
             twin.take(time, arrival)
-        assert pace.low == (BEGINNING if twin.newest is None else twin.newest - slack)
+        assert pace.watermark == (BEGINNING if twin.newest is None else twin.newest - slack)
         assert (pace.future, pace.past, pace.below, pace.after_arrival) == (twin.future, twin.past, below, twin.after)
 
 
 def test_times_at_the_edges_of_64_bits_are_compared_with_arrivals_as_they_are() -> None:
     pace = LateByTime(0)
     pace.advance(MadeRows([START, 2**63 - 1, -(2**63) + 1], arrived=[START + 1, START + 2, START + 3]))
-    assert (pace.low, pace.after_arrival, pace.past, pace.future) == (START + 2, 1, 1, 0)
+    assert (pace.watermark, pace.after_arrival, pace.past, pace.future) == (START + 2, 1, 1, 0)
     pace.advance(MadeRows([2**63 - 1], arrived=[-(2**63)]))
-    assert (pace.low, pace.after_arrival, pace.past) == (START + 2, 2, 2)
+    assert (pace.watermark, pace.after_arrival, pace.past) == (START + 2, 2, 2)
 
 
 STEADY = [START + number * NS for number in range(AGREEING)]
 
 
 def test_nothing_is_promised_before_enough_rows_agree_on_the_time() -> None:
-    assert paced(STEADY[:-1]).low == BEGINNING
-    assert paced(STEADY).low == START
-    assert paced([*STEADY, STEADY[-1] + 5], slack=3).low == STEADY[-1] + 2
+    assert paced(STEADY[:-1]).watermark == BEGINNING
+    assert paced(STEADY).watermark == START
+    assert paced([*STEADY, STEADY[-1] + 5], slack=3).watermark == STEADY[-1] + 2
 
 
 @pytest.mark.parametrize("place", [0, 1, AGREEING - 1, AGREEING, AGREEING + 5])
@@ -173,40 +173,40 @@ def test_a_row_of_next_year_moves_nothing_wherever_it_comes(place: int) -> None:
     times = [*STEADY, *(STEADY[-1] + number for number in range(AGREEING))]
     with_it = [*times[:place], START + YEAR, *times[place:]]
     pace = paced(with_it)
-    assert pace.low == times[-1]
+    assert pace.watermark == times[-1]
     assert (pace.future, pace.past, pace.below) == (1, 0, 0)
 
 
 def test_a_jump_is_followed_once_enough_rows_in_a_row_are_beyond_it() -> None:
     begun = [*STEADY, STEADY[-1]]
     beyond = [START + YEAR + number for number in range(AGREEING)]
-    assert paced([*begun, *beyond[:-1]]).low == STEADY[-1]
+    assert paced([*begun, *beyond[:-1]]).watermark == STEADY[-1]
     pace = paced([*begun, *beyond])
-    assert (pace.low, pace.future) == (START + YEAR, 0)
+    assert (pace.watermark, pace.future) == (START + YEAR, 0)
     broken = paced([*begun, *beyond[:40], STEADY[-1], *beyond[40:]])
-    assert (broken.low, broken.future) == (STEADY[-1], 40)
+    assert (broken.watermark, broken.future) == (STEADY[-1], 40)
 
 
 def test_a_jump_goes_to_the_least_of_the_rows_that_agree() -> None:
     beyond = [START + YEAR] * (AGREEING - 2) + [START + 100 * YEAR, START + YEAR - 5]
     pace = paced([*STEADY, *beyond])
-    assert (pace.low, pace.future) == (START + YEAR - 5, 0)
+    assert (pace.watermark, pace.future) == (START + YEAR - 5, 0)
     assert paced([*STEADY, *beyond, START + YEAR]).future == 1  # the row with which no other row agreed
 
 
 @pytest.mark.parametrize("place", [0, 5, AGREEING - 1])
 def test_a_link_that_begins_with_a_row_of_the_past_goes_on_with_the_others(place: int) -> None:
     begun = [*STEADY[:place], NS, *STEADY[place:]]
-    assert paced(begun[:AGREEING]).low == NS  # safe, and of no use
-    assert paced(begun).low == START
+    assert paced(begun[:AGREEING]).watermark == NS  # safe, and of no use
+    assert paced(begun).watermark == START
     assert paced(begun).future == 0
 
 
 def test_times_at_the_edges_of_64_bits_neither_wrap_nor_close_windows() -> None:
     wild = [2**63 - 1, -(2**63), -(2**63) + 1]
     pace = paced([*STEADY, *wild * 10, STEADY[-1] + 1])
-    assert (pace.low, pace.future, pace.past) == (STEADY[-1] + 1, 10, 20)
-    assert paced([-(2**63) + 1] * AGREEING, slack=NS).low == BEGINNING + 1
+    assert (pace.watermark, pace.future, pace.past) == (STEADY[-1] + 1, 10, 20)
+    assert paced([-(2**63) + 1] * AGREEING, slack=NS).watermark == BEGINNING + 1
 
 
 @pytest.mark.parametrize("watermark_rule", KINDS)
@@ -228,10 +228,10 @@ def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again
         promise = parse_rule("late 2s", "0", jump).make()
         promise.tick(START)
         promise.tick(START + 11 * NS)
-        assert promise.low == START + 11 * NS * believed
+        assert promise.watermark == START + 11 * NS * believed
         for _ in range(AGREEING - 1):
             promise.tick(START + 11 * NS)
-        assert promise.low == START + 11 * NS
+        assert promise.watermark == START + 11 * NS
 
 
 def test_a_jump_is_at_least_a_second() -> None:
@@ -277,7 +277,7 @@ def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(
     lows = []
     for time in times:
         undisturbed.advance(MadeRows([time]))
-        lows.append(undisturbed.low)
+        lows.append(undisturbed.watermark)
     for wrong in (START + YEAR, START - YEAR, 2**63 - 1, -(2**63)):
         for place in (AGREEING, AGREEING + 1, 2 * AGREEING, len(times) - 1):
             promise = parse_rule(watermark_rule, lull).make()
@@ -285,7 +285,7 @@ def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(
                 if number == place:
                     promise.advance(MadeRows([wrong]))
                 promise.advance(MadeRows([time]))
-                assert promise.low == lows[number]
+                assert promise.watermark == lows[number]
             assert (promise.future, promise.past) == ((1, 0) if wrong > START else (0, 1))
             assert promise.newest == times[-1]
 

@@ -37,10 +37,10 @@ def broken(promise: WatermarkGenerator, times: list[int], random: Random, most: 
     found = place = 0
     while place < len(times):
         batch = times[place : place + random.randrange(1, most + 1)]
-        found += sum(time < promise.low for time in batch)
-        lowest = promise.low
+        found += sum(time < promise.watermark for time in batch)
+        lowest = promise.watermark
         promise.advance(MadeRows(batch))
-        assert promise.low >= lowest
+        assert promise.watermark >= lowest
         place += len(batch)
     assert promise.below == found
     return found
@@ -55,7 +55,7 @@ def agrees(
         batch = times[place : place + random.choice([1, 3, 8, 100])]
         place += len(batch)
         promise.advance(MadeRows(batch))
-        assert promise.low == definition(times[:place])
+        assert promise.watermark == definition(times[:place])
 
 
 def test_ordered_rows_may_tie_with_the_promise() -> None:
@@ -137,7 +137,7 @@ def test_a_promise_of_late_rows_keeps_no_more_times_than_it_was_told() -> None:
     for start in range(0, 100_000, 5_000):
         promise.advance(MadeRows(list(range(start, start + 5_000))))
         assert len(promise._largest) == 101
-        assert promise.low == start + 4_999 - 100
+        assert promise.watermark == start + 4_999 - 100
 
 
 def test_blocks_are_promised_when_their_source_says_that_they_have_ended() -> None:
@@ -147,12 +147,12 @@ def test_blocks_are_promised_when_their_source_says_that_they_have_ended() -> No
         for _ in range(random.randrange(1, 8)):
             end = start + random.randrange(1, 50)
             rows = [random.randint(start, end) for _ in range(random.randrange(1, 30))]
-            lowest = promise.low
+            lowest = promise.watermark
             below += broken(promise, rows, random)
-            assert promise.low == lowest  # nothing inside a block
+            assert promise.watermark == lowest  # nothing inside a block
             promise.end_block()
-            assert promise.low == max(lowest, *rows)
-            start = promise.low  # the next may begin with a tie
+            assert promise.watermark == max(lowest, *rows)
+            start = promise.watermark  # the next may begin with a tie
         assert below == 0
 
 
@@ -171,16 +171,16 @@ def test_what_a_source_declares_holds_beside_what_its_rows_say() -> None:
     exact, late = Exact(), LateByTime(10, agreeing=1)
     for promise in (exact, late):
         promise.advance(MadeRows([100]))
-    assert (exact.low, late.low) == (BEGINNING, 90)
+    assert (exact.watermark, late.watermark) == (BEGINNING, 90)
     for promise in (exact, late):
         promise.declare(95)
         promise.declare(80)
-        assert promise.low == 95
+        assert promise.watermark == 95
         promise.advance(MadeRows([101]))
-        assert promise.low == 95
+        assert promise.watermark == 95
         promise.declare(END)
         promise.advance(MadeRows([102]))
-        assert promise.low == END
+        assert promise.watermark == END
 
 
 def test_the_timer_says_in_a_lull_what_the_worked_example_says() -> None:
@@ -192,12 +192,12 @@ def test_the_timer_says_in_a_lull_what_the_worked_example_says() -> None:
         if now in arrivals:
             promise.advance(MadeRows([arrivals[now]]))
         promise.tick(now)
-        mark = slides.next_boundary(promise.low)
+        mark = slides.next_boundary(promise.watermark)
         if mark is not None:
             said[now] = mark
     assert said == {1: 0, 2: 2, 9: 4, 11: 6, 13: 8, 15: 10}
     assert (promise.below, promise.lulls) == (0, 7)  # at 9, 10, 11 and from 12 on
-    assert promise.newest == promise.low == 10
+    assert promise.newest == promise.watermark == 10
 
 
 def delivered(random: Random, delay: int, offset: int) -> list[tuple[int, int]]:
@@ -233,9 +233,9 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
         waiting = list(rows)
         begin = rows[0][0] if speaks_at_once else rows[0][0] - 20
         for now in range(begin, rows[-1][0] + 30):
-            lowest, behind = promise.low, promise.newest < now - threshold
+            lowest, behind = promise.watermark, promise.newest < now - threshold
             promise.tick(now)  # all that came before has been read
-            assert promise.low == (now - threshold if behind else lowest)
+            assert promise.watermark == (now - threshold if behind else lowest)
             while waiting and waiting[0][0] <= now:  # rows that arrive now arrive directly after the poll
                 promise.advance(MadeRows([waiting.pop(0)[1]]))
         if threshold >= delay + offset:
@@ -248,16 +248,16 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
 def test_a_source_that_has_never_spoken_is_covered_by_the_clock() -> None:
     for promise in (IdleWatermark(Exact(), 5), IdleWatermark(LateByTime(10), 5), IdleWatermark(LateByRows(3), 5)):
         promise.tick(BEGINNING)  # a clock that has not begun
-        assert (promise.low, promise.newest) == (BEGINNING, BEGINNING)
+        assert (promise.watermark, promise.newest) == (BEGINNING, BEGINNING)
         promise.tick(100)
-        assert (promise.low, promise.newest, promise.lulls) == (95, 95, 1)
+        assert (promise.watermark, promise.newest, promise.lulls) == (95, 95, 1)
         promise.tick(60)  # a clock that goes back
-        assert promise.low == 95
+        assert promise.watermark == 95
         promise.advance(MadeRows([96, 94]))
         assert (promise.newest, promise.below) == (96, 1)
     silent = parse_rule("late 10s").make()
     silent.tick(100)
-    assert silent.low == BEGINNING
+    assert silent.watermark == BEGINNING
 
 
 def test_rows_after_a_long_lull_are_believed_at_once_and_those_that_waited_are_not_from_the_future() -> None:
@@ -265,10 +265,10 @@ def test_rows_after_a_long_lull_are_believed_at_once_and_those_that_waited_are_n
     promise = IdleWatermark(LateByTime(0), 0)
     promise.advance(MadeRows([0] * 64))
     promise.advance(MadeRows([3 * hour, 9 * hour]))
-    assert (promise.newest, promise.low) == (0, 0)
+    assert (promise.newest, promise.watermark) == (0, 0)
     promise.tick(3 * hour)
     promise.advance(MadeRows([3 * hour + 1]))
-    assert (promise.newest, promise.low, promise.future) == (3 * hour + 1, 3 * hour + 1, 1)
+    assert (promise.newest, promise.watermark, promise.future) == (3 * hour + 1, 3 * hour + 1, 1)
 
 
 def test_boundaries_of_other_slides_are_of_no_use_to_a_consumer() -> None:
