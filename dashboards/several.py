@@ -25,20 +25,25 @@ from dashboards.output.writers import open_output, write_results
 from dashboards.stop_signals import interrupting
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
+from queries.catalogue.catalogue import SUFFIX
 
 SPILL_BYTES = 4 << 20
 """Bytes of a result above which it is stored in a temporary file."""
 
 
 def query_names(texts: Sequence[str]) -> list[str]:
-    """Return a name for each query: that of a ready query (`@NAME`), otherwise its position from 1 on.
+    """Return a name for each query: that of a ready query (`@NAME`) or of its file, otherwise its position from 1 on.
 
-    >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods"])
-    ['floods', 'query-2', 'floods-2']
+    >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods", "sql/talkers.gsql"])
+    ['floods', 'query-2', 'floods-2', 'talkers']
     """
     names: list[str] = []
-    for number, text in enumerate(texts, 1):
-        name = text.strip().removeprefix("@").lower() if text.strip().startswith("@") else f"query-{number}"
+    for number, text in enumerate(map(str.strip, texts), 1):
+        name = f"query-{number}"
+        if text.startswith("@"):
+            name = text.removeprefix("@").lower()
+        elif text.endswith(SUFFIX) and "\n" not in text:
+            name = Path(text).stem
         same = names.count(name)
         while name in names:
             same += 1
