@@ -13,7 +13,7 @@ from bench.disorder import SECOND
 from bench.links import Link, events
 from bench.report import Report
 from bench.steps import Step
-from highlevel.compare.drive import held, held_bytes
+from highlevel.compare.drive import count_held, held_bytes
 
 
 @dataclass
@@ -93,7 +93,7 @@ def fed(
     before = 0
     for at, link, item in events(links, seconds):
         if at > before >= settled:  # a tick is over
-            found.items.append(sum(map(held, operators)))
+            found.items.append(sum(map(count_held, operators)))
             found.bytes.append(sum(map(held_bytes, operators)))
         before = at
         began = time.process_time()

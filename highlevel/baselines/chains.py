@@ -1,7 +1,8 @@
 """One side of an in-order join: rows in the order of their clock, chained by key, the oldest first.
 
-Order makes this cheap. Old rows are removed by advancing one number, and chains begin at this row. So a walk begins at,
-or next to, the first matching row and ends at the first row that is too new.
+Order makes this cheap. Old rows are removed by advancing one number: `first`, the position of the oldest stored row. A
+chain may still contain older rows, and the next walk removes them. A walk goes from the oldest stored row of the key to
+the first row that is too new.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from highlevel.groups.key_words import Words
 MIN_ROWS = 1024
 """Initial room, in rows."""
 
-PAIRS = 65_536
+MAX_PAIRS = 65_536
 """Maximum pairs of one call of the kernel."""
 
-BEGIN = -2
+NOT_BEGUN = -2
 """Value instead of a position: the walk of a row has not begun."""
 
 
@@ -44,9 +45,11 @@ def chain(key_ids, begin, end, base, first, tails, after):  # type: ignore[no-un
 def walk(  # type: ignore[no-untyped-def]
     key_ids, lows, highs, rows, tails, after, clocks, base, first, room, out_rows, out_positions, state
 ):  # fmt: skip
-    """Write pairs (row, position) of clocks in `[lows[row], highs[row]]`, from position `first`. Return their number.
+    """Write a pair (row, position) for each stored row that matches a probing row. Return the number of pairs.
 
-    `state` holds the current row and position. The walk stops if there is no room. Afterwards chains begin at `first`.
+    Probing row i matches the stored rows of its key with clocks in `[lows[i], highs[i]]`. Stored rows before the
+    position `first` are removed: a chain begins at its oldest stored row afterwards. The walk stops after `room` pairs,
+    and continues from `state`, the current row and position.
     """
     found = 0
     at = state[1]
@@ -54,7 +57,7 @@ def walk(  # type: ignore[no-untyped-def]
         tail = tails[key_ids[row]]
         if tail < first:
             continue
-        if at == BEGIN:
+        if at == NOT_BEGUN:
             at = after[tail - base]
             while at < first:
                 at = after[at - base]
@@ -71,9 +74,9 @@ def walk(  # type: ignore[no-untyped-def]
             if at == tail:
                 break
             at = after[at - base]
-        at = BEGIN
+        at = NOT_BEGUN
     state[0] = rows
-    state[1] = BEGIN
+    state[1] = NOT_BEGUN
     return found
 
 
@@ -122,15 +125,15 @@ class Chains:
     def probe(self, key_ids: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
         """Return the matching pairs as two arrays: indexes of rows in `key_ids`, and indexes of stored rows.
 
-        The times of the stored rows are within `[lows, highs]`.
+        Row i matches the stored rows of its key with clocks in `[lows[i], highs[i]]`.
         """
         pairs = []
-        state = np.array([0, BEGIN], np.int64)
+        state = np.array([0, NOT_BEGUN], np.int64)
         while state[0] < len(key_ids):
-            rows, positions = np.empty((2, PAIRS), np.int64)
+            rows, positions = np.empty((2, MAX_PAIRS), np.int64)
             found = walk(
-                key_ids, lows, highs, len(key_ids), self.tails, self.after, self.clocks, self.base, self.first, PAIRS,
-                rows, positions, state,
+                key_ids, lows, highs, len(key_ids), self.tails, self.after, self.clocks, self.base, self.first,
+                MAX_PAIRS, rows, positions, state,
             )  # fmt: skip
             pairs.append((rows[:found], positions[:found] - self.first))
         rows, places = (np.concatenate(each) for each in zip(*pairs, strict=True)) if pairs else np.empty((2, 0), int)
@@ -166,7 +169,7 @@ class Chains:
         self._chain(slice(self.first - self.base, self.end - self.base))
 
     def _make_room(self, rows: int) -> None:
-        """Move the rows to the front, of larger arrays if they fill half of them."""
+        """Move the rows to the front of the arrays. If they fill more than half of the arrays, make larger ones."""
         held = slice(self.first - self.base, self.end - self.base)
         capacity = len(self.clocks)
         while 2 * (self.rows + rows) > capacity:

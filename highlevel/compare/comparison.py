@@ -102,7 +102,7 @@ def compare(
                 np.array(found.bytes or [0]),
                 float(np.median(waits)) if len(waits) else float("nan"),
                 float(waits.max()) if len(waits) else float("nan"),
-                median(found.calls) if found.calls else float("nan"),
+                median(found.call_seconds) if found.call_seconds else float("nan"),
                 difference,
                 found.late,
             )

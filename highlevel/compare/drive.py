@@ -26,7 +26,7 @@ from highlevel.sliding.operator import SlidingAggregate
 from lowlevel.punctuation import GraphItem
 
 
-def held(operator: object) -> int:
+def count_held(operator: object) -> int:
     """Return the number of stored rows or partials of an operator."""
     match operator:
         case Aggregate():
@@ -34,11 +34,11 @@ def held(operator: object) -> int:
         case BufferingAggregate():
             return operator.tuples
         case SlackAggregate() | SlidingAggregate():
-            return held(operator.aggregate)
+            return count_held(operator.aggregate)
         case WindowedOperator():
-            return held(operator.windows)
+            return count_held(operator.windows)
         case CompositeOperator():
-            return sum(map(held, operator.parts))
+            return sum(map(count_held, operator.parts))
     return int(getattr(operator, "rows_held", 0))
 
 
@@ -52,15 +52,15 @@ def held_bytes(operator: object) -> int:
     return int(getattr(operator, "bytes", 0))
 
 
-def late(operator: object) -> int:
-    """Return the number of rows that an operator left out of (a part of) its answer because they were late."""
+def count_late(operator: object) -> int:
+    """Return the number of late rows of an operator: rows that are missing in at least one of its results."""
     match operator:
         case BufferingAggregate():
             return operator.disordered
         case WindowedOperator():
             return operator.late_rows
         case CompositeOperator():
-            return sum(map(late, operator.parts))
+            return sum(map(count_late, operator.parts))
     return int(getattr(operator, "late", 0))
 
 
@@ -68,13 +68,13 @@ def late(operator: object) -> int:
 class VariantSamples:
     """Samples of one variant: `items` and `bytes` after each tick, `latencies` of windows or pairs in ns.
 
-    `calls` contains the wall time in seconds of each watermark or batch that emitted results.
+    `call_seconds` contains the wall time of each call of the pipeline that emitted results.
     """
 
     items: list[int] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
     latencies: list[Numbers] = field(default_factory=list)
-    calls: list[float] = field(default_factory=list)
+    call_seconds: list[float] = field(default_factory=list)
     results: list[pa.RecordBatch] = field(default_factory=list)
     late: int = 0
 
@@ -82,9 +82,9 @@ class VariantSamples:
 class ObservedJoin:
     """Join with a callback for its pairs."""
 
-    def __init__(self, join: NodeOperator, tell: Callable[[pa.RecordBatch], None]) -> None:
-        """Call `tell` with the pairs of `join`."""
-        self.join, self.tell = join, tell
+    def __init__(self, join: NodeOperator, on_pairs: Callable[[pa.RecordBatch], None]) -> None:
+        """Call `on_pairs` with the pairs of `join`."""
+        self.join, self.on_pairs = join, on_pairs
 
     @property
     def bytes(self) -> int:
@@ -93,16 +93,16 @@ class ObservedJoin:
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Join rows."""
-        return self._told(self.join.rows(port, batch))
+        return self._reported(self.join.rows(port, batch))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark."""
-        return self._told(self.join.punctuate(port, punctuation))
+        return self._reported(self.join.punctuate(port, punctuation))
 
-    def _told(self, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+    def _reported(self, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         for item in items:
             if isinstance(item, pa.RecordBatch):
-                self.tell(item)
+                self.on_pairs(item)
             yield item
 
     def snapshot(self) -> dict[str, pa.Table]:
@@ -117,16 +117,16 @@ class ObservedJoin:
 def observe(question: Question, variant: Variant, arrivals: Arrivals) -> VariantSamples:
     """Run a variant once and sample it after each tick.
 
-    A latency is the time from the end of a window, or the later time of a pair, to the tick of its emission. Results
-    after the end of the input have no latency.
+    The latency of a result is the clock at its emission minus the end of its window. For a pair of a join it is the
+    clock minus the later time of the two rows. Results after the end of the input have no latency.
     """
-    seen = VariantSamples()
-    now, over = 0, False
+    samples = VariantSamples()
+    now, input_ended = 0, False
 
-    def pairs(batch: pa.RecordBatch) -> None:
+    def add_pair_latencies(batch: pa.RecordBatch) -> None:
         left, right = (batch.column(name).to_numpy() for name in times)
-        if not over:
-            seen.latencies.append(now - np.maximum(left, right))
+        if not input_ended:
+            samples.latencies.append(now - np.maximum(left, right))
 
     join = question.join
     operators: list[NodeOperator] = []
@@ -134,7 +134,7 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Variant
     def make(node: Node, ports: int) -> NodeOperator:
         operators.append(variant.make(node, ports))
         watched = isinstance(node, Join) and not question.windowed
-        return ObservedJoin(operators[-1], pairs) if watched else operators[-1]
+        return ObservedJoin(operators[-1], add_pair_latencies) if watched else operators[-1]
 
     if join is not None and not question.windowed:
         times = times_of_pairs(join.spec)
@@ -142,21 +142,21 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Variant
     tick = 0
     for event in arrivals.events(variant.late):
         if event.tick != tick:
-            _sample(seen, operators, event.tick - tick)
+            _sample(samples, operators, event.tick - tick)
             tick = event.tick
-        now, over = event.now, event.ends
+        now, input_ended = event.now, event.ends
         for call in _calls(pipeline, arrivals, event):
             began = time.perf_counter()
-            left = [item for item in call if isinstance(item, pa.RecordBatch) and item.num_rows]
-            if left:
-                seen.calls.append(time.perf_counter() - began)
-            for batch in left:
-                seen.results.append(batch)
-                if question.windowed and not over:
-                    waited = now - np.unique(batch.column(WINDOW_END).to_numpy())
-                    seen.latencies.append(waited[waited >= 0])
-    seen.late = sum(map(late, operators))
-    return seen
+            results = [item for item in call if isinstance(item, pa.RecordBatch) and item.num_rows]
+            if results:
+                samples.call_seconds.append(time.perf_counter() - began)
+            for batch in results:
+                samples.results.append(batch)
+                if question.windowed and not input_ended:
+                    latencies = now - np.unique(batch.column(WINDOW_END).to_numpy())
+                    samples.latencies.append(latencies[latencies >= 0])
+    samples.late = sum(map(count_late, operators))
+    return samples
 
 
 def timed(question: Question, variant: Variant, arrivals: Arrivals) -> float:
@@ -176,7 +176,7 @@ def _calls(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Ite
     yield pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.low))
 
 
-def _sample(seen: VariantSamples, operators: Sequence[object], ticks: int) -> None:
-    """Sample the operators after a tick. Following ticks without events have the same sample."""
-    seen.items += [sum(map(held, operators))] * ticks
-    seen.bytes += [sum(map(held_bytes, operators))] * ticks
+def _sample(samples: VariantSamples, operators: Sequence[object], ticks: int) -> None:
+    """Add a sample of the operators for each of the `ticks` before the next event. Without events all are equal."""
+    samples.items += [sum(map(count_held, operators))] * ticks
+    samples.bytes += [sum(map(held_bytes, operators))] * ticks

@@ -71,7 +71,10 @@ class Stream:
     due: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
-        """Declare the watermark of a block. Except END, it is valid only if rows have the times of their records."""
+        """Declare the watermark of the records of a block. It is ignored if rows can be older than their records.
+
+        END is always valid.
+        """
         if self.reader.exact_low or block.watermark == END:
             self.generator.declare(block.watermark)
 
@@ -94,13 +97,15 @@ class Node:
         files: Sequence[Path] = (),
         watchlists: Watchlists | None = None,
     ) -> None:
-        """Create the tables of `plans` on one link. From now on the process keeps freed memory.
+        """Create the tables of `plans` on one link.
+
+        From now on the process keeps freed memory for later use (`keep_freed_memory`).
 
         * `slots`: number of slots of each table; `flushing`: their flush policy.
         * `capacity`: largest number of records in a block.
         * `watermark_rule`: the rule for each kind of rows.
         * `files`: all files of the link, if it has several. Readers of flows search them for templates.
-        * `watchlists`: the open files, by default a new registry. Only nodes of finite inputs may share a registry.
+        * `watchlists`: the open watchlist files, by default its own. Only nodes of finite inputs may share them.
         """
         keep_freed_memory()
         self.link = link
@@ -210,7 +215,10 @@ class Node:
         stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
 
     def _due(self, shared: SharedPlan) -> int:
-        """Return the smallest watermark that flushes entries; any if a row is spread over panes, also closed ones."""
+        """Return the smallest watermark that flushes entries: any watermark if rows may be added to closed panes.
+
+        These are rows that a plan spreads over several panes.
+        """
         if shared.plan.spread:
             return BEGINNING + 1
         return min(self.rounders[sharer.index].due for sharer in shared.sharers)
@@ -229,10 +237,11 @@ class Node:
         return max((len(reader.decoder.waiting) for reader in readers if isinstance(reader, FlowReader)), default=0)
 
     def samples(self, queries: Sequence[tuple[str, ...]], damage: str | None = None) -> Samples:
-        """Return the counters, for each plan with the names of its `queries`.
+        """Return the counters.
 
-        `damage`: the damage at the end of the file. Queries with one plan or one table have equal counters. The bytes
-        of the table count for the first of them.
+        `queries[i]`: the names of the queries that use plan i, the labels of its counters. Queries that share a plan or
+        a table have equal counters; only the first of them has the bytes of the table. `damage`: the damage at the end
+        of the file.
         """
         samples = Samples()
         samples.add(RECORDS_READ, self.records, self.link)
