@@ -74,7 +74,7 @@ def put_little_endian(buf, offset, length, value):  # type: ignore[no-untyped-de
 
 @helper
 def ones_sum(buf, offset, length):  # type: ignore[no-untyped-def]
-    """Return the sum, not folded, of 16-bit words in network order (RFC 1071). A zero follows an odd last byte."""
+    """Return the sum, not folded, of 16-bit words in network order (RFC 1071). An odd last byte is padded with 0."""
     total = np.int64(0)
     for index in range(length // 2):
         total += u16be(buf, offset + 2 * index)
@@ -169,8 +169,8 @@ def record_datagrams(  # type: ignore[no-untyped-def]
     """Record datagrams `[first, count)` of a batch received at `port`. Return the index of the next datagram.
 
     * `slots`, `rows`: the batch (`capture.collector.chunks`).
-    * `keys`: exporter table, (mask + 1) x KEY_WORDS. `counts`: (limit + 1) x COUNT_WORDS; all exporters without an
-      index share the last row.
+    * `keys`: exporter table, (mask + 1) x KEY_WORDS. `limit`: maximum number of exporters with an index.
+    * `counts`: COUNT_WORDS for each of these exporters, and a last row that all other exporters share.
     * `prefixes`: `prefix_count` allowed prefixes, PREFIX_WORDS words each.
     * `out`: the chunk. `out_size`: its bytes, at least LONGEST_RECORD.
     * `file_limit`: maximum bytes of a file.

@@ -1,7 +1,7 @@
 """A thread that reads and decompresses a bounded number of chunks ahead of the consumer.
 
 Two cores then work on one stream: system calls, decompressors and kernels release the GIL. The buffers circulate:
-free ──► filled by the thread ──► walked and decoded by the consumer ──► free. If a chunk ends inside a record, the
+free ──► filled by the thread ──► decoded by the consumer ──► free. If a chunk ends inside a record, the
 first part of the record is copied into the headroom of the next buffer. Decompression is usually the bottleneck, so
 the consumer, not the thread, copies the decompressed pieces into the buffer.
 
@@ -33,13 +33,14 @@ BUFFERS = 3
 """Number of buffers: one is decoded, one waits, one is filled."""
 
 FilledBuffer = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
-"""A buffer, the end of its chunk, and the decompressed pieces that must still be copied to the end of the chunk."""
+"""A buffer, the end of its chunk, and decompressed pieces: the consumer copies them to the last bytes of the chunk."""
 
 
 class ReadAhead:
     """The chunks of one source. Only one thread may call `next_chunk`.
 
-    Memory: BUFFERS x (HEADROOM_BYTES + `chunk`) bytes, and BUFFERS chunks more for a source that is decompressed.
+    Memory: BUFFERS x (HEADROOM_BYTES + `chunk`) bytes. If the source is decompressed, the pieces of up to BUFFERS
+    chunks are stored too.
     """
 
     def __init__(self, source: Decompressed, chunk: int = CHUNK_BYTES) -> None:
@@ -60,9 +61,9 @@ class ReadAhead:
     def next_chunk(self) -> tuple[npt.NDArray[np.uint8], int] | None:
         """Return the next chunk: its buffer, and the end of the chunk in it. The chunk begins at HEADROOM_BYTES.
 
-        The caller must release the buffer. Returns None if no bytes arrived for WAIT_SECONDS. `silent` is then True if
-        a poll that began after the caller started to wait returned no bytes. It stays False if the thread had no
-        time to poll. Raises EOFError at the end, and any exception of the thread.
+        The caller must release the buffer. Returns None if no bytes arrived for WAIT_SECONDS. Then `silent` is True if
+        the source is idle: the thread polled it during this wait, and got no bytes. It is False if the thread was busy.
+        Raises EOFError at the end, and any exception of the thread.
         """
         if self._polls_before_wait is None:
             self._polls_before_wait = self._polls
@@ -115,7 +116,7 @@ class ReadAhead:
         self._filled.put(failure)
 
     def _fill(self, chunk: memoryview) -> tuple[int, list[memoryview], bool]:
-        """Fill a chunk with the available bytes, at least one; wait only for the first.
+        """Wait for the first bytes of a chunk, then add the available bytes without a wait. After `stop` read nothing.
 
         Returns the number of bytes, the pieces that must still be copied to its end, and whether the stream has ended.
         """

@@ -42,7 +42,9 @@ class Link:
         self.settings = settings
         self.capturing = capturing
         self.state = RUNNING
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)  # a second Ctrl-C ends it
+        self._thread = threading.Thread(
+            target=self._run, name=self.name, daemon=True
+        )  # a second Ctrl-C ends the process without it
         self._stop = threading.Event()
 
     def start(self) -> None:
@@ -92,10 +94,10 @@ def select_links(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLi
 
 
 def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], say: Say) -> list[Link]:
-    """Open captures and spools of links, and print their bounds.
+    """Open captures and spools of links, and print the limits of their tables and spools.
 
-    Links that no query reads, and links with an ended spool, are skipped. Raises PipelineError for contradictory
-    bounds, InputError or SpoolError if a link cannot be opened.
+    Links that no query reads, and links with an ended spool, are skipped. Raises PipelineError for limits that
+    contradict each other, InputError or SpoolError if a link cannot be opened.
     """
     check_one_input(leaves, pipeline.spools)
     fed = leaves_by_link(pipeline, leaves, links)
@@ -171,7 +173,7 @@ def table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing
 
 
 def spool_bounds(node: NodeSettings) -> str:
-    """Return the bounds of the spools as text."""
+    """Return the limits of the spools as text."""
     segments = f"segments of {format_bytes(node.segment_bytes)} or {node.segment_time / SECOND:g} s"
     return f"{segments}, {format_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
 

@@ -1,7 +1,7 @@
 """Sort: emit rows in time order, when no earlier row is expected (BSort; Li 2008, §3.2).
 
-In-order operators need this operator before them if the input is disordered. The delay is a *slack*, relative to the
-largest time so far, or a watermark, or the earlier of both. A row before an emitted row is lost.
+In-order operators need this operator before them if the input is disordered. A row is emitted when it is `slack` older
+than the newest row, or when a watermark has passed it, whichever is first. A row before an emitted row is lost.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class SlackSort:
-    """Sort rows with the time column `time`. Its watermarks are the times of emitted rows.
+    """Sort rows with the time column `time`. After the emitted rows follows a watermark: no later row is older.
 
-    `received` counts input rows and `results` output rows. `late` counts dropped rows: below a watermark, or below the
-    largest time minus the slack, at their position in the stream.
+    `received` counts input rows and `results` output rows. `late` counts dropped rows: on arrival they are older than
+    the last watermark, or by more than the slack older than the newest row so far.
     """
 
     def __init__(self, slack: int | None, time: str = "ts") -> None:
@@ -77,7 +77,7 @@ class SlackSort:
             yield Punctuation(UNION, bound)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the bounds of the operator and the waiting rows."""
+        """Return the newest time, the last watermark and the waiting rows."""
         tables = {"progress": pa.table({"high": [self.high], "promised": [self.promised]})}
         held = self.buffer.all()
         return tables | {"rows": pa.Table.from_batches(held)} if held else tables

@@ -30,7 +30,7 @@ from capture.units import SECOND
 from lowlevel.punctuation import END
 
 UNREAD = -1
-"""Offset of an input before its initial watermark. An offset >= 0 is the number of blocks read."""
+"""Offset of an input that has not emitted its initial watermark. An offset >= 0 is the number of blocks read."""
 
 
 LONGEST_PAUSE = 5
@@ -71,7 +71,10 @@ class Admission:
         return places
 
     def _clock(self, places: Sequence[int], wall: int) -> int | None:
-        """Return the time of the replay clock. The first call sets it to the position that the inputs have reached."""
+        """Return the time of the replay clock. The first call starts it at the moment of the newest block read so far.
+
+        So after a restart no block that was already read delays the replay.
+        """
         if self.speed is None:
             return None
         if self.wall_start is None:
@@ -83,8 +86,8 @@ class Admission:
 def replay_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
     """Return, for each block of each input, the moment at which it is due in a replay at `speed`.
 
-    Moments are ns of trace time, without the excess of long pauses. A block is never due before an earlier block, so at
-    each moment some input can continue. No pause is longer than LONGEST_PAUSE wall seconds.
+    Moments are ns of trace time, without the excess of long pauses. A block of an input is never due before an earlier
+    block of this input. No pause is longer than LONGEST_PAUSE wall seconds.
     """
     dues = [list(accumulate((due(index, n) for n in range(len(index.blocks))), max)) for index in indexes]
     begin = min((index.watermark for index in indexes if index.blocks), default=0)
@@ -102,7 +105,8 @@ def low_at(index: Index, place: int) -> int:
 def due(index: Index, place: int) -> int:
     """Return the trace time, in ns, from which block `place` is due."""
     block = index.blocks[place]
-    # The last block has no later block that limits it, so it may cover as much time as all blocks before it.
+    # The watermark of the last block is END, so it cannot show that its newest time is wrong. This time is used only if
+    # the block covers no more time than all blocks before it.
     if block.watermark == END:
         return (
             block.max_ts

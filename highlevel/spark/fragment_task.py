@@ -1,4 +1,7 @@
-"""One fragment of a query in one partition, for one micro-batch: its pipeline and its output."""
+"""One fragment of a query in one partition, for one micro-batch: its pipeline and its output.
+
+`highlevel.plan.fragments` divides a query into fragments, where its rows need a new partitioning.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 @dataclass(frozen=True)
 class Arrival:
-    """Rows for one port of one query, and the watermark after them; `second` is the bound of a second time column."""
+    """Rows for one port of one query, and the watermark `low` after them.
+
+    If there are two time columns, as after a join, `second` is the watermark of the second one.
+    """
 
     query: int
     port: int
@@ -76,19 +82,19 @@ class FragmentTask:
 
     @cached_property
     def sources(self) -> list[tuple[int, list[int]]]:
-        """For each leaf its number of time columns, at least 1, and its ports among the ports of the query."""
+        """For each leaf: the number of its time columns (1 or 2), and the ports of the query that feed it."""
         leaves = zip(self.fragment.leaves, sources_of(self.fragment), strict=True)
         return [(bound_count(leaf), self.feeds.ports_of(self.query, source)) for leaf, source in leaves]
 
     @cached_property
     def ports(self) -> dict[int, tuple[int, int]]:
-        """For each port of the query that the fragment reads: the pipeline's port, and the bounds of its watermarks."""
+        """The ports of the query that the fragment reads, each with (port of the pipeline, number of its times)."""
         ports = [(port, width) for width, ports in self.sources for port in ports]
         return {port: (number, width) for number, (port, width) in enumerate(ports)}
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """A new pipeline. It counts the work of each operator if the query has several."""
+        """The pipeline. If the query has several operators, it counts the work of each."""
         links = [[self.feeds.link(self.query, port) for port in ports] for _, ports in self.sources]
         plan = self.fragments.plan
         several = len(plan.nodes) - len(plan.leaves) > 1
@@ -96,7 +102,7 @@ class FragmentTask:
         return Pipeline(self.fragment, links, make=make, count_operators=several, count_closed=False)
 
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Process the rows of all ports in their order, then the watermarks of all ports."""
+        """Process the rows of all arrivals in their order, then the watermarks of all arrivals."""
         mine = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
         output = FragmentOutput([])
         for port, _, arrival in mine:
@@ -117,9 +123,9 @@ class FragmentTask:
         return output
 
     def repartitioned(self, output: FragmentOutput, sequence: int) -> Iterator[ArrivalRow]:
-        """Yield the output for the fragments that read it: a row for every partition, with or without rows.
+        """Yield the output for the fragments that read it: one ArrivalRow for each partition, even without data.
 
-        So every partition runs at every level, and empty partitions receive the watermark too.
+        So each of these fragments runs in every partition, and partitions without data receive the watermark too.
         """
         low = second = BEGINNING
         if output.mark is not None:

@@ -3,8 +3,8 @@
     TMPDIR/wiretide-spark-XXXXXXXX/lock    held with flock by the process that started the JVM
     TMPDIR/wiretide-demo-XXXXXXXX/lock     held with flock by the demo
 
-A process that is killed cannot remove its folder. The kernel releases its lock in any case, and a lock cannot be
-confused with another process of the same ID. So the next start removes each folder of this user whose lock is free.
+A process that is killed cannot remove its folder, but the kernel releases its lock. So the next start removes each
+folder of this user whose lock is free. A stored process ID would not do: a later process may have the same ID.
 """
 
 from __future__ import annotations

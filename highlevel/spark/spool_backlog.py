@@ -5,9 +5,10 @@ numbers of waiting segments may have gaps, because the writer of a full spool dr
 
     position 7    waiting  8 9 10      the next micro-batch reads to position 9, 10 or 11; segment 7 is lost
 
-Spools advance together: the spool whose last selected segment is the oldest advances by one segment at a time. So few
-windows are open after a standstill. The first spool to reach its share of a micro-batch ends it. A spool without
-waiting segments delays no other spool: its link is idle, or its node is down.
+Spools advance together: the spool whose last selected segment is the oldest advances by one segment at a time. After a
+standstill all spools then advance through the same time, so few windows are open. The micro-batch ends when a spool
+with its share of bytes is next. A spool without waiting segments delays no other spool: its link is idle, or its node
+is down.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ class WaitingSegment:
 
 
 def latest(places: Sequence[int], spools: Sequence[Sequence[WaitingSegment]], most_bytes: int) -> list[int]:
-    """Return the end positions of the next micro-batch. `spools` contains the waiting segments of each spool by number.
+    """Return the end position of each spool in the next micro-batch.
 
-    The first waiting segment of a spool may have any length. No further segment is selected after `most_bytes`.
+    `places[i]` is the position of spool i, and `spools[i]` its waiting segments in the order of their numbers. The
+    selection ends when a spool with at least `most_bytes` selected is next. So the last segment of a spool may exceed
+    the limit, and at least one segment is selected.
     """
     reached = list(places)
     taken = [0] * len(places)

@@ -1,7 +1,8 @@
 """The format of segments: the files of a spool, with checksums.
 
     Arrow IPC stream   schema with the header in its metadata, one batch, end of stream
-    trailer            64 bytes: kind and size of the stream, its checksum, and a checksum of the trailer
+    trailer            64 bytes: magic number, number and size of the segment, counts, times, checksums of the stream
+                       and of the trailer
 
 An item is a batch of partials or a punctuation. The batch of the stream has the columns
 `query: string, low: int64, partials: binary` and one row per item, in order. A punctuation has its watermark in `low`
@@ -127,7 +128,7 @@ class Segment:
 
     @property
     def number(self) -> int:
-        """The number of the segment. Consecutive segments have consecutive numbers."""
+        """The number of the segment. The writer counts segments; a dropped one leaves a gap."""
         return self.header.number
 
     @property

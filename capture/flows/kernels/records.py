@@ -5,10 +5,10 @@ A layout (`capture.flows.layouts`) is a list of steps, one per output field. The
 0. the code, see `kernels.values`
 1. the field's offset in a record of fixed length
 2. the field's length
-3. the first matrix row to write
+3. the first output column to write: value i of column c is `out[c * capacity + i]`
 4. the field's index in the template, for records of variable length
 5. the offset of the value inside the field
-6. the limit of the value in bits, or the kind of sampling key
+6. the largest number of bits of a value (0: no limit), or the kind of a sampling key
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ KEY_WORDS = 4
 
 @outlined
 def write_key_rate(sessions, session_row, keys, kind, value, row, out, capacity):  # type: ignore[no-untyped-def]
-    """Write the sampling rate of a record that names its sampler, selector or interface, if a rate was announced."""
+    """Write the sampling rate that the exporter announced for the key of a record: sampler, selector or interface.
+
+    For an unknown key of an announced kind it is the ELSE rate.
+    """
     if not sessions[session_row + KEY_KINDS] >> kind & 1:
         return
     num = sessions[session_row + ELSE_NUM]
@@ -168,7 +171,7 @@ def write_column(  # type: ignore[no-untyped-def]
 
 @outlined
 def prepare_rows(sessions, session_row, flags, row, rows, out, capacity):  # type: ignore[no-untyped-def]
-    """Write the values of the session to the rows, before their records: sampling rate, and start of the exporter."""
+    """Fill rows with the sampling rate and the start of their exporter. Fields of records replace them."""
     if flags & SAMPLED:
         num = sessions[session_row + FORCED_NUM] or sessions[session_row + DEFAULT_NUM]
         den = np.int64(1) if sessions[session_row + FORCED_NUM] else sessions[session_row + DEFAULT_DEN]
@@ -183,7 +186,7 @@ def prepare_rows(sessions, session_row, flags, row, rows, out, capacity):  # typ
 
 @outlined
 def fill_missing_times(sessions, session_row, export_time, row, rows, out, capacity):  # type: ignore[no-untyped-def]
-    """Fill in missing start and end times, from the other time and the duration, the other time, or the export time."""
+    """Fill in a missing start or end: by the other time and the duration, or the other time, or the export time."""
     guessed = 0
     for index in range(row, row + rows):
         start = out[START * capacity + index]
@@ -212,7 +215,7 @@ def fill_missing_times(sessions, session_row, export_time, row, rows, out, capac
 
 @outlined
 def clear_unknown_rates(row, rows, out, capacity):  # type: ignore[no-untyped-def]
-    """Replace unknown sampling rates by 0 packets of 1."""
+    """Replace unknown sampling rates by 0/1, which means unknown."""
     for index in range(row, row + rows):
         if out[RATE_NUM * capacity + index] <= 0 or out[RATE_DEN * capacity + index] <= 0:
             out[RATE_NUM * capacity + index] = 0
