@@ -55,10 +55,10 @@ _PORTS = """
 """
 
 ALIASES = {
-    Scalar.PROTOCOL_NAME: {"icmp6": 58, "icmpv6": 58, "ip": 4},
-    Scalar.PORT_NAME: {"dns": 53, "dhcp": 67, "smb": 445, "syslog": 514, "rdp": 3389, "vnc": 5900},
+    Scalar.PROTOCOL_NAME: {"icmp6": 58, "icmpv6": 58, "ip": 4, "ospfigp": 89},
+    Scalar.PORT_NAME: {"dns": 53, "dhcp": 67, "smb": 445, "syslog": 514, "rdp": 3389, "vnc": 5900, "nicname": 43},
 }
-"""Usual names that IANA has not assigned. Queries may compare with them."""
+"""Other names, with which queries may compare: usual ones, and those of IANA for which a usual one is used."""
 
 NUMBERS = {Scalar.PROTOCOL_NAME: 256, Scalar.PORT_NAME: 65536}
 """How many numbers there are: protocols have 8 bits, ports 16."""

@@ -128,10 +128,11 @@ def _substring(text: str, start: int, count: int | None = None) -> str:
 
 
 def _split_part(text: str, separator: str, number: int) -> str:
-    """Return a part of a text, counted from 1, or from the end if `number` is negative; empty if there is none."""
+    """Return a part of a text, counted from 1, or from the end if `number` is negative; empty if it does not exist."""
     parts = text.split(separator) if separator else [text]
-    index = number - 1 if number > 0 else number
-    return parts[index] if -len(parts) <= index < len(parts) else ""
+    if number == 0 or abs(number) > len(parts):
+        return ""
+    return parts[number - 1 if number > 0 else number]
 
 
 _OF_TEXTS: dict[Scalar, Callable[..., str]] = {

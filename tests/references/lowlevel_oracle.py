@@ -210,7 +210,7 @@ def of_text(function: Scalar, x: str, constants: list[Any]) -> str:
         case Scalar.SPLIT_PART:
             parts = [x] if not constants[0] else x.split(constants[0])
             number = constants[1] if constants[1] >= 0 else len(parts) + 1 + constants[1]
-            return parts[number - 1] if 1 <= number <= len(parts) else parts[-1] if constants[1] == 0 else ""
+            return parts[number - 1] if 1 <= number <= len(parts) and constants[1] != 0 else ""
     start = constants[0] if constants[0] >= 0 else len(x) + 1 + constants[0]
     end = len(x) + 1 if len(constants) == 1 else start + constants[1]
     return "".join(character for place, character in enumerate(x, 1) if start <= place < end)

@@ -23,7 +23,7 @@ CONSTANTS: dict[Scalar, list[list[Any]]] = {
     Scalar.ROUND: [[], [0], [2], [15]],
     Scalar.SUBSTRING: [[start, *count] for start in range(-4, 5) for count in ([], [0], [1], [3], [99])],
     Scalar.REPLACE: [["a", ""], ["", "x"], ["main", "MAIN"]],
-    Scalar.SPLIT_PART: [[".", number] for number in (-4, -1, 1, 2, 5)],
+    Scalar.SPLIT_PART: [[".", number] for number in (-4, -1, 0, 1, 2, 5)],
     Scalar.CONCAT: [["", "!"], ["<", ">"]],
 }
 OF_NUMBERS = sorted(set(Scalar) - (TO_TEXT - NAMES))
