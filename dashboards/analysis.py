@@ -12,7 +12,6 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, leaf_names
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_COLLISIONS, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.node.node import TABLE_SLOTS
 from queries.explain.drawing import Figures, draw
 from queries.explain.plan import explain
 
@@ -29,11 +28,9 @@ HEADER = ("node", "rows in", "rows out", "bytes out", "seconds", "state")
 class Analysis:
     """One run of a query with measurements. `lines` are complete after the run."""
 
-    def __init__(
-        self, plan: Plan, inputs: Sequence[Input], slots: int | None = None, threads: int | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, inputs: Sequence[Input], threads: int | None = None) -> None:
         """Open the inputs. Raises InputError for one that cannot be read."""
-        self.run = InlineRun([plan], inputs, slots or TABLE_SLOTS, threads=threads, measure=True)
+        self.run = InlineRun([plan], inputs, threads=threads, measure=True)
         self.plan = self.run.plans[0]
         self.seconds = 0.0
 
@@ -74,6 +71,8 @@ class Analysis:
             f"measured: {self.seconds:.2f} s; low level {sum(busy):.2f} s{threads}, high level {operators:.2f} s;"
             f" {self.run.nodes.results[0]:,} rows of results"
         )
+        if self.run.done < self.run.total:
+            yield "the query ended before the end of its inputs: rows that the low level had read were not used"
         yield from _aligned([HEADER, *self._rows(samples)])
         for leaf, name in zip(self.plan.leaves, leaf_names(self.plan), strict=True):
             accepted, filtered = (_of(samples, metric, name) for metric in (ROWS_ACCEPTED, ROWS_FILTERED))

@@ -37,7 +37,7 @@ from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable, readable_schema
 from lowlevel.layers import Layer, check_layer
 from queries.explain.plan import explain
-from queries.pipeline.inputs import can_be_read_once, check_streams
+from queries.pipeline.inputs import check_streams, is_live
 
 API_MODULES = ("wiretide", __name__)
 """Modules between the user's code and a warning."""
@@ -92,7 +92,7 @@ class Captures:
         inputs = request.bind_inputs(self.files, self.streams, self.options.follow)
         check_streams([], inputs)
         for each in inputs:
-            if not each.follow and not can_be_read_once(each.path):
+            if not is_live(each):
                 capture = open_capture(each.path)
                 if isinstance(capture, StreamedCapture):
                     capture.close()
@@ -130,7 +130,7 @@ class Captures:
             threads=options.threads,
         )
         for each in inputs:
-            if each.follow or can_be_read_once(each.path):
+            if is_live(each):
                 raise InputError(f"got several queries over {each.name}, expected files; run one query at a time")
         bound = [(plan, self._starter(plan, inputs)) for plan in plans]
         return bound, lambda: answer_all(plans, inputs, None, options.threads, options.slack)
@@ -204,7 +204,7 @@ class Inputs:
         source = self._source
         inputs = request.bind_inputs(source.files, source.streams, source.options.follow)
         for each in inputs:
-            if each.follow or can_be_read_once(each.path):
+            if is_live(each):
                 raise ValueError(f"explain(analyze=True) reads complete files: got {each.name}")
         return Analysis(plan, inputs, threads=source.options.threads)
 

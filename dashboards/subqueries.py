@@ -15,7 +15,7 @@ from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_tree
-from queries.pipeline.inputs import can_be_read_once, check_streams
+from queries.pipeline.inputs import check_streams, is_live
 from queries.plans.subquery_values import Compute, Values, is_enough, start_of
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -37,7 +37,7 @@ def compute_over(
     """
 
     def compiled(query: tree.Query, node: tree.Expression) -> Plan:
-        live = next((each for each in inputs if each.follow or can_be_read_once(each.path)), None)
+        live = next((each for each in inputs if is_live(each)), None)
         if live is not None:
             problem = f"a sub-query outside FROM over {live.path}, which can be read only once"
             raise QueryError(problem, query.sql, start_of(node), "files: a sub-query is computed first")

@@ -33,7 +33,7 @@ EVERY_NAME = "table"
 
 
 REMEDY = "a larger banded_increasing in the schema"
-"""What to change if rows are late."""
+"""The remedy in the warning about late rows."""
 
 
 class Tables:

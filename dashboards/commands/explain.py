@@ -178,13 +178,13 @@ def _analyzed(
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar, warn
     from dashboards.stop_signals import interrupting
-    from queries.pipeline.inputs import can_be_read_once
+    from queries.pipeline.inputs import is_live
 
     *files, sql = words
     if not (files or stream):
         raise typer.BadParameter(NO_INPUT)
     plan, inputs = request.bind(sql, layer or Layer.OUTER, None, files, parse_bindings(stream), False, params)
-    live = [str(source.path) for source in inputs if can_be_read_once(source.path)]
+    live = [str(source.path) for source in inputs if is_live(source)]
     if live:
         raise typer.BadParameter(f"--analyze reads complete files: got {live[0]}")
     analysis = Analysis(plan, inputs, threads=threads)

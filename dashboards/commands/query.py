@@ -242,7 +242,7 @@ def query(
     if several:
         texts = request.texts_of(queries, params)
         plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress, threads)
-        _refuse_live("several queries read complete files", follow, inputs)
+        _refuse_live("several queries read complete files", inputs)
         style = Style(kind, times, raw_csv)
         samples, warnings = answer_all_into(plans, inputs, output, style, slots, threads, disorder)
         report(samples, warnings, stats=stats)
@@ -254,10 +254,10 @@ def query(
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
     from dashboards.stop_signals import interrupting
-    from queries.pipeline.inputs import can_be_read_once
+    from queries.pipeline.inputs import is_live, never_ends
 
     # SIGTERM ends a query with live inputs normally, and interrupts other queries.
-    live = follow or any(can_be_read_once(source.path) for source in inputs)
+    live = any(is_live(source) for source in inputs)
     with (
         contextlib.nullcontext() if live else interrupting(),
         answer(plan, inputs, on, slots, threads, disorder, idle) as result,
@@ -273,6 +273,10 @@ def query(
             progress_bar(shown=result.shows_progress, detail=result.joined_pairs) as bar,
             open_output(output, live=growing) as sink,
         ):
+            if plan.waiting_reason is not None and any(never_ends(source) for source in inputs):
+                warn(
+                    f"the query {plan.waiting_reason}: its results come after Ctrl-C, and its state may grow until then"
+                )
             result.report_progress(bar)
             result.warn_of_large_state(warn if bar is None else bar.warn)
             shared = bar is not None and output is None and sys.stdout.isatty()
@@ -374,13 +378,14 @@ def _check_several(on: str, kind: Format, output: Path | None) -> None:
         raise typer.BadParameter(f"--output {output}: got several queries, expected a folder for their answers")
 
 
-def _refuse_live(reason: str, follow: bool, inputs: Sequence[Input]) -> None:
+def _refuse_live(reason: str, inputs: Sequence[Input]) -> None:
     """Raise BadParameter for live inputs."""
-    from queries.pipeline.inputs import can_be_read_once
+    from queries.pipeline.inputs import is_live
 
-    live = ["--follow"] if follow else [str(source.path) for source in inputs if can_be_read_once(source.path)]
-    if live:
-        raise typer.BadParameter(f"{reason}: got {live[0]}; run one query, or a pipeline (`wiretide run`)")
+    live = next((source for source in inputs if is_live(source)), None)
+    if live is not None:
+        given = "--follow" if live.follow else live.path
+        raise typer.BadParameter(f"{reason}: got {given}; run one query, or a pipeline (`wiretide run`)")
 
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:

@@ -286,14 +286,16 @@ class InlineRun:
     def _timed(items: Iterator[Sent], busy: list[float]) -> Iterator[Sent]:
         """Yield the items of a thread. Add the seconds in which it computed them to `busy`."""
         seconds = 0.0
-        while True:
-            begin = time.perf_counter()
-            item = next(items, None)
-            seconds += time.perf_counter() - begin
-            if item is None:
-                busy.append(seconds)
-                return
-            yield item
+        try:
+            while True:
+                begin = time.perf_counter()
+                item = next(items, None)
+                seconds += time.perf_counter() - begin
+                if item is None:
+                    return
+                yield item
+        finally:  # a query with LIMIT ends before its inputs
+            busy.append(seconds)
 
     def stop(self) -> None:
         """End live inputs after the data read so far. Returns at once; a signal handler may call this method."""

@@ -1,4 +1,4 @@
-"""What the operator of a node did in a run: rows, bytes, seconds and memory (`wiretide explain --analyze`)."""
+"""Measurement of a node's operator in a run: rows, bytes, seconds and memory (`wiretide explain --analyze`)."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class NodeOperators:
         self.windows_closed = [0] * len(self.nodes)
         """Windows that the operator of each node has closed."""
         self.measurements = [Measurement() for _ in self.nodes] if measure else []
-        """What the operator of each node did; empty unless it is measured."""
+        """The measurement of each node's operator; empty without `measure`."""
         self._count_closed = count_closed
         self._schemas = [
             pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in root.columns]) for root in roots

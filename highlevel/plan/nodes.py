@@ -439,7 +439,7 @@ class Over(Node):
 
 
 class SampleKind(StrEnum):
-    """What an aggregate of the sampling operator computes."""
+    """Functions of aggregates of the sampling operator."""
 
     COUNT = "count"
     SUM = "sum"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +16,14 @@ from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES
+
+WAITING_REASONS: Mapping[type[Node], str] = {
+    Windowed: "has no window",
+    Over: "has OVER over rows without windows",
+    Sample: "samples rows without windows",
+    Sort: "sorts rows without windows",
+}
+"""Why the results of a node are final only at the end of the input if they have no time column."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +120,14 @@ class Plan:
         return WHOLE_INPUT if self.aggregation is None else self.aggregation.window
 
     @property
-    def waits_for_the_end(self) -> bool:
-        """Return True if results are final only at the end of the input: a node groups or sorts all of it."""
-        return any(
-            not node.time_columns and not (isinstance(node, Sort) and node.passes_through)
-            for node in self.nodes
-            if isinstance(node, Windowed | Over | Sample | Sort)
-        )
+    def waiting_reason(self) -> str | None:
+        """Return why results are final only at the end of the input, or None if they do not wait for it."""
+        for node in self.nodes:
+            if not node.time_columns and not (isinstance(node, Sort) and node.passes_through):
+                reason = WAITING_REASONS.get(type(node))
+                if reason is not None:
+                    return reason
+        return None
 
     @property
     def ends_early(self) -> bool:

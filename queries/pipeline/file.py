@@ -39,7 +39,7 @@ from typing import Any
 
 from capture.errors import InputError
 from highlevel.inline.engine import Input
-from highlevel.plan.nodes import Leaf, Windowed
+from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, named_leaves
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
@@ -123,11 +123,9 @@ class PipelineFile:
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
-            if plan.waits_for_the_end:
-                grouped = any(isinstance(node, Windowed) and not node.aggregation.windowed for node in plan.nodes)
-                why = "has no window" if grouped else "sorts rows without windows"
+            if plan.waiting_reason is not None:
                 raise PipelineError(
-                    f"queries.{plan.name}.sql {why}, so it would have no results before the end; "
+                    f"queries.{plan.name}.sql {plan.waiting_reason}, so it would have no results before the end; "
                     "expected for example [RANGE 1 minute, SLIDE 1 minute, WA ts]"
                 )
         return plans

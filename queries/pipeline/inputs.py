@@ -58,6 +58,16 @@ def can_be_read_once(path: Path) -> bool:
     return str(path) == STANDARD_INPUT or is_interface(path) or path.is_fifo()
 
 
+def is_live(source: Input) -> bool:
+    """Whether the input may grow: it is followed, or it is standard input, a named pipe or a live interface."""
+    return source.follow or can_be_read_once(source.path)
+
+
+def never_ends(source: Input) -> bool:
+    """Whether only the user ends the input: it is followed, or it is a live interface."""
+    return source.follow or is_interface(source.path)
+
+
 def link_names(files: Sequence[Path]) -> list[str]:
     """Return the names of files without the suffixes of captures and of compression.
 

@@ -34,6 +34,7 @@ from queries.binding.names import Names, Scope
 from queries.plans.conjuncts import conjuncts
 from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
+from queries.plans.grouping_sets import without_grouping_sets
 from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
@@ -68,6 +69,8 @@ class Compiler:
             return self._with(query.queries).compile_query(replace(query, queries=()))
         if query.supergroups is not None:
             return compile_sample(query, self.compile_query, self.name, self.layer)
+        if query.grouping_sets is not None:
+            return self.compile_query(without_grouping_sets(query))
         if query.distinct is not None and has_groups(query):
             expected = "no DISTINCT: rows of groups are always different"
             raise QueryError("DISTINCT together with groups", self.sql, query.distinct.start, expected)

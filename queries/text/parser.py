@@ -21,19 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain, combinations, product
 from math import prod
 
 from lowlevel.expressions.types import Op
 from lowlevel.kinds import KINDS
 from queries.text import dialects
 from queries.text.errors import QueryError
-from queries.text.grouping_sets import GroupingSet, combined, cube, rollup, with_grouping_sets
 from queries.text.lexer import CLAUSE_WORDS, SAMPLING_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
     Condition,
     Expression,
     FromItem,
+    GroupingSet,
+    GroupingSets,
     Join,
     Merge,
     Name,
@@ -242,7 +244,7 @@ class _QueryParser(WindowParser):
             expected = "one window clause for the query"
             raise QueryError("a second window clause", self._sql, windows[1].start, expected)
         where = self._condition() if self._begins("WHERE", "FROM") else None
-        sets, call, word = self._group_by() if self._begins("GROUP BY", "WHERE") else ([()], None, None)
+        group_by, call, sets = self._group_by() if self._begins("GROUP BY", "WHERE") else ((), None, None)
         first = self._token
         items = self._supergroup() if first.keyword == "SUPERGROUP" else ()
         having = self._condition() if self._begins("HAVING", "GROUP BY") else None
@@ -253,14 +255,12 @@ class _QueryParser(WindowParser):
             token = first if items else cleaning
             supergroups = Supergroups(Word(token.text, token.start), items, when, by)
         window = windows[0] if windows else None
-        query = Query(self._sql, keyword, select, tables, window, where, sets[0], call, having, distinct)
-        query = replace(query, supergroups=supergroups)
-        if word is None:
-            return query
-        if supergroups is not None:
+        query = Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct)
+        query = replace(query, supergroups=supergroups, grouping_sets=sets)
+        if sets is not None and supergroups is not None:
             expected = "GROUP BY with columns only"
-            raise QueryError("grouping sets in a query that samples", self._sql, word.start, expected)
-        return with_grouping_sets(query, sets, word)
+            raise QueryError("grouping sets in a query that samples", self._sql, sets.keyword.start, expected)
+        return query
 
     def _supergroup(self) -> tuple[SelectItem, ...]:
         """Read SUPERGROUP and its columns."""
@@ -343,8 +343,8 @@ class _QueryParser(WindowParser):
             raise self._missing_operator()
         return Condition(keyword, expression)
 
-    def _group_by(self) -> tuple[list[GroupingSet], WindowCall | None, Word | None]:
-        """Read GROUP BY: its grouping sets, its window, and the first keyword of grouping sets; one set without it."""
+    def _group_by(self) -> tuple[GroupingSet, WindowCall | None, GroupingSets | None]:
+        """Read GROUP BY: its items, its window and its grouping sets. With grouping sets it has no items."""
         self._clause = "GROUP BY"
         if self._take().keyword == "GROUP":
             self._accept("-")
@@ -372,7 +372,8 @@ class _QueryParser(WindowParser):
                 raise QueryError(
                     f"{prod(map(len, items))} grouping sets", self._sql, 0 if word is None else word.start, expected
                 )
-            return combined(items), call, word
+            sets = tuple(_joined(chosen) for chosen in product(*items))
+            return (sets[0], call, None) if word is None else ((), call, GroupingSets(sets, word))
 
     def _begins_grouping_sets(self) -> bool:
         keyword, following = self._token.keyword, self._ahead().keyword
@@ -385,7 +386,12 @@ class _QueryParser(WindowParser):
         elements = self._elements(sets=keyword == "GROUPING")
         if not self._at_clause_end() and self._token.keyword != ",":
             raise self._unexpected("',' or the end of the clause")
-        return elements if keyword == "GROUPING" else rollup(elements) if keyword == "ROLLUP" else cube(elements)
+        lengths = range(len(elements), -1, -1)
+        if keyword == "ROLLUP":  # all prefixes
+            return [_joined(elements[:length]) for length in lengths]
+        if keyword == "CUBE":  # all subsets
+            return [_joined(chosen) for length in lengths for chosen in combinations(elements, length)]
+        return elements
 
     def _elements(self, *, sets: bool) -> list[GroupingSet]:
         """Read a list in parentheses. Its elements are expressions, and lists of them; () only if they are `sets`."""
@@ -679,3 +685,8 @@ class _QueryParser(WindowParser):
         else:
             return self._unexpected("UNION and the name of a stream, or the end of the clause")
         return QueryError(f"got {token.shown} {problem}", self._sql, token.start, expected)
+
+
+def _joined(sets: Sequence[GroupingSet]) -> GroupingSet:
+    """Return the items of several sets, equal ones once."""
+    return tuple(dict.fromkeys(chain.from_iterable(sets)))

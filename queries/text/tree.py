@@ -421,6 +421,18 @@ class SelectItem:
         return self.expression.start
 
 
+GroupingSet = tuple[SelectItem, ...]
+"""The items by which a query groups; () is one group of all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingSets:
+    """All sets of ROLLUP, CUBE and GROUPING SETS in GROUP BY. `keyword` is the first of these words."""
+
+    sets: tuple[GroupingSet, ...]
+    keyword: Word = field(compare=False, repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class OrderItem:
     """One item of ORDER BY. A number is the position of a column in the result."""
@@ -458,7 +470,7 @@ class Query:
     `SELECT * FROM (MERGE a.ts : b.ts)`. Queries with a set operation between them are `SELECT *` from a SetOperation,
     with their ORDER BY; `keyword` is that of the first query. `window` is the window clause of the groups, which
     follows an item of SELECT or the only item of FROM. `call` is the window in GROUP BY. `queries` are the queries of
-    WITH.
+    WITH. With `grouping_sets`, `group_by` is empty.
     """
 
     sql: str = field(compare=False, repr=False)
@@ -474,6 +486,7 @@ class Query:
     queries: tuple[tuple[Word, Query], ...] = ()
     order: Order | None = None
     supergroups: Supergroups | None = None
+    grouping_sets: GroupingSets | None = None
 
     @property
     def selects_all(self) -> bool:

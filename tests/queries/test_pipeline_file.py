@@ -315,6 +315,10 @@ def test_a_name_that_means_two_things_is_refused(queries: str, message: str, tmp
             '[queries.largest]\nsql = "SELECT ts, len FROM M ORDER BY len DESC LIMIT 9"\n',
             r"queries\.largest\.sql sorts rows without windows, so it would have no results before the end",
         ),
+        (
+            '[queries.ranks]\nsql = "SELECT len, rank() OVER (ORDER BY len) AS place FROM M"\n',
+            r"queries\.ranks\.sql has OVER over rows without windows, so it would have no results before the end",
+        ),
     ],
 )
 def test_queries_that_cannot_be_read_by_others_are_refused(queries: str, message: str, tmp_path: Path) -> None:

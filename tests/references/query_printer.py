@@ -21,6 +21,9 @@ def query_text(query: tree.Query) -> str:
     parts += [", ".join(map(item, query.select)), window(query.window), "FROM", from_items(query.tables)]
     parts += [condition(query.where)]
     groups = [*map(item, query.group_by), *([call(query.call)] if query.call else [])]
+    if query.grouping_sets is not None:
+        sets = (f"({', '.join(map(item, chosen))})" for chosen in query.grouping_sets.sets)
+        groups.append(f"GROUPING SETS ({', '.join(sets)})")
     clauses = query.supergroups or tree.Supergroups(query.keyword)
     supergroup = "SUPERGROUP " + ", ".join(map(item, clauses.items)) if clauses.items else ""
     parts += ["GROUP BY " + ", ".join(groups) if groups else "", supergroup, condition(query.having)]

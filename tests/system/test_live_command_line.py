@@ -231,6 +231,16 @@ def test_a_file_that_grows_and_a_folder_that_fills_are_followed(tmp_path: Path) 
         assert {line(process).rpartition(",")[2] for _ in range(2)} == {"1"}
 
 
+def test_a_live_query_without_a_window_warns_that_it_answers_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "grows.pcap").write_bytes(BEGINNING)
+    words = ("grows.pcap", "SELECT link, count(*) AS n FROM p GROUP BY link", "--follow", "--format", "csv")
+    with querying(*words, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        assert b"the query has no window: its results come after Ctrl-C" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert [line(process), line(process).partition(",")[0]] == ["link,n", "grows"]
+
+
 def test_standard_input_that_is_a_terminal_is_refused(tmp_path: Path) -> None:
     terminal, other = pty.openpty()
     command = [sys.executable, wiretide.__file__, "query", "-", COUNT]

@@ -76,8 +76,8 @@ def test_windows_are_grouped_by_either_bound(operator: str, time: str, paths: li
 def test_windows_and_rows_with_a_time_do_not_wait_for_the_end(operator: str) -> None:
     minutes = "SELECT {0} AS ip FROM M [RANGE 1 minute] GROUP BY {0}"
     windows = f"{minutes.format('srcIP')} {operator} {minutes.format('destIP')} ORDER BY ip LIMIT 3"
-    assert not compile_query(windows).waits_for_the_end
-    assert not compile_query(f"SELECT ts, srcIP FROM M {operator} SELECT ts, destIP FROM N").waits_for_the_end
+    assert compile_query(windows).waiting_reason is None
+    assert compile_query(f"SELECT ts, srcIP FROM M {operator} SELECT ts, destIP FROM N").waiting_reason is None
 
 
 def test_union_between_tables_in_from_matches_columns_by_name(paths: list[Path]) -> None:

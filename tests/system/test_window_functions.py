@@ -136,8 +136,8 @@ def test_windows_do_not_wait_for_the_end() -> None:
         "SELECT srcIP, count(*), rank() OVER (ORDER BY count(*)) AS r [RANGE 20 seconds] FROM packets GROUP BY srcIP"
     )
     assert plan.windowed
-    assert not plan.waits_for_the_end
-    assert compile_query("SELECT len, rank() OVER (ORDER BY len) FROM packets").waits_for_the_end
+    assert plan.waiting_reason is None
+    assert compile_query("SELECT len, rank() OVER (ORDER BY len) FROM packets").waiting_reason
 
 
 def test_values_of_functions_are_exported_as_values_and_not_as_labels() -> None:

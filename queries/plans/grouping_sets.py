@@ -9,9 +9,7 @@ The queries share the scan, and coarse tables are fed from finer ones (`lowlevel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
-from itertools import chain, combinations, product
 from typing import Any, cast
 
 from lowlevel.expressions.types import Op
@@ -22,6 +20,7 @@ from queries.text.tree import (
     Constant,
     Expression,
     FromItem,
+    GroupingSet,
     Name,
     Null,
     Operation,
@@ -36,41 +35,20 @@ from queries.text.tree import (
 GROUPING = "grouping"
 """The function that returns 1 for a column that is not in the grouping set of the row, otherwise 0."""
 
-GroupingSet = tuple[SelectItem, ...]
-"""The items by which a query groups; () is one group of all rows."""
 
-
-def rollup(elements: Sequence[GroupingSet]) -> list[GroupingSet]:
-    """Return all prefixes, the longest first."""
-    return [_joined(elements[:length]) for length in range(len(elements), -1, -1)]
-
-
-def cube(elements: Sequence[GroupingSet]) -> list[GroupingSet]:
-    """Return all subsets, the largest first."""
-    sizes = range(len(elements), -1, -1)
-    return [_joined(chosen) for size in sizes for chosen in combinations(elements, size)]
-
-
-def combined(items: Sequence[Sequence[GroupingSet]]) -> list[GroupingSet]:
-    """Return the sets of a list of items in GROUP BY: each combination of a set of every item."""
-    return [_joined(chosen) for chosen in product(*items)]
-
-
-def _joined(sets: Sequence[GroupingSet]) -> GroupingSet:
-    """Return the items of several sets, equal ones once."""
-    return tuple(dict.fromkeys(chain.from_iterable(sets)))
-
-
-def with_grouping_sets(query: Query, sets: Sequence[GroupingSet], word: Word) -> Query:
-    """Return a query whose rows are those of `query` for each grouping set. `word` is the keyword of the sets."""
+def without_grouping_sets(query: Query) -> Query:
+    """Return a query without grouping sets that has the same rows, in the order of ORDER BY."""
+    assert query.grouping_sets is not None
+    sets = query.grouping_sets.sets
+    inner = replace(query, grouping_sets=None, order=None)
     ordered = sorted(sets, key=lambda chosen: -len(chosen))  # the first query has the most names of columns
     keys = {_key(query, item) for chosen in sets for item in chosen}
-    queries = tuple(_grouped(query, chosen, keys) for chosen in ordered)
+    queries = tuple(_grouped(inner, chosen, keys) for chosen in ordered)
     if len(queries) == 1:
-        return queries[0]
-    operation = SetOperation(SetOperator.UNION_ALL, (word,) * (len(queries) - 1), queries)
+        return replace(queries[0], order=query.order)
+    operation = SetOperation(SetOperator.UNION_ALL, (query.grouping_sets.keyword,) * (len(queries) - 1), queries)
     start = query.keyword.start
-    return Query(query.sql, query.keyword, (SelectItem(Star(start)),), (FromItem(operation, start),))
+    return Query(query.sql, query.keyword, (SelectItem(Star(start)),), (FromItem(operation, start),), order=query.order)
 
 
 def _key(query: Query, item: SelectItem) -> Expression:
