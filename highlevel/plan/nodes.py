@@ -396,12 +396,50 @@ class RowFunctionKind(StrEnum):
     MAX = "max"
 
 
+FRAMED = frozenset(
+    (
+        *(RowFunctionKind.COUNT, RowFunctionKind.SUM, RowFunctionKind.AVG, RowFunctionKind.MIN, RowFunctionKind.MAX),
+        *(RowFunctionKind.FIRST_VALUE, RowFunctionKind.LAST_VALUE),
+    )
+)
+"""Window functions that use the rows of a frame. The others use the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows of a partition that a window function uses, from `first` to `last`, both included.
+
+    The bounds are relative to the current row, and negative before it: numbers of rows or, with `by_values`, distances
+    between values of the only key of ORDER BY (ns for times). Rows with equal values are in the frame together.
+    0 with `by_values` means the peers of the row. None is the first row of the partition, or its last.
+    """
+
+    first: int | float | None = None
+    last: int | float | None = 0
+    by_values: bool = True
+
+    @property
+    def text(self) -> str:
+        """The frame in SQL; distances between times are in ns."""
+        keyword = "RANGE" if self.by_values else "ROWS"
+        return f"{keyword} BETWEEN {_bound_text(self.first, 'PRECEDING')} AND {_bound_text(self.last, 'FOLLOWING')}"
+
+
+def _bound_text(distance: int | float | None, outermost: str) -> str:
+    if distance is None:
+        return f"UNBOUNDED {outermost}"
+    if distance == 0:
+        return "CURRENT ROW"
+    return f"{abs(distance)} {'PRECEDING' if distance < 0 else 'FOLLOWING'}"
+
+
 @dataclass(frozen=True, slots=True)
 class RowFunction:
     """A window function: `kind(argument) OVER (PARTITION BY partition ORDER BY order)`. Its value is the column `name`.
 
     `argument`, `partition` and `order` are columns of the input. Without an argument `count` counts rows. `distance` is
-    the number of rows of lag and lead.
+    the number of rows of lag and lead. The default `frame` is SQL's: from the first row of the partition to the last
+    peer of the current row.
     """
 
     name: str
@@ -411,14 +449,29 @@ class RowFunction:
     partition: tuple[str, ...] = ()
     order: tuple[SortKey, ...] = ()
     distance: int = 1
+    frame: Frame = Frame()
+
+    def is_final_by(self, time: str) -> bool:
+        """Return True if the value of a row is final when the watermark of `time` is later than the row.
+
+        Either all rows of a partition have one time, or the rows are sorted by `time`, and the value needs no later
+        row and finitely many earlier ones.
+        """
+        if time in self.partition:
+            return True
+        if not self.order or self.order[0] != SortKey(time):
+            return False
+        if self.kind in FRAMED:
+            return self.frame.first is not None and self.frame.last is not None and self.frame.last <= 0
+        return self.kind is RowFunctionKind.LAG
 
 
 @dataclass(frozen=True)
 class Over(Node):
     """The columns `outputs` over the columns of `input` and the window functions `functions`.
 
-    With `window_columns`, the bounds of the window, a function uses the rows of one window only. Otherwise it uses the
-    rows of the whole input. The result has `window_columns` and `outputs`.
+    `window_columns` are the bounds of the window or (). They are in the result, too. A function uses the rows of one
+    window if they are in its partition, otherwise the rows of all windows.
     """
 
     input: Node
@@ -432,10 +485,25 @@ class Over(Node):
         bounds = tuple(column for column in self.input.columns if column.name in self.window_columns)
         return (*bounds, *(computed_column(out.name, out.expression) for out in self.outputs))
 
+    @cached_property
+    def final_by(self) -> str | None:
+        """The time column of the input by whose watermark rows become final, or None: at the end of the input."""
+        if len(self.input.time_columns) != 1:
+            return None
+        (time,) = self.input.time_columns
+        return time if all(function.is_final_by(time) for function in self.functions) else None
+
     @property
     def time_columns(self) -> tuple[str, ...]:
-        """Return the time column of the input if it is a bound of the window, otherwise ()."""
-        return self.input.time_columns if set(self.input.time_columns) <= {*self.window_columns} else ()
+        """Return the output that is the column `final_by`, or ()."""
+        if self.final_by is not None and self.final_by in self.window_columns:
+            return (self.final_by,)
+        names = (
+            out.name
+            for out in self.outputs
+            if isinstance(out.expression, Column) and out.expression.name == self.final_by
+        )
+        return tuple(names)[:1]
 
 
 class SampleKind(StrEnum):

@@ -123,7 +123,8 @@ class Plan:
     def waiting_reason(self) -> str | None:
         """Return why results are final only at the end of the input, or None if they do not wait for it."""
         for node in self.nodes:
-            if not node.time_columns and not (isinstance(node, Sort) and node.passes_through):
+            finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
+            if not node.time_columns and not finishes:
                 reason = WAITING_REASONS.get(type(node))
                 if reason is not None:
                     return reason

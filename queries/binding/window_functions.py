@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from highlevel.plan.nodes import RowFunctionKind
+from highlevel.plan.nodes import FRAMED, Frame, RowFunctionKind
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import NUMBERS, Type
 from queries.binding.comparisons import Operand
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.expressions import WITHOUT_ARGUMENT
+from queries.text.literals import duration_of, number_literal
 from queries.text.printer import expression_text
 
 SHIFTS = (RowFunctionKind.LAG, RowFunctionKind.LEAD)
@@ -52,6 +53,7 @@ class BoundFunction:
     partition: tuple[Expression, ...]
     order: tuple[OrderKey, ...]
     distance: int
+    frame: Frame
     start: int = field(compare=False)
 
     @property
@@ -91,16 +93,18 @@ class WindowFunctions:
                 raise QueryError("OVER with bytes", sql, node.start, "length(…), or byte(…, n) of them")
         operand = self._argument(sql, node, kind, arguments)
         distance = _distance(kind, arguments or ())
+        frame = Frame() if node.frame is None else FrameBinder(sql, kind, order).bind(node.frame)
         value = None if operand is None else operand.bound
         inside = "*" if arguments is None else ", ".join(expression_text(each.bound) for each in arguments)
         bound = BoundFunction(
-            f"{name}({inside}) OVER ({_clause(partition, order)})",
+            f"{name}({inside}) OVER ({_clause(partition, order, frame)})",
             kind,
             _type_of(kind, value),
             value,
             tuple(partition),
             tuple(order),
             distance,
+            frame,
             node.start,
         )
         return self.uses.setdefault(bound.name, bound).column
@@ -146,7 +150,67 @@ def _type_of(kind: RowFunctionKind, argument: Expression | None) -> Type:
     return argument.type
 
 
-def _clause(partition: Sequence[Expression], order: Sequence[OrderKey]) -> str:
+@dataclass(frozen=True, slots=True)
+class FrameBinder:
+    """Binds the frame of a window function with the keys `order` of ORDER BY."""
+
+    sql: str
+    kind: RowFunctionKind
+    order: Sequence[OrderKey]
+
+    def bind(self, frame: tree.Frame) -> Frame:
+        """Return the frame with numbers as bounds. Raises QueryError."""
+        if self.kind not in FRAMED:
+            expected = f"no frame: {self.kind} uses all rows of the partition"
+            raise QueryError(f"a frame of {self.kind}", self.sql, frame.start, expected)
+        if not self.order:
+            raise QueryError("a frame without ORDER BY in OVER", self.sql, frame.start, "ORDER BY before the frame")
+        if frame.first.direction == "FOLLOWING" and frame.first.distance is None:
+            raise QueryError("a frame from UNBOUNDED FOLLOWING", self.sql, frame.first.start, "an earlier row")
+        if frame.last.direction == "PRECEDING" and frame.last.distance is None:
+            raise QueryError("a frame to UNBOUNDED PRECEDING", self.sql, frame.last.start, "a later row")
+        first, last = self._bound(frame, frame.first), self._bound(frame, frame.last)
+        if first is not None and last is not None and first > last:
+            expected = "first the earlier bound: BETWEEN 5 PRECEDING AND CURRENT ROW"
+            raise QueryError("a frame that ends before it begins", self.sql, frame.last.start, expected)
+        return Frame(first, last, frame.by_values)
+
+    def _bound(self, frame: tree.Frame, bound: tree.FrameBound) -> int | float | None:
+        if bound.direction is None:
+            return 0
+        if bound.distance is None:
+            return None
+        distance = self._value_distance(bound.distance) if frame.by_values else self._row_distance(bound.distance)
+        return -distance if bound.direction == "PRECEDING" else distance
+
+    def _row_distance(self, distance: tree.Constant | tree.Length) -> int:
+        if isinstance(distance, tree.Constant):
+            number = number_literal(distance.text, distance.negative)
+            if isinstance(number, int) and 0 <= number < MAX_DISTANCE:
+                return number
+        expected = "a whole number, for example ROWS 5 PRECEDING; a length of time follows RANGE"
+        raise QueryError("no number of rows in a frame of ROWS", self.sql, distance.start, expected)
+
+    def _value_distance(self, distance: tree.Constant | tree.Length) -> int | float:
+        if len(self.order) > 1:
+            problem = f"a distance in RANGE with {len(self.order)} keys in ORDER BY"
+            raise QueryError(problem, self.sql, distance.start, "one key, or ROWS")
+        kind = self.order[0].expression.type
+        if kind is Type.TIME and isinstance(distance, tree.Length):
+            return duration_of(self.sql, distance)
+        number = number_literal(distance.text, distance.negative) if isinstance(distance, tree.Constant) else None
+        if kind is Type.FLOAT and number is not None and number >= 0:
+            return number
+        if kind is Type.INT and isinstance(number, int) and number >= 0:
+            return number
+        expected = {Type.TIME: "a length of time, for example 10 seconds", Type.FLOAT: "a number, 0 or more"}.get(
+            kind, "a whole number, 0 or more" if kind is Type.INT else "ROWS: such values have no distances"
+        )
+        problem = f"such a distance in RANGE over a value of type {kind}"
+        raise QueryError(problem, self.sql, distance.start, expected)
+
+
+def _clause(partition: Sequence[Expression], order: Sequence[OrderKey], frame: Frame) -> str:
     parts = []
     if partition:
         parts.append("PARTITION BY " + ", ".join(map(expression_text, partition)))
@@ -156,4 +220,6 @@ def _clause(partition: Sequence[Expression], order: Sequence[OrderKey]) -> str:
             for key in order
         )
         parts.append("ORDER BY " + ", ".join(keys))
+    if frame != Frame():
+        parts.append(frame.text)
     return " ".join(parts)

@@ -12,6 +12,7 @@ from highlevel.plan.nodes import (
     Apply,
     Distinct,
     Filter,
+    Frame,
     Join,
     Leaf,
     Node,
@@ -191,13 +192,16 @@ def _over(node: Over) -> Iterator[str]:
     for function in node.functions:
         argument = function.argument or ("*" if function.kind is RowFunctionKind.COUNT else "")
         argument += f", {function.distance}" if function.distance != 1 else ""
-        partition = ", ".join((*node.window_columns, *function.partition))
+        partition = ", ".join(function.partition)
         clauses = [f"PARTITION BY {partition}"] if partition else []
         clauses += [f"ORDER BY {_sort_keys(function.order)}"] if function.order else []
+        clauses += [function.frame.text] if function.frame != Frame() else []
         yield line("function", f"{function.name} = {function.kind}({argument}) OVER ({' '.join(clauses)})")
     yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
-    until = f"the watermark of {_spelled(node.time_columns[0])}" if node.time_columns else "the end of the input"
-    yield line("state", f"all rows, until {until}")
+    until = f"the watermark of {_spelled(node.final_by)}" if node.final_by else "the end of the input"
+    has_history = any(node.final_by not in function.partition for function in node.functions)
+    kept = "; then the rows that later rows use" if node.final_by and has_history else ""
+    yield line("state", f"all rows, until {until}{kept}")
 
 
 def _sample(node: Sample) -> Iterator[str]:

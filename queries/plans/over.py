@@ -9,7 +9,7 @@ srcIP, share = .over 2 / .function 1                                  above: the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from highlevel.aggregation import Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
@@ -27,8 +27,25 @@ class OverStep:
     outputs: tuple[Output, ...]
 
     def over(self, node: Node, *, windowed: bool = False) -> Over:
-        """Return the node Over above `node`, which has the columns `below`."""
-        return Over(node, self.functions, self.outputs, (WINDOW_END, WINDOW_START) if windowed else ())
+        """Return the node Over above `node`, which has the columns `below`.
+
+        With windows a function uses the rows of one window, unless it is sorted by a bound of the windows.
+        """
+        if not windowed:
+            return Over(node, self.functions, self.outputs)
+        bounds = [
+            out.name
+            for out in self.below
+            if isinstance(out.expression, Column) and out.expression.name in (WINDOW_END, WINDOW_START)
+        ]
+        functions = []
+        for function in self.functions:
+            # Windows have one length, so both bounds have the same order.
+            order = tuple(replace(key, column=WINDOW_END) if key.column in bounds else key for key in function.order)
+            compares_windows = bool(order) and order[0].column == WINDOW_END
+            partition = function.partition if compares_windows else (WINDOW_END, WINDOW_START, *function.partition)
+            functions.append(replace(function, partition=partition, order=order))
+        return Over(node, tuple(functions), self.outputs, (WINDOW_END, WINDOW_START))
 
 
 def split_select(
@@ -67,6 +84,7 @@ def split_select(
                 for key in function.order
             ),
             function.distance,
+            function.frame,
         )
         for function in functions
     )

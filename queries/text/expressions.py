@@ -17,8 +17,10 @@ would be unclear, so it needs parentheses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 
+from lowlevel.durations import UNITS
 from lowlevel.expressions.types import Op
 from queries.text import dialects
 from queries.text.errors import QueryError
@@ -33,8 +35,11 @@ from queries.text.tree import (
     Constant,
     Exists,
     Expression,
+    Frame,
+    FrameBound,
     In,
     IsNull,
+    Length,
     Like,
     Name,
     Null,
@@ -78,6 +83,9 @@ SUPPORTED = (
     "ORDER BY … LIMIT …"
 )
 
+FRAME_DIRECTIONS = ("PRECEDING", "FOLLOWING")
+
+_AMOUNT = re.compile(r"\s*(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
 _BINARY = {op.value: (op, strength) for op, strength in STRENGTHS.items()}
 _PREFIX = {"-": Op.NEG, "+": None, "~": Op.BIT_NOT, "NOT": Op.NOT}
 _LITERALS = (Kind.NUMBER, Kind.STRING, Kind.BYTES, Kind.TIME)
@@ -372,15 +380,69 @@ class ExpressionParser:
         if self._accept("ORDER"):
             self._expect_by()
             order = self._order_items()
-        if self._token.keyword in ("ROWS", "RANGE", "GROUPS"):
-            expected = "no frame: with ORDER BY the rows up to the current one, without it the whole partition"
-            raise QueryError(f"a frame ({self._token.keyword}) in OVER", self._sql, self._token.start, expected)
+        frame = self._frame() if self._token.keyword in ("ROWS", "RANGE", "GROUPS") else None
         self._parentheses -= 1
         if not self._accept(")"):
             following = ("PARTITION BY, ORDER BY", "an operator, ',', ORDER BY", "an operator, ASC, DESC, NULLS, ','")
-            raise self._unexpected(f"{following[2 if order else bool(partition)]} or ')'")
+            expected = f"{following[2 if order else bool(partition)]} or ')'"
+            raise self._unexpected("')' after the frame" if frame else expected)
         self._nesting -= 1
-        return Over(call, tuple(partition), order)
+        return Over(call, tuple(partition), order, frame)
+
+    def _frame(self) -> Frame:
+        """Read `ROWS 5 PRECEDING`, or `RANGE BETWEEN 10 seconds PRECEDING AND CURRENT ROW`."""
+        keyword = self._take()
+        if keyword.keyword == "GROUPS":
+            raise QueryError("a frame of GROUPS in OVER", self._sql, keyword.start, "ROWS or RANGE")
+        if self._accept("BETWEEN"):
+            first = self._frame_bound()
+            if not self._accept("AND"):
+                raise self._unexpected("AND and the last row of the frame")
+            last = self._frame_bound()
+        else:
+            first, last = self._frame_bound(), FrameBound(None, None, keyword.start)
+        if self._token.keyword == "EXCLUDE":
+            raise QueryError(
+                "EXCLUDE in OVER", self._sql, self._token.start, "a frame with all rows between its bounds"
+            )
+        return Frame(keyword.keyword == "RANGE", first, last, keyword.start)
+
+    def _frame_bound(self) -> FrameBound:
+        start = self._token.start
+        if self._token.keyword == "CURRENT" and self._ahead().keyword == "ROW":
+            self._at += 2
+            return FrameBound(None, None, start)
+        distance = None if self._accept("UNBOUNDED") else self._frame_distance()
+        if self._token.keyword not in FRAME_DIRECTIONS:
+            raise self._unexpected("PRECEDING or FOLLOWING")
+        return FrameBound(self._take().keyword, distance, start)
+
+    def _frame_distance(self) -> Constant | Length:
+        """Read a number, or a length of time: `10 seconds`, `'10 seconds'`, `INTERVAL '10' SECOND`."""
+        start = self._token.start
+        if self._token.kind is Kind.NUMBER and self._ahead().text.lower() not in UNITS:
+            return self._literal()
+        length = self._interval(FRAME_DIRECTIONS)
+        if length is None:
+            expected = "UNBOUNDED, CURRENT ROW, a number of rows, or a length of time such as 10 seconds"
+            raise QueryError("no distance in the frame of OVER", self._sql, start, expected)
+        return length
+
+    def _interval(self, following: Collection[str]) -> Length | None:
+        """Read `INTERVAL '1' MINUTE`, `INTERVAL '1 minute'`, `'1 minute'` or `1 minute` before one of `following`.
+
+        Return None for another text.
+        """
+        start, text = self._token.start, ""
+        self._accept("INTERVAL")
+        if self._token.kind in (Kind.NUMBER, Kind.STRING):
+            text = self._take().text
+        if self._token.kind is Kind.WORD and self._token.keyword not in following:
+            text += f" {self._take().text}"
+        amount = _AMOUNT.fullmatch(text)
+        if self._token.keyword not in following or amount is None or amount[2].lower() not in UNITS:
+            return None
+        return Length(amount[1], amount[2], start, start)
 
     def _expect_by(self) -> None:
         if not self._accept("BY"):

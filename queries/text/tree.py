@@ -97,12 +97,35 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameBound:
+    """A bound of a frame: `distance` rows or values before (PRECEDING) or after (FOLLOWING) the current row.
+
+    Without `distance` it is UNBOUNDED. `direction` is None for CURRENT ROW.
+    """
+
+    direction: str | None
+    distance: Constant | Length | None
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`ROWS BETWEEN first AND last` in OVER, or RANGE with `by_values`."""
+
+    by_values: bool
+    first: FrameBound
+    last: FrameBound
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Over:
-    """`call OVER (PARTITION BY partition ORDER BY order)`: a window function of SQL."""
+    """`call OVER (PARTITION BY partition ORDER BY order frame)`: a window function of SQL."""
 
     call: Call
     partition: tuple[Expression, ...]
     order: tuple[OrderItem, ...]
+    frame: Frame | None = None
 
     @property
     def start(self) -> int:

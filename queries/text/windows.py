@@ -38,7 +38,6 @@ CALLS = {
 
 _OTHER_NAMES = {"WATTR": "WA", "GAP": "SESSION"}
 _DECIMAL = re.compile(r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
-_AMOUNT = re.compile(r"\s*(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
 _TIME_COLUMN = {
     "WA": "ts, or row-num for windows of a number of rows",
     "RATTR": "ts: the window has a length of capture time",
@@ -198,7 +197,10 @@ class WindowParser(ExpressionParser):
             raise QueryError(f"{name} over {time.word.shown}", self._sql, time.word.start, "ts: windows are over it")
         lengths = []
         while self._accept(","):
-            lengths.append(self._interval(name))
+            start, length = self._token.start, self._interval((",", ")"))
+            if length is None:
+                raise QueryError(f"got no length of time in {name}", self._sql, start, CALLS[name], tuple(UNITS))
+            lengths.append(length)
         if len(lengths) != (2 if name == "HOP" else 1):
             raise wrong
         self._at += 1
@@ -210,19 +212,6 @@ class WindowParser(ExpressionParser):
         if self._token.keyword != "," and not self._at_clause_end():
             raise self._wrong(f"got {self._token.shown} after {name}", "AS and a name, or nothing")
         return WindowCall(function, time, tuple(lengths), alias)
-
-    def _interval(self, name: str) -> Length:
-        """Read `INTERVAL '1' MINUTE`, `INTERVAL '1 minute'`, `'1 minute'` or `1 minute`."""
-        start, text = self._token.start, ""
-        self._accept("INTERVAL")
-        if self._token.kind in (Kind.NUMBER, Kind.STRING):
-            text = self._take().text
-        if self._token.kind is Kind.WORD:
-            text += f" {self._take().text}"
-        amount = _AMOUNT.fullmatch(text)
-        if self._token.keyword not in (",", ")") or amount is None or amount[2].lower() not in UNITS:
-            raise QueryError(f"got no length of time in {name}", self._sql, start, CALLS[name], tuple(UNITS))
-        return Length(amount[1], amount[2], start, start)
 
     def _wrong(self, problem: str, expected: str, choices: Sequence[str] = ()) -> QueryError:
         """Return an error at the current token."""

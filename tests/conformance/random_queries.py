@@ -225,15 +225,40 @@ class RandomQuery:
     def _window_function(self) -> Pair:
         random, draw = self.random, self.expressions
         partition = join("PARTITION BY {0} ", draw.integer(1)) if random.random() < 0.6 else same("")
+        aggregates = ["count(*)", "sum({0})", "min({0})", "max({0})", "avg({0})"]
+        if self.has_time and random.random() < 0.3:  # all times are different, so that the order of rows is known
+            kind = random.choice([*aggregates, "lag({0})", "lead({0}, 2)", "first_value({0})", "last_value({0})"])
+            by_values = random.random() < 0.5
+            frame = same("") if kind.startswith("l") and "last" not in kind else self._frame(by_values, is_time=True)
+            return join(f"{kind} OVER ({{1}}ORDER BY ts{{2}})", draw.integer(1), partition, frame)
         order = join("ORDER BY {0}", draw.integer(1)) if random.random() < 0.7 else same("")
-        kind = random.choice(["rank()", "dense_rank()", "count(*)", "sum({0})", "min({0})", "max({0})", "avg({0})"])
+        kind = random.choice(["rank()", "dense_rank()", *aggregates])
+        frame = self._frame(by_values=True) if order.ours and "rank" not in kind and random.random() < 0.6 else same("")
         return join(
-            f"{kind} OVER ({{1}}{{2}})",
+            f"{kind} OVER ({{1}}{{2}}{{3}})",
             draw.integer(1),
             partition,
             order,
-            duck=f"{kind} OVER ({{1}}{{2}}{' NULLS LAST' if order.ours else ''})",
+            frame,
+            duck=f"{kind} OVER ({{1}}{{2}}{' NULLS LAST' if order.ours else ''}{{3}})",
         )
+
+    def _frame(self, by_values: bool, is_time: bool = False) -> Pair:
+        """Draw a frame. Distances between times are seconds, in DuckDB ns."""
+        random = self.random
+        unit = (" seconds", SECOND) if by_values and is_time else ("", 1)
+        distances = sorted(random.randint(-9, 5) for _ in range(2))
+        bounds = []
+        for distance, outermost in zip(distances, ("PRECEDING", "FOLLOWING"), strict=True):
+            if random.random() < 0.2:
+                bounds.append(same(f"UNBOUNDED {outermost}"))
+            elif distance == 0:
+                bounds.append(same("CURRENT ROW"))
+            else:
+                side = "PRECEDING" if distance < 0 else "FOLLOWING"
+                bounds.append(Pair(f"{abs(distance)}{unit[0]} {side}", f"{abs(distance) * unit[1]} {side}"))
+        keyword = "RANGE" if by_values else "ROWS"
+        return join(f" {keyword} BETWEEN {{0}} AND {{1}}", *bounds)
 
     def _groups(self, source: Pair, where: Pair) -> Pair:
         random, draw = self.random, self.expressions

@@ -16,9 +16,11 @@ import pyarrow as pa
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import Band, JoinSpec, Side, WatermarkForm
 from highlevel.plan.nodes import (
+    FRAMED,
     Apply,
     Distinct,
     Filter,
+    Frame,
     Join,
     Leaf,
     Node,
@@ -240,14 +242,19 @@ ARGUMENTS = {
     RowFunctionKind.FIRST_VALUE: NAMES,
     RowFunctionKind.LAST_VALUE: NAMES,
 }
+FRAMED_KINDS = sorted(FRAMED)
 RATIOS = (RowFunctionKind.AVG, RowFunctionKind.PERCENT_RANK, RowFunctionKind.CUME_DIST)
 
 
 def _over(random: Random) -> Over:
     """Draw up to three window functions. The outputs are the time, the number, and the functions."""
     functions = []
+    windows = random.choice([(), (), ("ts",)])
+    streams = random.random() < 0.6  # rows are final by the watermark
     for number in range(random.randint(1, 3)):
-        kind = random.choice(list(RowFunctionKind))
+        in_window = random.random() < 0.5
+        follows = streams and not in_window
+        kind = random.choice([*FRAMED_KINDS, RowFunctionKind.LAG] if follows else list(RowFunctionKind))
         argument = random.choice(ARGUMENTS[kind]) if kind in ARGUMENTS else None
         value = Type.TEXT if argument == "g" else Type.INT
         value = Type.INT if kind is RowFunctionKind.COUNT else Type.FLOAT if kind in RATIOS else value
@@ -256,17 +263,34 @@ def _over(random: Random) -> Over:
             for name in random.sample(NAMES, random.randint(0, 2))
         )
         partition = tuple(random.sample(["other", "g", "n"], random.choice([0, 1, 1, 2])))
-        functions.append(RowFunction(f"f{number}", kind, value, argument, partition, keys, random.randint(0, 3)))
+        partition = ("ts", *partition) if in_window else partition
+        keys = (SortKey("ts"), *keys) if follows else keys
+        frame = _frame(random, keys, partition, follows) if kind in FRAMED else Frame()
+        functions.append(RowFunction(f"f{number}", kind, value, argument, partition, keys, random.randint(0, 3), frame))
     columns = [TS, NUMBER, *(Column(each.name, each.type, nullable=True) for each in functions)]
     outputs = tuple(Output(column.name, column) for column in columns if column.name != "ts")
-    windows = ("ts",) if random.random() < 0.5 else ()
     return Over(ROWS, tuple(functions), outputs if windows else (Output("ts", TS), *outputs), windows)
+
+
+def _frame(random: Random, keys: tuple[SortKey, ...], partition: tuple[str, ...], follows: bool) -> Frame:
+    """Draw a frame: the default, or bounds of rows, or of values if a number is the only key.
+
+    With `follows` it has finitely many earlier rows and no later one.
+    """
+    if not keys or (random.random() < 0.2 and not follows):
+        return Frame()
+    has_values = len(keys) == 1 and keys[0].column in ("ts", "other", "n") and keys[0].column not in partition
+    by_values = has_values and random.random() < 0.6
+    first, last = sorted(random.choice([-3, -2, -1, 0, 0, *(() if follows else (1, 2))]) for _ in range(2))
+    if follows:
+        return Frame(first, last, by_values)
+    return Frame(random.choice([first, first, None]), random.choice([last, last, None]), by_values)
 
 
 def _in_over(node: Node, inputs: Inputs) -> Counter[tuple]:
     assert isinstance(node, Over)
     rows = inputs[0]
-    values = [function_values(each, rows, node.window_columns) for each in node.functions]
+    values = [function_values(each, rows) for each in node.functions]
     return Counter((row[0], row[3], *of_row) for row, *of_row in zip(rows, *values, strict=True))
 
 

@@ -125,6 +125,20 @@ def expression(node: tree.Expression) -> str:
     return expression_within(node, 0)
 
 
+def frame_bound(node: tree.FrameBound) -> str:
+    """Print a bound of a frame in OVER."""
+    match node.distance:
+        case _ if node.direction is None:
+            return "CURRENT ROW"
+        case None:
+            distance = "UNBOUNDED"
+        case tree.Length(number, unit):
+            distance = f"{number} {unit}"
+        case number:
+            distance = constant(number)
+    return f"{distance} {node.direction}"
+
+
 def expression_within(node: tree.Expression, weakest: int) -> str:
     """Print an expression as an operand, in parentheses if it binds more weakly than `weakest`."""
     strength = LEAF
@@ -138,9 +152,12 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
         case tree.Call(function, arguments, where):
             text = f"{word(function)}({', '.join(map(expression, arguments))})"
             text += f" FILTER (WHERE {expression(where)})" if where else ""
-        case tree.Over(function, partition, order):
+        case tree.Over(function, partition, order, frame):
             parts = [f"PARTITION BY {', '.join(map(expression, partition))}"] if partition else []
             parts += [f"ORDER BY {', '.join(map(order_item, order))}"] if order else []
+            if frame is not None:
+                keyword = "RANGE" if frame.by_values else "ROWS"
+                parts.append(f"{keyword} BETWEEN {frame_bound(frame.first)} AND {frame_bound(frame.last)}")
             text = f"{expression(function)} OVER ({' '.join(parts)})"
         case tree.Cast(operand, kind):
             text = f"CAST({expression(operand)} AS {word(kind)})"

@@ -10,9 +10,9 @@ NAMES = ["ts", "other", "g", "n"]
 """The columns of the rows."""
 
 
-def function_values(function: RowFunction, rows: Sequence[tuple], windows: tuple[str, ...]) -> list:
+def function_values(function: RowFunction, rows: Sequence[tuple]) -> list:
     """The definition, row by row: rows of the partition, in order, and the value that the function makes of them."""
-    partition = dict.fromkeys((*windows, *function.partition))
+    partition = dict.fromkeys(function.partition)
     order = tuple(key for key in function.order if key.column not in partition)
     groups: dict[tuple, list[int]] = {}
     for number, row in enumerate(rows):
@@ -26,8 +26,37 @@ def function_values(function: RowFunction, rows: Sequence[tuple], windows: tuple
             first_peer = peer_key.index(peer_key[position])
             end = len(ordered) - peer_key[::-1].index(peer_key[position])
             bounds = first_peer, end, len(set(peer_key[:end]))
-            results[number] = _function_value(function, rows, ordered, position, bounds)
+            peers = (first_peer, end)
+            frame = [at for at in range(len(ordered)) if _in_frame(function, peer_key, peers, position, at)]
+            results[number] = _function_value(function, rows, ordered, position, bounds, frame)
     return results
+
+
+def _in_frame(function: RowFunction, keys: list[tuple], peers: tuple[int, int], position: int, index: int) -> bool:
+    """Return whether the row `index` of the sorted partition is in the frame of the row `position`."""
+    frame = function.frame
+    if not frame.by_values:
+        return (frame.first is None or index >= position + frame.first) and (
+            frame.last is None or index <= position + frame.last
+        )
+
+    def distance_of(at: int) -> float:
+        """The distance of a row's key from the current row's, in the direction of the order."""
+        (key,) = function.order
+        other, current = keys[at][0], keys[position][0]
+        return current - other if key.descending else other - current
+
+    def is_bounded(bound: float | None, is_after_peers: bool, is_before_peers: bool, at_least: bool) -> bool:
+        if bound is None:
+            return True
+        if bound == 0 or keys[position][0] is None:  # the peers
+            return not (is_before_peers if at_least else is_after_peers)
+        if keys[index][0] is None:  # outside of the interval of values, on the side of the NULLs
+            return function.order[0].nulls_first != at_least
+        return distance_of(index) >= bound if at_least else distance_of(index) <= bound
+
+    is_before, is_after = index < peers[0], index >= peers[1]
+    return is_bounded(frame.first, is_after, is_before, True) and is_bounded(frame.last, is_after, is_before, False)
 
 
 def _sorted_numbers(rows: Sequence[tuple], members: list[int], keys: Sequence[SortKey]) -> list[int]:
@@ -51,7 +80,12 @@ def _grouped_descending(rows: Sequence[tuple], numbers: list[int], place: int) -
 
 
 def _function_value(
-    function: RowFunction, rows: Sequence[tuple], ordered: list[int], position: int, bounds: tuple[int, int, int]
+    function: RowFunction,
+    rows: Sequence[tuple],
+    ordered: list[int],
+    position: int,
+    bounds: tuple[int, int, int],
+    framed: list[int],
 ) -> object:
     first_peer, end, peers = bounds
     place = None if function.argument is None else NAMES.index(function.argument)
@@ -59,7 +93,7 @@ def _function_value(
     def value_at(index: int) -> object:
         return rows[ordered[index]][place] if 0 <= index < len(ordered) and place is not None else None
 
-    frame = [value_at(index) for index in range(end) if place is None or value_at(index) is not None]
+    frame = [value_at(index) for index in framed if place is None or value_at(index) is not None]
     numbers = [value for value in frame if isinstance(value, int)]
     match function.kind:
         case RowFunctionKind.ROW_NUMBER:
@@ -77,9 +111,9 @@ def _function_value(
         case RowFunctionKind.LEAD:
             return value_at(position + function.distance)
         case RowFunctionKind.FIRST_VALUE:
-            return value_at(0)
+            return value_at(framed[0]) if framed else None
         case RowFunctionKind.LAST_VALUE:
-            return value_at(end - 1)
+            return value_at(framed[-1]) if framed else None
         case RowFunctionKind.COUNT:
             return len(frame)
         case RowFunctionKind.SUM:

@@ -140,6 +140,42 @@ def test_windows_do_not_wait_for_the_end() -> None:
     assert compile_query("SELECT len, rank() OVER (ORDER BY len) FROM packets").waiting_reason
 
 
+FOLLOWING = "lag(count(*)) OVER (PARTITION BY srcIP ORDER BY window_end)"
+RECENT = "avg(count(*)) OVER (ORDER BY window_start ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING)"
+
+
+@pytest.mark.parametrize(
+    "functions, waits",
+    [
+        ([FOLLOWING], False),
+        ([RECENT, FOLLOWING, "rank() OVER (ORDER BY count(*))"], False),
+        (["sum(count(*)) OVER (ORDER BY window_end RANGE 1 minute PRECEDING)"], False),
+        (["sum(count(*)) OVER (ORDER BY window_end)"], True),  # the state of the first rows never ends
+        (["lead(count(*)) OVER (ORDER BY window_end)"], True),
+        (["lag(count(*)) OVER (ORDER BY window_end DESC)"], True),
+        ([FOLLOWING, "avg(count(*)) OVER (ORDER BY window_end ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)"], True),
+    ],
+)
+def test_functions_that_look_back_by_a_bounded_distance_need_no_end(functions: list[str], waits: bool) -> None:
+    query = f"SELECT srcIP, {', '.join(functions)} [RANGE 20 seconds] FROM packets GROUP BY srcIP"
+    assert (compile_query(query).waiting_reason is not None) == waits
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_windows_are_compared_with_the_windows_before_them(threads: int, paths: list[Path]) -> None:
+    query = "SELECT srcIP, count(*) AS n{} [RANGE 5 seconds] FROM packets GROUP BY srcIP"
+    found = rows_of(query.format(f", {FOLLOWING} AS before, rank() OVER (ORDER BY count(*)) AS r"), paths, threads)
+    before: dict[str, int] = {}
+    expected = []
+    for window in by_window(rows_of(query.format(""), paths)):
+        ranks = {row["srcIP"]: 1 + sum(other["n"] < row["n"] for other in window) for row in window}
+        expected += [row | {"before": before.get(row["srcIP"]), "r": ranks[row["srcIP"]]} for row in window]
+        before |= {row["srcIP"]: row["n"] for row in window}
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert [row["window_end"] for row in found] == sorted(row["window_end"] for row in found)
+    assert any(row["before"] for row in found)
+
+
 def test_values_of_functions_are_exported_as_values_and_not_as_labels() -> None:
     plan = compile_query(
         "SELECT srcIP, sum(len) AS b, sum(len) * 100 / sum(sum(len)) OVER () AS share, "

@@ -1,16 +1,18 @@
 """Over: window functions of SQL, which compute a value for each row from other rows of the answer.
 
 The rows of a partition are sorted by the keys of ORDER BY. Rows with equal keys are peers. Peers are sorted by their
-other columns, so that `row_number` and `lag` do not depend on the order of arrival. An aggregate with ORDER BY uses the
-rows from the first row of the partition to the last peer of the current row (the default frame of SQL). Without ORDER
-BY all rows of the partition are peers.
+other columns, so that `row_number` and `lag` do not depend on the order of arrival. An aggregate uses the rows of its
+frame. Without ORDER BY all rows of the partition are peers.
+
+The values of a row are final by the watermark if all functions allow it (`RowFunction.is_final_by`). The operator keeps
+the final rows that a later row may use, its history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,7 @@ import pyarrow.compute as pc
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Over, RowFunction, RowFunctionKind, SortKey, macs_of
 from highlevel.plan.operators.apply import computed
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from lowlevel.expressions.types import Type
@@ -31,16 +33,22 @@ STATE = "state"
 """The table of a snapshot with the watermark."""
 
 Positions = npt.NDArray[np.int64]
-Values = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Values = npt.NDArray[Any]
+"""Numbers: int64 or float64."""
+
+
+HISTORY = "history"
+"""The table of a snapshot with the final rows that later rows may use."""
 
 
 class OverOperator:
-    """Stores rows until their window is final, or until the end of the input without windows."""
+    """Stores rows until they are final: by the watermark of `Over.final_by`, or at the end of the input."""
 
     def __init__(self, node: Over) -> None:
         """Prepare an empty store of rows for `node`."""
         self.node = node
-        self._stored = StoredRows(node.input, node.time_columns[0] if node.time_columns else None)
+        self._stored = StoredRows(node.input, node.final_by)
+        self._history: pa.Table = self._stored.rows
         names = [column.name for column in node.columns]
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
         self._bounds = names[: len(names) - len(node.outputs)]
@@ -55,13 +63,13 @@ class OverOperator:
 
     @property
     def rows_held(self) -> int:
-        """Number of stored rows."""
-        return self._stored.num_rows
+        """Number of stored rows, with those of the history."""
+        return self._stored.num_rows + self._history.num_rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of the stored rows."""
-        return self._stored.nbytes
+        """Bytes of the stored rows, with those of the history."""
+        return self._stored.nbytes + self._history.nbytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows."""
@@ -70,71 +78,205 @@ class OverOperator:
         return iter(())
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
-        """Return the results of final rows, sorted for the first function, and then the watermark."""
+        """Return the results of final rows, sorted by time and for the first function, and then the watermark."""
         final, has_grown = self._stored.take_final(punctuation)
         if final.num_rows:
             yield from self._results(final)
         if has_grown:
             yield Punctuation(punctuation.link, self._stored.watermark)
 
-    def _results(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        columns = rows.schema.names
-        for function in self.node.functions:
-            values, positions = evaluate(function, rows.select(columns), self.node.window_columns)
-            at_row = np.empty(len(positions), np.int64)
-            at_row[positions] = np.arange(len(positions))
+    def _results(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
+        node, known = self.node, self._history.num_rows
+        source = rows = pa.concat_tables([self._history, final])
+        is_used = np.zeros(source.num_rows, np.bool_)
+        for function in node.functions:
+            partitions = sorted_partitions(function, source)
+            if node.final_by is not None and node.final_by not in function.partition:
+                is_used[partitions.positions] |= used_later(function, partitions, source, self._stored.watermark)
+            values = evaluate(function, partitions, source)
+            at_row = np.empty(len(partitions.positions), np.int64)
+            at_row[partitions.positions] = np.arange(len(partitions.positions))
             rows = rows.append_column(function.name, values.take(pa.array(at_row)))
-            if function is self.node.functions[0]:
-                first_positions = positions
-        rows = rows.take(pa.array(first_positions)).combine_chunks()
+            if function is node.functions[0]:
+                first_positions = partitions.positions
+        self._history = source.filter(pa.array(is_used)).combine_chunks()
+        positions = first_positions[first_positions >= known]
+        if node.final_by is not None and node.final_by not in node.functions[0].partition:
+            times = times_of(source.column(node.final_by).combine_chunks())
+            positions = positions[np.argsort(times[positions], kind="stable")]
+        rows = rows.take(pa.array(positions)).combine_chunks()
         self.results += rows.num_rows
-        for batch in rows.to_batches(rows.num_rows if self.node.window_columns else OUTPUT_ROWS):
+        for batch in rows.to_batches(rows.num_rows if node.window_columns else OUTPUT_ROWS):
             vectors = BatchColumns(batch, self._macs)
-            outputs = [computed(out, batch, vectors) for out in self.node.outputs]
+            outputs = [computed(out, batch, vectors) for out in node.outputs]
             yield pa.RecordBatch.from_arrays([*map(batch.column, self._bounds), *outputs], schema=self._schema)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the stored rows and the watermark."""
-        return {ROWS: self._stored.rows, STATE: pa.table({WATERMARK: [self._stored.watermark]})}
+        """Return the stored rows, the history and the watermark."""
+        state = pa.table({WATERMARK: [self._stored.watermark]})
+        return {ROWS: self._stored.rows, HISTORY: self._history, STATE: state}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self._stored.restore(tables[ROWS], tables[STATE][WATERMARK][0].as_py())
+        self._history = tables[HISTORY].cast(self._stored.schema)
 
 
 @dataclass(frozen=True)
 class Partitions:
     """Sorted rows by partition and peers. All arrays have one position for each row.
 
-    `first`, `end`: the rows of the partition are `[first, end)`. `peer_first`, `peer_end`: the peers of the row.
+    `positions`: the place of the row among the unsorted rows. `first`, `end`: the rows of the partition are
+    `[first, end)`. `peer_first`, `peer_end`: the peers of the row.
     """
 
+    positions: Positions
     first: Positions
     end: Positions
     peer_first: Positions
     peer_end: Positions
 
     @property
-    def starts(self) -> Positions:
-        """The first row of each partition."""
-        return np.unique(self.first)
+    def number(self) -> Positions:
+        """The numbers of the sorted rows."""
+        return np.arange(len(self.first))
 
 
-def evaluate(function: RowFunction, rows: pa.Table, window_columns: tuple[str, ...]) -> tuple[pa.Array, Positions]:
-    """Return the values of a function for the sorted rows, and the positions of the sorted rows in `rows`."""
-    partition = dict.fromkeys((*window_columns, *function.partition))
+def sorted_partitions(function: RowFunction, rows: pa.Table) -> Partitions:
+    """Sort the rows by the partition and the order of a function."""
+    partition = dict.fromkeys(function.partition)
     order = [key for key in function.order if key.column not in partition]
     named = {*partition, *(key.column for key in order)}
     rest = [SortKey(name) for name in rows.schema.names if name not in named]
     positions = sorted_positions(rows, [*map(SortKey, partition), *order, *rest])
     is_first = _changes(rows, positions, partition)
     is_peer_first = is_first | _changes(rows, positions, [key.column for key in order])
-    partitions = Partitions(*_intervals(is_first), *_intervals(is_peer_first))
-    argument = None if function.argument is None else rows.column(function.argument).combine_chunks()
-    return _values(function, partitions, None if argument is None else argument.take(pa.array(positions))), positions
+    return Partitions(positions, *_intervals(is_first), *_intervals(is_peer_first))
 
 
-def _changes(rows: pa.Table, positions: Positions, names: dict[str, None] | list[str]) -> npt.NDArray[np.bool_]:
+def used_later(function: RowFunction, partitions: Partitions, rows: pa.Table, watermark: int) -> npt.NDArray[np.bool_]:
+    """Return which sorted rows a row may use whose time is not before `watermark`.
+
+    The time of the rows is the first key of ORDER BY.
+    """
+    if function.kind is RowFunctionKind.LAG:
+        return partitions.end - partitions.number <= function.distance
+    frame = function.frame
+    assert frame.first is not None
+    if not frame.by_values:
+        return partitions.end - partitions.number <= -frame.first
+    times = times_of(rows.column(function.order[0].column).combine_chunks())[partitions.positions]
+    return times >= watermark + int(frame.first)
+
+
+def evaluate(function: RowFunction, partitions: Partitions, rows: pa.Table) -> pa.Array:
+    """Return the values of a function for the sorted rows."""
+    argument = None
+    if function.argument is not None:
+        argument = rows.column(function.argument).combine_chunks().take(pa.array(partitions.positions))
+    first, end, peer_first, peer_end = partitions.first, partitions.end, partitions.peer_first, partitions.peer_end
+    number = partitions.number
+    match function.kind:
+        case RowFunctionKind.ROW_NUMBER:
+            return pa.array(number - first + 1)
+        case RowFunctionKind.RANK:
+            return pa.array(peer_first - first + 1)
+        case RowFunctionKind.DENSE_RANK:
+            peers = np.cumsum(peer_first == number)
+            return pa.array(peers - peers[first] + 1)
+        case RowFunctionKind.PERCENT_RANK:
+            return pa.array((peer_first - first) / np.maximum(end - first - 1, 1))
+        case RowFunctionKind.CUME_DIST:
+            return pa.array((peer_end - first) / (end - first))
+        case RowFunctionKind.LAG:
+            return _row_at(argument, number - function.distance, first, end)
+        case RowFunctionKind.LEAD:
+            return _row_at(argument, number + function.distance, first, end)
+    frame_first, frame_end = _frame(function, partitions, rows)
+    match function.kind:
+        case RowFunctionKind.FIRST_VALUE:
+            return _row_at(argument, frame_first, frame_first, frame_end)
+        case RowFunctionKind.LAST_VALUE:
+            return _row_at(argument, frame_end - 1, frame_first, frame_end)
+        case RowFunctionKind.COUNT if argument is None:
+            return pa.array(frame_end - frame_first)
+        case _:
+            return _aggregate(function, frame_first, frame_end, argument)
+
+
+def _frame(function: RowFunction, partitions: Partitions, rows: pa.Table) -> tuple[Positions, Positions]:
+    """Return the frame `[first, end)` of each sorted row; `first` is not after `end`."""
+    frame = function.frame
+    if not frame.by_values:
+        first = partitions.first if frame.first is None else _row_bound(partitions, int(frame.first))
+        end = partitions.end if frame.last is None else _row_bound(partitions, int(frame.last) + 1)
+    else:
+        first = partitions.first if frame.first is None else partitions.peer_first
+        end = partitions.end if frame.last is None else partitions.peer_end
+        if frame.first or frame.last:
+            values = ValueOrder(function.order[0], partitions, rows)
+            first = values.bound(frame.first, "left") if frame.first else first
+            end = values.bound(frame.last, "right") if frame.last else end
+    return np.minimum(first, end), end
+
+
+def _row_bound(partitions: Partitions, distance: int) -> Positions:
+    """Return the row at a distance from each row, at most the first row or the end of the partition."""
+    return np.clip(partitions.number + distance, partitions.first, partitions.end)
+
+
+class ValueOrder:
+    """Sorted rows as ascending numbers: by partition, then by the value of the key of ORDER BY.
+
+    A row with NULL has only its peers within any distance.
+    """
+
+    def __init__(self, key: SortKey, partitions: Partitions, rows: pa.Table) -> None:
+        """Number the values of the key."""
+        column = rows.column(key.column).combine_chunks().take(pa.array(partitions.positions))
+        self._partitions = partitions
+        self._is_null = np.asarray(column.is_null())
+        self._values = column.fill_null(0).cast(ARROW_TYPES[_number_type(column)]).to_numpy(zero_copy_only=False)
+        self._descending = key.descending
+        self._known = np.unique(self._values[~self._is_null])
+        # A partition has the numbers [0, len(known) + 2): NULLs first, the values, NULLs last.
+        self._offset = partitions.first * (len(self._known) + 2)
+        null = 0 if key.nulls_first else len(self._known) + 1
+        places = np.where(self._is_null, null, self._place(np.searchsorted(self._known, self._values)))
+        self._sorted = self._offset + places
+
+    def _place(self, number: Positions) -> Positions:
+        """Return the place of the known value with this number, in the direction of the key."""
+        return len(self._known) - number if self._descending else number + 1
+
+    def bound(self, distance: int | float, side: Literal["left", "right"]) -> Positions:
+        """Return the first row within `distance` (`left`), or the end of these rows (`right`), for each row."""
+        shifted = _saturated_sum(self._values, -distance if self._descending else distance)
+        if (side == "left") != self._descending:
+            number = np.searchsorted(self._known, shifted, "left")  # the first value that is not smaller
+        else:
+            number = np.searchsorted(self._known, shifted, "right") - 1  # the last value that is not larger
+        wanted = self._offset + self._place(number)
+        found = np.searchsorted(self._sorted, wanted, side)
+        peers = self._partitions.peer_first if side == "left" else self._partitions.peer_end
+        return np.where(self._is_null, peers, found)
+
+
+def _number_type(column: pa.Array) -> Type:
+    return Type.FLOAT if pa.types.is_floating(column.type) else Type.INT
+
+
+def _saturated_sum(values: Values, distance: int | float) -> Values:
+    """Return `values + distance`, or the largest or smallest integer instead of an overflow."""
+    sums: Values = values + values.dtype.type(distance)
+    if values.dtype == np.int64:
+        limit = np.iinfo(np.int64).max if distance > 0 else np.iinfo(np.int64).min
+        has_overflowed = (sums < values) if distance > 0 else (sums > values)
+        sums = np.where(has_overflowed, limit, sums)
+    return sums
+
+
+def _changes(rows: pa.Table, positions: Positions, names: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Return which sorted rows differ from the row before in one of the named columns. The first row does."""
     changes = np.zeros(len(positions), np.bool_)
     changes[:1] = True
@@ -155,66 +297,47 @@ def _intervals(is_first: npt.NDArray[np.bool_]) -> tuple[Positions, Positions]:
     return np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
 
 
-def _values(function: RowFunction, partitions: Partitions, argument: pa.Array | None) -> pa.Array:
-    first, end, peer_first, peer_end = partitions.first, partitions.end, partitions.peer_first, partitions.peer_end
-    number = np.arange(len(first))
-    match function.kind:
-        case RowFunctionKind.ROW_NUMBER:
-            return pa.array(number - first + 1)
-        case RowFunctionKind.RANK:
-            return pa.array(peer_first - first + 1)
-        case RowFunctionKind.DENSE_RANK:
-            peers = np.cumsum(peer_first == number)
-            return pa.array(peers - peers[first] + 1)
-        case RowFunctionKind.PERCENT_RANK:
-            return pa.array((peer_first - first) / np.maximum(end - first - 1, 1))
-        case RowFunctionKind.CUME_DIST:
-            return pa.array((peer_end - first) / (end - first))
-        case RowFunctionKind.LAG:
-            return _row_at(argument, number - function.distance, first, end)
-        case RowFunctionKind.LEAD:
-            return _row_at(argument, number + function.distance, first, end)
-        case RowFunctionKind.FIRST_VALUE:
-            return _row_at(argument, first, first, end)
-        case RowFunctionKind.LAST_VALUE:
-            return _row_at(argument, peer_end - 1, first, end)
-        case RowFunctionKind.COUNT if argument is None:
-            return pa.array(peer_end - first)
-        case _:
-            return _aggregate(function, partitions, argument)
-
-
 def _row_at(argument: pa.Array, row: Positions, first: Positions, end: Positions) -> pa.Array:
-    """Return the value of another row, NULL if it is outside of the partition."""
+    """Return the value of another row, NULL if it is not in `[first, end)`."""
     outside = (row < first) | (row >= end)
     return argument.take(pa.array(np.where(outside, 0, row), mask=outside))
 
 
-def _aggregate(function: RowFunction, partitions: Partitions, argument: pa.Array) -> pa.Array:
+def _aggregate(function: RowFunction, first: Positions, end: Positions, argument: pa.Array) -> pa.Array:
     """Return count, sum, avg, min or max of the values in the frame that are not NULL; NULL without such a value."""
     valid = np.asarray(argument.is_valid())
-    counts = _running(np.add, valid.astype(np.int64), partitions)
+    counts = fold_frames(np.add, valid.astype(np.int64), first, end, 0) if argument.null_count else end - first
     if function.kind is RowFunctionKind.COUNT:
         return pa.array(counts)
     values = argument.fill_null(0).to_numpy(zero_copy_only=False)
     match function.kind:
         case RowFunctionKind.MIN:
             largest = np.nan if values.dtype == np.float64 else np.iinfo(np.int64).max
-            results = _running(np.fmin, np.where(valid, values, largest), partitions)
+            results = fold_frames(np.fmin, np.where(valid, values, largest), first, end, largest)
         case RowFunctionKind.MAX:
             smallest = -np.inf if values.dtype == np.float64 else np.iinfo(np.int64).min
-            results = _running(np.maximum, np.where(valid, values, smallest), partitions)
+            results = fold_frames(np.maximum, np.where(valid, values, smallest), first, end, smallest)
         case _:
-            results = _running(np.add, values, partitions)
+            results = fold_frames(np.add, values, first, end, 0)
     if function.kind is RowFunctionKind.AVG:
         results = results / np.maximum(counts, 1)
     return pa.array(results, ARROW_TYPES[function.type], mask=counts == 0)
 
 
-def _running(fold: np.ufunc, values: Values, partitions: Partitions) -> Values:
-    """Return `fold` over the values from the first row of the partition to the last peer of each row."""
-    running = np.empty_like(values)
-    bounds = [*partitions.starts.tolist(), len(values)]
-    for start, end in pairwise(bounds):
-        fold.accumulate(values[start:end], out=running[start:end])
-    return running[partitions.peer_end - 1]
+def fold_frames(fold: np.ufunc, values: Values, first: Positions, end: Positions, empty: int | float) -> Values:
+    """Return `fold` over the values of each frame `[first, end)`, or `empty`.
+
+    A frame is the union of blocks whose lengths are different powers of 2. No value is subtracted, so that an infinite
+    or large value has no effect outside of its frames.
+    """
+    results: Values = np.full(len(first), empty, values.dtype)
+    lengths, position, size = end - first, first.copy(), 1
+    longest = int(lengths.max(initial=0))
+    while size <= longest:
+        frames = np.flatnonzero(lengths & size)
+        results[frames] = fold(results[frames], values[position[frames]])
+        position[frames] += size
+        # The value at i becomes the fold over the block [i, i + 2·size).
+        values = fold(values[:-size], values[size:]) if 2 * size <= longest else values
+        size *= 2
+    return results
