@@ -37,6 +37,10 @@ QUERIES = {
     "[RANGE 10 s, SLIDE 5 s, WA ts] GROUP BY srcIP, link",
     "changes": "WITH t AS (SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP) "
     "SELECT window_end, srcIP, n - lag(n) OVER (PARTITION BY srcIP ORDER BY window_end) AS change FROM t",
+    "rolling means": "SELECT srcIP, avg(count(*)) OVER (PARTITION BY srcIP ORDER BY window_end ROWS 2 PRECEDING) AS m, "
+    "sum(sum(len)) OVER (ORDER BY window_end RANGE 20 s PRECEDING) AS s FROM packets [RANGE 10 s] GROUP BY srcIP",
+    "grouping sets": "SELECT srcIP, protocol, count(*) AS n, grouping(protocol) AS g FROM packets [RANGE 10 s] "
+    "GROUP BY ROLLUP (srcIP, protocol)",
     "distinct groups": "SELECT DISTINCT srcIP, len / 50 AS size [RANGE 10 s, WA ts] FROM packets",
     "largest": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP HAVING top(2, sum(len))",
     "union of groups": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP UNION "

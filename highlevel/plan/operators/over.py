@@ -27,7 +27,7 @@ from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
-from lowlevel.punctuation import Punctuation
+from lowlevel.punctuation import END, Punctuation
 
 STATE = "state"
 """The table of a snapshot with the watermark."""
@@ -82,6 +82,8 @@ class OverOperator:
         final, has_grown = self._stored.take_final(punctuation)
         if final.num_rows:
             yield from self._results(final)
+        if self._stored.watermark == END:
+            self._history = self._stored.schema.empty_table()
         if has_grown:
             yield Punctuation(punctuation.link, self._stored.watermark)
 
