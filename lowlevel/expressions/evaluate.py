@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel.expressions import byte_functions, membership, scalar_functions
+from lowlevel.expressions import byte_functions, membership, scalar_functions, text_casts
 from lowlevel.expressions import columns as texts
 from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
 from lowlevel.expressions.columns import (
@@ -38,13 +38,16 @@ from lowlevel.expressions.tree import (
     InPrefix,
     InWatchlist,
     IsNull,
+    Joined,
     Literal,
     LongestPrefix,
     Masked,
     Mean,
+    Parsed,
     Present,
     ScalarCall,
     SeenWithin,
+    Spelled,
     Unary,
     Variance,
 )
@@ -134,6 +137,17 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             assert isinstance(subject, Vector)
             exponent = None if argument is None else _values(argument, columns)
             return scalar_functions.of_number(function, subject, exponent, others)
+        case Spelled(operand):
+            return text_casts.spell(evaluate(operand, columns), operand.type)
+        case Joined(left, right):
+            before, after = evaluate(left, columns), evaluate(right, columns)
+            assert isinstance(before, TextVector)
+            assert isinstance(after, TextVector)
+            return text_casts.join(before, after)
+        case Parsed(operand, kind):
+            text = evaluate(operand, columns)
+            assert isinstance(text, TextVector)
+            return text_casts.parse(text, kind)
         case Extreme(left, right, largest):
             return _extreme(_values(left, columns), _values(right, columns), largest)
         case AtEnd(operand):

@@ -363,6 +363,42 @@ class ScalarCall:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A value as text, as results show it (`lowlevel.expressions.text_casts`)."""
+
+    operand: Expression
+    type: ClassVar = Type.TEXT
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the text may be NULL."""
+        return self.operand.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The texts `left` and `right` as one text; NULL if one of them is NULL."""
+
+    left: Expression
+    right: Expression
+    type: ClassVar = Type.TEXT
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the text may be NULL."""
+        return self.left.nullable or self.right.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The value of a text as `type`; NULL for a text that is no such value (`lowlevel.expressions.text_casts`)."""
+
+    operand: Expression
+    type: Type
+    nullable: ClassVar = True
+
+
 Expression = (
     Column
     | Literal
@@ -383,6 +419,9 @@ Expression = (
     | Extreme
     | Masked
     | ScalarCall
+    | Spelled
+    | Joined
+    | Parsed
 )
 
 
@@ -415,8 +454,10 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
 
 
 def is_spelling(expression: Expression) -> bool:
-    """Return True for a function that writes bytes as text."""
-    return isinstance(expression, Call) and expression.function in SPELLINGS
+    """Return True for a function that makes texts of values: its texts have other IDs in each batch."""
+    if isinstance(expression, Call):
+        return expression.function in SPELLINGS
+    return isinstance(expression, Spelled | Joined)
 
 
 def transform(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:

@@ -31,6 +31,7 @@ from lowlevel.expressions.tree import (
     SHARE_PREFIX,
     AtEnd,
     Binary,
+    Call,
     Column,
     Conditional,
     Expression,
@@ -342,7 +343,8 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
         spelling = next((part for part in parts_of(argument.bound) if is_spelling(part)), None)
         if spelling is not None:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
-            argument.fail(f"{called} over the text of bytes", expected)
+            made_of = "the text of bytes" if isinstance(spelling, Call) else "a text made of values"
+            argument.fail(f"{called} over {made_of}", expected)
         if argument.type is Type.BYTES:
             argument.fail(f"{called} over bytes", "a column that is no payload, or length(…) of it")
         if not any(columns_of(argument.bound)):

@@ -13,6 +13,8 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     Unary,
+    is_spelling,
+    parts_of,
 )
 from lowlevel.expressions.types import NUMBERS, Op, Type, key_type
 from queries.binding.comparisons import Operand, compare
@@ -117,12 +119,15 @@ def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool =
 
 
 def _check_texts(what: str, operands: Sequence[Operand]) -> None:
-    """Raise QueryError for texts of several columns: their IDs could change from batch to batch."""
+    """Raise QueryError for texts of several columns: their IDs could change from batch to batch.
+
+    Texts made of values have no fixed IDs anyway.
+    """
     sources: set[Expression] = set()
     for operand in operands:
         if operand.type is Type.TEXT:
             sources.update(_text_sources(operand.bound))
-        if len(sources) > 1:
+        if len(sources) > 1 and not any(is_spelling(part) for source in sources for part in parts_of(source)):
             operand.fail(f"{what} over texts of two columns", "texts of one column, and constants")
 
 

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
-from lowlevel.expressions.tree import Binary, Conditional, Expression, Literal, ScalarCall
+from lowlevel.expressions.tree import (
+    Binary,
+    Conditional,
+    Expression,
+    Joined,
+    Literal,
+    Parsed,
+    ScalarCall,
+    Spelled,
+)
 from lowlevel.expressions.types import NAMES, Op, Scalar, Type
 from queries.binding.comparisons import Operand
 from queries.binding.conditionals import as_number, is_known
@@ -34,6 +44,7 @@ USAGES: dict[str, str] = {
     "left": "left(text, length)",
     "replace": "replace(text, 'old', 'new')",
     "split_part": "split_part(text, '.', 1)",
+    "concat": "concat(x, ':', y)",
     "protocol_name": "protocol_name(protocol)",
     "port_name": "port_name(destPort)",
 }
@@ -76,6 +87,8 @@ MAX_DIGITS = 15
 def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
     function = SYNONYMS.get(name.text.lower(), name.text.lower())
+    if function == "concat":
+        return concatenation(operands, function)
     if len(operands) not in COUNTS.get(function, (1,)):
         many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(f"{function} with {many}", sql, name.start, USAGES[name.text.lower()])
@@ -106,20 +119,45 @@ def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expres
     return ScalarCall(scalar, number, None, (digits,))
 
 
-def concatenation(operands: Sequence[Operand]) -> Expression:
-    """Return texts joined: constants, and at most one other text. NULL makes the result NULL."""
-    text, sides = None, ["", ""]
+def concatenation(operands: Sequence[Operand], function: str = "||") -> Expression:
+    """Return values joined as texts. With `||` a NULL makes the result NULL; `concat` leaves it out."""
+    parts: list[Expression] = []
+    if function == "||" and all(operand.type not in (Type.TEXT, Type.BYTES) for operand in operands):
+        operands[0].fail(
+            f"|| over a value of type {operands[0].type}", "a text among the values; OR between conditions"
+        )
     for operand in operands:
-        bound = _text("||", operand)
-        if isinstance(bound, Literal) and isinstance(bound.value, str):
-            sides[text is not None] += bound.value
-        elif text is None:
-            text = bound
+        text = _as_text(function, operand)
+        if function == "concat" and text.nullable:
+            text = Conditional(is_known(operand.bound), text, Literal("", Type.TEXT))
+        before = parts[-1] if parts else None
+        if isinstance(text, Literal) and isinstance(before, Literal):
+            parts[-1] = Literal(str(before.value) + str(text.value), Type.TEXT)
         else:
-            operand.fail("|| over two texts that are no constants", "one text, and constants")
-    if text is None:
-        return Literal(sides[0], Type.TEXT)
-    return ScalarCall(Scalar.CONCAT, text, None, tuple(Literal(side, Type.TEXT) for side in sides))
+            parts.append(text)
+    columns = [part for part in parts if not isinstance(part, Literal)]
+    if len(columns) > 1:
+        return reduce(Joined, parts)
+    if not columns:
+        return parts[0]
+    empty = Literal("", Type.TEXT)
+    before = parts[0] if isinstance(parts[0], Literal) else empty
+    after = parts[-1] if isinstance(parts[-1], Literal) else empty
+    return ScalarCall(Scalar.CONCAT, columns[0], None, (before, after))
+
+
+def _as_text(function: str, operand: Operand) -> Expression:
+    """Return a value as text. Raises QueryError for bytes."""
+    bound = operand.bound
+    match operand.type:
+        case Type.TEXT:
+            return bound
+        case Type.BYTES:
+            operand.fail(f"{function} over bytes", "text(…) or hex(…) of them")
+        case Type.BOOL:
+            words = Conditional(bound, Literal("true", Type.TEXT), Literal("false", Type.TEXT))
+            return Conditional(is_known(bound), words, Literal(None, Type.TEXT)) if bound.nullable else words
+    return Spelled(bound)
 
 
 def cast(subject: Operand, word: Word) -> Expression:
@@ -144,15 +182,12 @@ def cast(subject: Operand, word: Word) -> Expression:
             return ScalarCall(Scalar.DOUBLE, as_number(bound))
         case ((Type.INT | Type.FLOAT), Type.BOOL):
             return Binary(Op.NE, bound, Literal(0, Type.INT))
-        case Type.BOOL, Type.TEXT:
-            words = Conditional(bound, Literal("true", Type.TEXT), Literal("false", Type.TEXT))
-            return Conditional(is_known(bound), words, Literal(None, Type.TEXT)) if bound.nullable else words
-        case ((Type.INT | Type.FLOAT | Type.ADDRESS | Type.TIME | Type.MAC), Type.TEXT):
-            expected = "the value itself: results in text have all values as text"
+        case _, Type.TEXT:
+            return _as_text(f"CAST to {text.upper()}", subject)
+        case Type.TEXT, _:
+            return Parsed(bound, wanted)
         case Type.TIME, (Type.INT | Type.FLOAT):
             expected = "extract(epoch FROM ts) for seconds, or ts - TIMESTAMP '1970-01-01' for nanoseconds"
-        case Type.TEXT, (Type.INT | Type.FLOAT):
-            expected = "a number; texts cannot be read as numbers"
         case _:
             expected = f"a value of type {wanted}"
     raise subject.error(f"CAST of {subject.type} to {text.upper()}", expected)

@@ -15,6 +15,7 @@ from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Ou
 from highlevel.windows.kind import WHOLE_INPUT, SessionWindow, TupleWindow
 from lowlevel.expressions.tree import (
     Binary,
+    Call,
     Column,
     Expression,
     Literal,
@@ -321,9 +322,11 @@ class Grouping:
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
         spelling = next((part for part in parts_of(expression) if is_spelling(part)), None)
-        if spelling is not None and self._links is not None:
+        of_groups = what.startswith("SELECT") and not isinstance(spelling, Call)
+        if spelling is not None and self._links is not None and not of_groups:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
-            raise self._error(f"{what} the text of bytes", item.start, expected)
+            made_of = "the text of bytes" if isinstance(spelling, Call) else "a text made of values"
+            raise self._error(f"{what} {made_of}", item.start, expected)
         if expression.type is Type.BYTES:
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise self._error(f"{what} bytes", item.start, expected)

@@ -220,10 +220,10 @@ class ExpressionParser:
         return word
 
     def _cast(self) -> Cast:
-        """Read CAST(x AS type)."""
-        start = self._take().start
+        """Read CAST(x AS type), or TRY_CAST, which is the same: a value that cannot be converted becomes NULL."""
+        keyword = self._take()
         if not self._accept("("):
-            raise self._unexpected("'(' after CAST")
+            raise self._unexpected(f"'(' after {keyword.keyword}")
         self._nest()
         operand = self._in_parentheses()
         self._parentheses += 1
@@ -233,7 +233,7 @@ class ExpressionParser:
         self._parentheses -= 1
         self._close()
         self._nesting -= 1
-        return Cast(operand, kind, start)
+        return Cast(operand, kind, keyword.start)
 
     def _uncast_operand(self, weakest: int) -> Expression:
         token = self._token
@@ -260,7 +260,7 @@ class ExpressionParser:
             return Constant(Kind.WORD, token.keyword, token.start)
         if token.keyword == "CASE":
             return self._case()
-        if token.keyword == "CAST":
+        if token.keyword in ("CAST", "TRY_CAST"):
             return self._cast()
         if token.keyword == "*":
             raise QueryError("'*' as an item is not supported", self._sql, token.start, "named columns, or count(*)")

@@ -18,13 +18,16 @@ from lowlevel.expressions.tree import (
     InPrefix,
     InWatchlist,
     IsNull,
+    Joined,
     Literal,
     LongestPrefix,
     Masked,
     Mean,
+    Parsed,
     Present,
     ScalarCall,
     SeenWithin,
+    Spelled,
     Unary,
     Variance,
 )
@@ -32,6 +35,16 @@ from lowlevel.expressions.types import Op, Scalar, Type
 from lowlevel.times import time_text
 from queries.text.expressions import BITWISE, FACTOR, NOT, RANGE, STRENGTHS, TERM
 from queries.text.literals import address_text, mac_text, prefix_text
+
+PARSED_NAMES: dict[Type, str] = {
+    Type.INT: "INTEGER",
+    Type.FLOAT: "DOUBLE",
+    Type.BOOL: "BOOLEAN",
+    Type.TIME: "TIMESTAMP",
+    Type.ADDRESS: "ADDRESS",
+    Type.MAC: "MAC",
+}
+"""Names of types in casts of texts."""
 
 _UNARY, _ATOM = FACTOR + 1, FACTOR + 2
 """Strengths above those of binary operators."""
@@ -94,6 +107,12 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"mask({_print(operand)[0]}, {ipv4}, {ipv6})", _ATOM
         case ScalarCall(function, operand, argument, constants):
             return _scalar(function, _print(operand)[0], argument, constants)
+        case Spelled(operand):
+            return f"CAST({_print(operand)[0]} AS VARCHAR)", _ATOM
+        case Joined(left, right):
+            return f"{_within(left, BITWISE if isinstance(left, Joined) else TERM)} || {_within(right, TERM)}", BITWISE
+        case Parsed(operand, kind):
+            return f"CAST({_print(operand)[0]} AS {PARSED_NAMES[kind]})", _ATOM
         case Extreme(left, right, largest):
             return f"{'greatest' if largest else 'least'}({_print(left)[0]}, {_print(right)[0]})", _ATOM
         case AtEnd(operand):

@@ -53,6 +53,8 @@ class Expressions:
         """Draw with `random` over `columns` by type."""
         self.random = random
         self.columns = columns
+        self.spells = False
+        """Whether texts may be made of values; such texts are no groups."""
 
     def draw(self, kind: str, depth: int = 2) -> Pair:
         """Draw an expression of a type."""
@@ -65,6 +67,10 @@ class Expressions:
         if depth == 0 or random.random() < 0.3:
             return same(random.choice(self.columns[INT]) if random.random() < 0.8 else str(random.randrange(-3, 300)))
         a, b = self.integer(depth - 1), self.integer(depth - 1)
+        if self.spells and random.random() < 0.1:
+            forms = ["length(CAST({0} AS VARCHAR))", "CAST(CAST({0} AS VARCHAR) AS BIGINT)"]
+            forms += ["TRY_CAST(replace(CAST({0} AS VARCHAR), '1', 'x') AS BIGINT)", "TRY_CAST(link AS INTEGER)"]
+            return join(random.choice(forms if "link" in self.columns[TEXT] else forms[:3]), a)
         match random.randrange(11):
             case 0 | 1:
                 return join(random.choice(["({0} + {1})", "({0} - {1})", "({0} * {1})"]), a, b)
@@ -107,6 +113,11 @@ class Expressions:
                 return join("({0} - 0.25)", a)
 
     def text(self, depth: int) -> Pair:
+        if self.spells and self.random.random() < 0.5:
+            a, b = self.integer(max(0, depth - 1)), same("link") if depth == 0 else self.text(depth - 1)
+            cast = join("CAST({0} AS VARCHAR)", a)
+            forms = [cast, join("({0} || ':' || {1})", a, b), join("concat({0}, {1}, '-')", b, a)]
+            return self.random.choice([*forms, join("upper({0} || {1})", cast, b)])
         if depth == 0 or self.random.random() < 0.5:
             return same("link")
         condition = self.condition(depth - 1)
@@ -181,10 +192,12 @@ class RandomQuery:
 
     def _rows(self, source: Pair, where: Pair) -> Pair:
         random = self.random
+        self.expressions.spells = random.random() < 0.5
         items = [
             self.expressions.draw(random.choice([INT, INT, FLOAT, TEXT, ADDRESS])) for _ in range(random.randint(1, 3))
         ]
-        distinct = "DISTINCT " if random.random() < 0.3 and any(self._names(item) for item in items) else ""
+        may_be_distinct = not self.expressions.spells and any(self._names(item) for item in items)
+        distinct = "DISTINCT " if random.random() < 0.3 and may_be_distinct else ""
         names = [f"c{number}" for number in range(len(items))]
         if not distinct and random.random() < 0.3:
             items.append(self._window_function())
