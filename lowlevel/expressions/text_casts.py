@@ -134,7 +134,7 @@ def _read_mac(text: str) -> int | None:
 
 _WRITERS: dict[Type, Callable[[np.ndarray], list[str]]] = {
     Type.INT: lambda numbers: [str(number) for number in numbers.tolist()],
-    Type.FLOAT: lambda numbers: [repr(number) for number in numbers.tolist()],
+    Type.FLOAT: lambda numbers: [repr(number + 0.0) for number in numbers.tolist()],  # -0.0 is equal to 0.0
     Type.TIME: _write_times,
     Type.MAC: lambda macs: [mac.to_bytes(6, "big").hex(":") for mac in macs.tolist()],
 }

@@ -170,7 +170,7 @@ MALFORMED = [
     ("SELECT max(«len::TEXT) FROM M", "max over a text made of values", "FROM (SELECT ts, CAST(len AS VARCHAR)"),
     ("SELECT «payload::TEXT FROM M", "CAST to TEXT over bytes", "text(…) or hex(…)"),
     ("SELECT link || «payload FROM M", "|| over bytes", "text(…) or hex(…)"),
-    ("SELECT «len || ttl FROM M", "|| over a value of type integer", "a text in ||"),
+    ("SELECT «len || ttl FROM M", "|| over a value of type integer", "a text among the values"),
     ("SELECT «ts::INTEGER FROM M", "CAST of time to INTEGER", "extract(epoch FROM ts)"),
     ("SELECT TRY_CAST «len FROM M", "got 'len' in SELECT", "'(' after TRY_CAST"),
     ("SELECT rank() OVER (PARTITION «len) FROM M", "got 'len' in SELECT", "BY and columns"),

@@ -48,7 +48,7 @@ def words(random: Random, count: int, valid: np.ndarray | None) -> TextVector:
     "kind, choices, written",
     [
         (Type.INT, INTEGERS, str),
-        (Type.FLOAT, FLOATS, repr),
+        (Type.FLOAT, FLOATS, lambda number: repr(number + 0.0)),
         (Type.TIME, TIMES, time_text),
         (Type.MAC, MACS, lambda mac: ":".join(f"{mac:012x}"[at : at + 2] for at in range(0, 12, 2))),
         (Type.ADDRESS, ADDRESSES, str),
