@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from dashboards.inputs import Inputs
     from highlevel.aggregation import AggregateError
     from highlevel.compare.question import NotComparedError
+    from lowlevel.expressions.user_functions import FunctionError
     from queries.pipeline.sections import PipelineError
     from queries.text.errors import QueryError
 
 __all__ = [
     "AggregateError",
+    "FunctionError",
     "InputError",
     "MissingPackageError",
     "NotComparedError",
@@ -41,6 +43,7 @@ __all__ = [
     "app",
     "compare",
     "explain",
+    "function",
     "main",
     "open",
     "packets",
@@ -50,6 +53,7 @@ __all__ = [
 
 ERRORS = {
     "AggregateError": "highlevel.aggregation",
+    "FunctionError": "lowlevel.expressions.user_functions",
     "InputError": "capture.errors",
     "MissingPackageError": "capture.errors",
     "NotComparedError": "highlevel.compare.question",
@@ -236,6 +240,37 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
     from queries.binding.define import define
 
     define(name, parts, finish)
+
+
+def function(
+    body: Callable[..., object] | None = None, *, name: str | None = None, columns: bool = False, compiled: bool = False
+) -> Callable[..., object]:
+    """Define, or redefine, a function for the queries of this process. A decorator of a Python function.
+
+        @wiretide.function
+        def is_risky(port: int, address: str) -> bool:
+            return port in RISKY and not address.startswith("10.")
+
+        wiretide.query("SELECT srcIP, count(*) AS n FROM packets WHERE is_risky(destPort, destIP) GROUP BY srcIP", ...)
+
+    The annotations are the types: `int`, `float`, `bool` and `str`. Addresses, MACs and times become `str`; for `int` a
+    time is ns since the epoch. The function is called for each row without NULL among its arguments; `None` is NULL.
+
+    * `name`: the name in SQL, instead of the name of the function.
+    * `columns`: the function receives a numpy array for each parameter and returns one of equal length: much faster.
+    * `compiled`: numba compiles the function, of numbers and `bool` only. Then x / 0 is infinite, as in numpy.
+
+    A function has no side effects: the number and the order of its calls are undefined. Raises FunctionError for a
+    wrong definition; a query raises it if the function fails or returns other values.
+    """
+    from queries.binding.define import taken_names
+    from queries.binding.user_functions import define_function
+
+    def define(decorated: Callable[..., object]) -> Callable[..., object]:
+        define_function(decorated, name, taken_names(), of_columns=columns, compiled=compiled)
+        return decorated
+
+    return define if body is None else define(body)
 
 
 def explain(sql: str, layer: str = Layer.OUTER, params: Mapping[str, object] | None = None) -> str:

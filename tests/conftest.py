@@ -153,11 +153,12 @@ def _no_jvm_unless_marked(request: pytest.FixtureRequest, _refusing_java: Path) 
 
 
 @pytest.fixture(autouse=True)
-def _aggregates_are_of_one_test() -> Iterator[None]:
-    """Let each test begin without aggregates of users, and take away what it defines."""
-    from queries.binding.user_aggregates import DEFINED
+def _definitions_are_of_one_test() -> Iterator[None]:
+    """Let each test begin without aggregates and functions of users, and take away what it defines."""
+    from lowlevel.expressions.user_functions import DEFINED as FUNCTIONS
+    from queries.binding.user_aggregates import DEFINED as AGGREGATES
 
-    with mock.patch.dict(DEFINED, clear=True):
+    with mock.patch.dict(AGGREGATES, clear=True), mock.patch.dict(FUNCTIONS, clear=True):
         yield
 
 

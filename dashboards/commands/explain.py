@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capture.errors import InputError, WiretideError
-from dashboards.commands.query import NO_INPUT, parse_bindings, parse_params
+from dashboards.commands.query import NO_INPUT, load_functions, parse_bindings, parse_params
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
@@ -120,6 +120,10 @@ def explain(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
+    functions: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
+    ] = None,
 ) -> None:
     """Show the plan of a query or a pipeline file, or inspect a spool.
 
@@ -141,6 +145,7 @@ def explain(
     from dashboards.output.writers import open_output
     from dashboards.wire_text import escape_lines
 
+    load_functions(functions or [])
     params = parse_params(param or [])
     draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")
     if analyze:

@@ -52,6 +52,14 @@ def parse_params(pairs: list[str]) -> dict[str, object]:
     return values
 
 
+def load_functions(files: list[Path]) -> None:
+    """Execute the files of --functions, which define functions and aggregates. Raises FunctionError."""
+    from lowlevel.expressions.user_functions import load
+
+    for file in files:
+        load(file)
+
+
 class WithoutPandas:
     """An import finder that hides pandas from Arrow.
 
@@ -80,6 +88,10 @@ def query(
     param: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
+    ] = None,
+    functions: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
     ] = None,
     schema: Annotated[
         Path | None,
@@ -223,6 +235,7 @@ def query(
         rates = request.parse_sampling(sampling or [])
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
+    load_functions(functions or [])
     params = parse_params(param or [])
     bindings = parse_bindings(stream or [])
     if schema is not None:

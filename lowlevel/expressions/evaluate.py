@@ -49,6 +49,7 @@ from lowlevel.expressions.tree import (
     SeenWithin,
     Spelled,
     Unary,
+    UserCall,
     Variance,
 )
 from lowlevel.expressions.types import COMPARISON, SPELLINGS, Function, Op, Type
@@ -148,6 +149,8 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             text = evaluate(operand, columns)
             assert isinstance(text, TextVector)
             return text_casts.parse(text, kind)
+        case UserCall(function, arguments):
+            return function.apply([evaluate(argument, columns) for argument in arguments])
         case Extreme(left, right, largest):
             return _extreme(_values(left, columns), _values(right, columns), largest)
         case AtEnd(operand):

@@ -25,6 +25,7 @@ from lowlevel.expressions.types import (
     Scalar,
     Type,
 )
+from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.watch.watched_file import WatchedFile, Watchlist
 
 
@@ -399,6 +400,20 @@ class Parsed:
     nullable: ClassVar = True
 
 
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """A call of a function that a user has defined."""
+
+    function: UserFunction
+    arguments: tuple[Expression, ...]
+    nullable: ClassVar = True
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        return self.function.result
+
+
 Expression = (
     Column
     | Literal
@@ -422,6 +437,7 @@ Expression = (
     | Spelled
     | Joined
     | Parsed
+    | UserCall
 )
 
 
@@ -447,17 +463,28 @@ def columns_of(expression: Expression) -> Iterator[Column]:
 def parts_of(expression: Expression) -> Iterator[Expression]:
     """Yield every expression of the tree, depth first, with repeats, beginning with the tree itself."""
     yield expression
+    if isinstance(expression, UserCall):
+        for argument in expression.arguments:
+            yield from parts_of(argument)
+        return
     for field in fields(expression):
         child = getattr(expression, field.name)
         if isinstance(child, Expression):
             yield from parts_of(child)
 
 
-def is_spelling(expression: Expression) -> bool:
-    """Return True for a function that makes texts of values: its texts have other IDs in each batch."""
-    if isinstance(expression, Call):
-        return expression.function in SPELLINGS
-    return isinstance(expression, Spelled | Joined)
+def text_of_values(expression: Expression) -> Expression | None:
+    """Return the part of a text that makes it of values: such texts have other IDs in each batch. None without one."""
+    match expression:
+        case Call(function=function) if function in SPELLINGS:
+            return expression
+        case Spelled() | Joined():
+            return expression
+        case ScalarCall(operand=operand) if operand.type is Type.TEXT:
+            return text_of_values(operand)
+        case Conditional(value=value, otherwise=otherwise) if expression.type is Type.TEXT:
+            return text_of_values(value) or text_of_values(otherwise)
+    return None
 
 
 def transform(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
@@ -469,6 +496,10 @@ def transform(expression: Expression, change: Callable[[Expression], Expression 
     replacement = change(expression)
     if replacement is not None:
         return replacement
+    if isinstance(expression, UserCall):
+        arguments = tuple(transform(argument, change) for argument in expression.arguments)
+        same = all(new is old for new, old in zip(arguments, expression.arguments, strict=True))
+        return expression if same else replace(expression, arguments=arguments)
     children = {field.name: getattr(expression, field.name) for field in fields(expression)}
     copies: dict[str, Any] = {
         name: copy

@@ -34,7 +34,9 @@ def _text(value: object) -> str:
     name = type(value).__name__
     if is_dataclass(value):
         named = [
-            f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value) if _is_set(field, value)
+            f"{field.name}={_text(getattr(value, field.name))}"
+            for field in fields(value)
+            if field.compare and _is_set(field, value)
         ]
         return f"{name}({','.join(named)})"
     if isinstance(value, tuple):

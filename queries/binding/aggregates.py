@@ -41,8 +41,7 @@ from lowlevel.expressions.tree import (
     Unary,
     Variance,
     columns_of,
-    is_spelling,
-    parts_of,
+    text_of_values,
     transform,
 )
 from lowlevel.expressions.types import INTEGERS, NUMBERS, Op, Type
@@ -340,7 +339,7 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
         )
     subject = operands[0]
     for argument in operands if several else operands[:1]:
-        spelling = next((part for part in parts_of(argument.bound) if is_spelling(part)), None)
+        spelling = text_of_values(argument.bound)
         if spelling is not None:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
             made_of = "the text of bytes" if isinstance(spelling, Call) else "a text made of values"

@@ -14,6 +14,7 @@ from highlevel.plan.nodes import RowFunctionKind
 from lowlevel.expressions.tree import Binary, Column, IsNull, Literal, Unary, columns_of
 from lowlevel.expressions.tree import Expression as Bound
 from lowlevel.expressions.types import ARITHMETIC, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type
+from lowlevel.expressions.user_functions import DEFINED as USER_FUNCTIONS
 from queries.binding.aggregates import (
     BOUNDED,
     HOLISTIC,
@@ -238,12 +239,12 @@ class Binder:
             self._fail(f"FILTER after {name}", node.where, "FILTER after an aggregate such as count(*)")
         if name == SEEN_WITHIN and self._clause != "WHERE":
             self._fail(f"{name} in {self._clause}", node, "the function in WHERE, over rows of a link")
-        if name in FUNCTIONS:
+        if name in FUNCTIONS or name in USER_FUNCTIONS:
             return call(self._sql, word, [self._operand(argument, depth) for argument in arguments])
         if selects:
             return self._selection(node, depth)
         if name not in known_aggregates():
-            choices = (*known_aggregates(), *FUNCTIONS)
+            choices = (*known_aggregates(), *FUNCTIONS, *USER_FUNCTIONS)
             expected = dialects.FUNCTIONS.get(name, "an aggregate or a function")
             if name in set(RowFunctionKind):
                 expected = f"OVER after it: {name}(…) OVER (ORDER BY …)"

@@ -13,8 +13,7 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     Unary,
-    is_spelling,
-    parts_of,
+    text_of_values,
 )
 from lowlevel.expressions.types import NUMBERS, Op, Type, key_type
 from queries.binding.comparisons import Operand, compare
@@ -127,7 +126,7 @@ def _check_texts(what: str, operands: Sequence[Operand]) -> None:
     for operand in operands:
         if operand.type is Type.TEXT:
             sources.update(_text_sources(operand.bound))
-        if len(sources) > 1 and not any(is_spelling(part) for source in sources for part in parts_of(source)):
+        if len(sources) > 1 and not any(map(text_of_values, sources)):
             operand.fail(f"{what} over texts of two columns", "texts of one column, and constants")
 
 

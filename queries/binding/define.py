@@ -1,4 +1,4 @@
-"""Definition of users' aggregates: their parts and their function are checked before a query uses them."""
+"""Definition of users' aggregates and functions: they are checked before a query uses them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 
 from highlevel.aggregation import AggregateError, Finish
+from highlevel.plan.nodes import RowFunctionKind
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from queries.binding.aggregates import BOUNDED, HOLISTIC, SELECTIONS, Aggregates
@@ -24,8 +25,7 @@ def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
     """Define an aggregate, or replace its definition. Raises AggregateError, with what was expected."""
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise AggregateError(f"got the name {name!r} of an aggregate, expected a word like rms")
-    functions = {function.lower() for function in (*BOUNDED, *HOLISTIC, *SELECTIONS, *FUNCTIONS, *CALLS)}
-    if name.upper() in RESERVED or name.lower() in functions:
+    if name.lower() in taken_names():
         raise AggregateError(f"the name {name!r} is taken, expected one that GSQL does not have")
     if not parts:
         raise AggregateError(f"{name} has no parts, expected some like {{'total': 'sum(x)'}}")
@@ -38,6 +38,12 @@ def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
             raise AggregateError(f"{name}: the part {part!r} is no bounded aggregate of {ARGUMENT}: {error}") from None
     _check_parameters(name, parts, finish)
     DEFINED[name.lower()] = UserAggregate(name.lower(), tuple(parts.items()), finish)
+
+
+def taken_names() -> set[str]:
+    """Return the names, in lower case, that users cannot give to aggregates and functions."""
+    functions = (*BOUNDED, *HOLISTIC, *SELECTIONS, *FUNCTIONS, *CALLS, *RowFunctionKind)
+    return {name.lower() for name in (*functions, *RESERVED)}
 
 
 def _try_part(name: str, part: str, text: str) -> None:

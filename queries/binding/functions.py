@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lowlevel.expressions.tree import Call, Expression, Literal
 from lowlevel.expressions.types import SPELLINGS, Function, Type
+from lowlevel.expressions.user_functions import DEFINED
 from queries.binding.address_functions import USAGES as ADDRESS_FUNCTIONS
 from queries.binding.address_functions import address_function
 from queries.binding.comparisons import Operand
@@ -17,6 +18,7 @@ from queries.binding.scalar_functions import USAGES as SCALAR_FUNCTIONS
 from queries.binding.scalar_functions import scalar_function
 from queries.binding.time_functions import USAGES as TIME_FUNCTIONS
 from queries.binding.time_functions import time_function
+from queries.binding.user_functions import user_call
 from queries.binding.watchlists import USAGES, watch
 from queries.text.errors import QueryError
 from queries.text.tree import Word
@@ -41,6 +43,8 @@ FUNCTIONS: dict[str, str] = {
 
 def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     """Return the call of a function. Raises QueryError at the first wrong argument."""
+    if name.text.lower() in DEFINED:
+        return user_call(sql, name, operands)
     if name.text.lower() in USAGES:
         return watch(sql, name, operands)
     if name.text.lower() in CONDITIONALS:

@@ -2,6 +2,7 @@
 
 folder = "state"              # checkpoint, operator state and results; relative to the file
 speed = 60                    # capture seconds per second; left out: as fast as possible
+functions = "functions.py"    # a Python file that defines functions, or a list of them
 
 [links]
 Main1 = "main1.pcap"          # a file, folder or glob, or a list of them
@@ -41,6 +42,7 @@ from capture.errors import InputError
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, named_leaves
+from lowlevel.expressions.user_functions import load
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
 from queries.catalogue.catalogue import SUFFIX, query_text
@@ -106,6 +108,7 @@ class PipelineFile:
     partitions: int = 2
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
     node: NodeSettings = field(default_factory=NodeSettings)
+    functions: tuple[Path, ...] = ()
 
     @property
     def ranks(self) -> dict[str, str]:
@@ -113,11 +116,15 @@ class PipelineFile:
         return {name: query.rank for name, query in self.queries.items() if query.rank}
 
     def plans(self) -> list[Plan]:
-        """Compile the queries. Raises PipelineError for a wrong query, and for one that has no results before the end.
+        """Load the functions and compile the queries.
+
+        Raises PipelineError for a wrong query, and for one that has no results before the end, and FunctionError.
 
         Rows of a spooled link may be late. If there is one, all plans count their rows, so that the node and its reader
         have the same plan.
         """
+        for path in self.functions:
+            load(path)
         named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
         links = [*self.links, *self.spooled]
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
@@ -159,7 +166,7 @@ class PipelineFile:
         return bound_kinds([*self.links, *self.spooled])
 
 
-_TABLES = ("folder", "speed", "links", "queries", "metrics", "spark", "node")
+_TABLES = ("folder", "speed", "functions", "links", "queries", "metrics", "spark", "node")
 
 
 def read_pipeline(path: Path) -> PipelineFile:
@@ -200,6 +207,9 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
         spooled=spooled,
         node=node_settings(top.section("node", NODE_KEYS)),
+        functions=tuple(base / path for path in top.texts("functions"))
+        if top.values.get("functions", []) != []
+        else (),
     )
 
 

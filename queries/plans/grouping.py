@@ -21,8 +21,7 @@ from lowlevel.expressions.tree import (
     Literal,
     columns_of,
     computed_column,
-    is_spelling,
-    parts_of,
+    text_of_values,
     transform,
 )
 from lowlevel.expressions.types import Op, Type
@@ -321,7 +320,7 @@ class Grouping:
         return split_select(select, functions, lambda expression, start: self._lift(expression, {}, start))
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
-        spelling = next((part for part in parts_of(expression) if is_spelling(part)), None)
+        spelling = text_of_values(expression)
         of_groups = what.startswith("SELECT") and not isinstance(spelling, Call)
         if spelling is not None and self._links is not None and not of_groups:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"

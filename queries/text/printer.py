@@ -29,6 +29,7 @@ from lowlevel.expressions.tree import (
     SeenWithin,
     Spelled,
     Unary,
+    UserCall,
     Variance,
 )
 from lowlevel.expressions.types import Op, Scalar, Type
@@ -113,6 +114,8 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"{_within(left, BITWISE if isinstance(left, Joined) else TERM)} || {_within(right, TERM)}", BITWISE
         case Parsed(operand, kind):
             return f"CAST({_print(operand)[0]} AS {PARSED_NAMES[kind]})", _ATOM
+        case UserCall(function, arguments):
+            return f"{function.name}({', '.join(_print(argument)[0] for argument in arguments)})", _ATOM
         case Extreme(left, right, largest):
             return f"{'greatest' if largest else 'least'}({_print(left)[0]}, {_print(right)[0]})", _ATOM
         case AtEnd(operand):

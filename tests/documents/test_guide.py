@@ -166,7 +166,7 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
     assert all(getattr(pipeline, name) == defaults[name] for name in ("host", "port", "top", "master", "partitions"))
     keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
     assert keys == [
-        *("folder", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "params"), *("host", "port", "top"),
+        *("folder", "functions", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "params"), *("host", "port", "top"),
         *("master", "partitions"), *NODE_KEYS,
     ]  # fmt: skip
     assert all(f"{key} = " in reference for key in keys if key != "every")

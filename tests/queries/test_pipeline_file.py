@@ -125,7 +125,10 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         (LINKS, "no query: expected at least one section"),
         (QUERIES, "no link: expected a section [links]"),
         # Names that are not known.
-        ("folders = 1\n" + LINKS + QUERIES, "folders is not known; valid here: folder, speed, links, queries"),
+        (
+            "folders = 1\n" + LINKS + QUERIES,
+            "folders is not known; valid here: folder, speed, functions, links, queries",
+        ),
         (LINKS + QUERIES + "[metrics]\nprot = 1\n", "metrics.prot is not known; valid here: host, port, top"),
         (LINKS + QUERIES + "[spark]\nx = 1\n", "spark.x is not known; valid here: master, partitions"),
         (LINKS + QUERIES + "ranks = 1\n", "queries.q.ranks is not known; valid here: sql, rank, layer"),

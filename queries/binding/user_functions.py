@@ -1,0 +1,98 @@
+"""Functions that users define in Python: their definition and their calls in queries.
+
+The annotations of a function are its types: `int`, `float`, `bool` and `str`. A time is an `int` (ns since the epoch)
+or a `str`; addresses and MACs are `str`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from lowlevel.expressions.tree import Expression, Literal, ScalarCall, Spelled, UserCall
+from lowlevel.expressions.types import Scalar, Type
+from lowlevel.expressions.user_functions import DEFINED, FunctionError, UserFunction, define
+from queries.binding.comparisons import Operand
+from queries.text.errors import QueryError
+from queries.text.tree import Word
+
+TYPES: dict[object, Type] = {int: Type.INT, float: Type.FLOAT, bool: Type.BOOL, str: Type.TEXT}
+"""Types of values by the annotations of parameters and results."""
+
+ACCEPTED: dict[Type, tuple[Type, ...]] = {
+    Type.INT: (Type.INT, Type.TIME),
+    Type.FLOAT: (Type.FLOAT, Type.INT),
+    Type.BOOL: (Type.BOOL,),
+    Type.TEXT: (Type.TEXT, Type.ADDRESS, Type.MAC, Type.TIME),
+}
+"""Types of arguments by the type of the parameter. They are converted."""
+
+
+def define_function(
+    body: Callable[..., Any], name: str | None, taken: Collection[str], *, of_columns: bool, compiled: bool
+) -> None:
+    """Define a function for the queries of this process. `taken`: names that it cannot have. Raises FunctionError."""
+    if not inspect.isfunction(body):
+        raise FunctionError(f"got {type(body).__name__}, expected a function with annotations")
+    shown = name or body.__name__
+    if not shown.isidentifier() or not shown.isascii():
+        raise FunctionError(f"got the name {shown!r} of a function, expected a word such as risk")
+    if shown.lower() in taken:
+        raise FunctionError(f"the name {shown!r} is taken, expected one that SQL does not have: name='...'")
+    try:
+        hints = typing.get_type_hints(body)
+    except NameError as error:
+        raise FunctionError(f"{shown}: an annotation is unknown: {error}") from None
+    kinds = []
+    for parameter in inspect.signature(body).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            raise FunctionError(f"{shown}: got the parameter {parameter}, expected one value per parameter")
+        kinds.append(_type_of(shown, parameter.name, hints.get(parameter.name)))
+    if not kinds:
+        raise FunctionError(f"{shown} has no parameter, expected one or more")
+    if of_columns and compiled:
+        raise FunctionError(f"{shown}: got columns=True and compiled=True, expected one of them")
+    result = _type_of(shown, "return", _without_none(hints.get("return")))
+    if compiled and Type.TEXT in (*kinds, result):
+        raise FunctionError(f"{shown}: got compiled=True and a text, expected numbers and bool only")
+    define(UserFunction(shown, tuple(kinds), result, body, of_columns, compiled))
+
+
+def _without_none(annotation: object) -> object:
+    """Return `str` for `str | None`."""
+    members = [member for member in typing.get_args(annotation) if member is not type(None)]
+    return members[0] if len(members) == 1 else annotation
+
+
+def _type_of(function: str, parameter: str, annotation: object) -> Type:
+    if annotation not in TYPES:
+        got = "no annotation" if annotation is None else f"the annotation {getattr(annotation, '__name__', annotation)}"
+        where = "the result" if parameter == "return" else f"the parameter {parameter}"
+        raise FunctionError(f"{function}: {where} has {got}, expected int, float, bool or str")
+    return TYPES[annotation]
+
+
+def user_call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
+    """Return the call of a function of DEFINED. Raises QueryError for wrong arguments."""
+    function = DEFINED[name.text.lower()]
+    usage = f"{function.name}({', '.join(kind.value for kind in function.parameters)})"
+    if len(operands) != len(function.parameters):
+        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(f"{function.name} with {many}", sql, name.start, usage)
+    pairs = zip(operands, function.parameters, strict=True)
+    return UserCall(function, tuple(_argument(function, operand, kind) for operand, kind in pairs))
+
+
+def _argument(function: UserFunction, operand: Operand, kind: Type) -> Expression:
+    operand = operand.meeting(kind)
+    bound = operand.bound
+    if operand.type not in ACCEPTED[kind]:
+        expected = " or ".join(each.value for each in ACCEPTED[kind])
+        operand.fail(f"{function.name} over a value of type {operand.type}", expected)
+    if kind is Type.FLOAT and operand.type is Type.INT:
+        return ScalarCall(Scalar.DOUBLE, bound)
+    if kind is Type.TEXT and operand.type is not Type.TEXT:
+        return bound if isinstance(bound, Literal) and bound.value is None else Spelled(bound)
+    return bound
