@@ -28,7 +28,7 @@ from tests.harness.links import write_links
 
 ROOT = Path(wiretide.__file__).parent
 FILE = """import wiretide
-SMALL = 100
+SMALL = 60
 
 @wiretide.function
 def size(length: int, address: str) -> str:
@@ -219,7 +219,7 @@ def test_a_file_is_pickled_as_its_text_and_explained(tmp_path: Path) -> None:
     plan = compile_query("SELECT size(len, srcIP) AS s, weighted(sum(len), 5) AS w FROM packets GROUP BY s")
     assert "size(len, CAST(srcIP AS VARCHAR))" in explain(plan)
     content = pickle.dumps(plan)
-    assert b"SMALL = 100" in content
+    assert b"SMALL = 60" in content
     script = f"import pickle, wiretide; plan = pickle.loads({content!r}); print(plan.leaves[0].low.keys[0].expression)"
     found = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
@@ -253,3 +253,21 @@ def test_the_command_line_and_pipelines_load_files(paths: list[Path], tmp_path: 
     text = f'functions = "f.py"\n[links]\nM = "m.pcap"\n[queries.q]\nsql = "{sql}"\n'
     (plan,) = parse_pipeline(text, tmp_path).plans()
     assert plan.windowed
+
+
+@pytest.mark.spark
+def test_spark_has_the_same_rows(spark: Any, paths: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(FILE)
+    load(tmp_path / "f.py")
+
+    @wiretide.function
+    def defined_here(number: int) -> str:
+        return f"about {number // 8}"
+
+    sql = (
+        "SELECT size(len, srcIP) AS s, defined_here(len) AS d, count(*) AS n, weighted(sum(len), 5) AS w FROM packets "
+        "WHERE weighted(len, 5) > 1 GROUP BY s, d"
+    )
+    found = [wiretide.query(sql, *paths, on=engine).to_pylist() for engine in ("inline", "local")]
+    assert len(found[0]) > 1
+    assert sorted(found[0], key=str) == sorted(found[1], key=str)
