@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel.expressions import byte_functions, membership, scalar_functions, text_casts
+from lowlevel.expressions import byte_functions, hashing, membership, scalar_functions, text_casts
 from lowlevel.expressions import columns as texts
 from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
 from lowlevel.expressions.columns import (
@@ -34,6 +34,7 @@ from lowlevel.expressions.tree import (
     Conditional,
     Expression,
     Extreme,
+    Hashed,
     InList,
     InPrefix,
     InWatchlist,
@@ -151,6 +152,9 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return text_casts.parse(text, kind)
         case UserCall(function, arguments):
             return function.apply([evaluate(argument, columns) for argument in arguments])
+        case Hashed(arguments, seed, is_uniform):
+            hashes = hashing.hash_values([Vector(np.array(seed)), *(evaluate(each, columns) for each in arguments)])
+            return hashing.uniform(hashes) if is_uniform else hashes
         case Extreme(left, right, largest):
             return _extreme(_values(left, columns), _values(right, columns), largest)
         case AtEnd(operand):

@@ -401,6 +401,24 @@ class Parsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Hashed:
+    """A hash of values: an integer of 63 bits, or with `is_uniform` a FLOAT in (0, 1] (`lowlevel.expressions.hashing`).
+
+    `seed` selects one of many independent hashes.
+    """
+
+    arguments: tuple[Expression, ...]
+    seed: int = 0
+    is_uniform: bool = False
+    nullable: ClassVar = False
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        return Type.FLOAT if self.is_uniform else Type.INT
+
+
+@dataclass(frozen=True, slots=True)
 class UserCall:
     """A call of a function that a user has defined."""
 
@@ -438,6 +456,7 @@ Expression = (
     | Joined
     | Parsed
     | UserCall
+    | Hashed
 )
 
 
@@ -463,7 +482,7 @@ def columns_of(expression: Expression) -> Iterator[Column]:
 def parts_of(expression: Expression) -> Iterator[Expression]:
     """Yield every expression of the tree, depth first, with repeats, beginning with the tree itself."""
     yield expression
-    if isinstance(expression, UserCall):
+    if isinstance(expression, UserCall | Hashed):
         for argument in expression.arguments:
             yield from parts_of(argument)
         return
@@ -496,7 +515,7 @@ def transform(expression: Expression, change: Callable[[Expression], Expression 
     replacement = change(expression)
     if replacement is not None:
         return replacement
-    if isinstance(expression, UserCall):
+    if isinstance(expression, UserCall | Hashed):
         arguments = tuple(transform(argument, change) for argument in expression.arguments)
         same = all(new is old for new, old in zip(arguments, expression.arguments, strict=True))
         return expression if same else replace(expression, arguments=arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowlevel.expressions.tree import Call, Expression, Literal
+from lowlevel.expressions.tree import Call, Expression, Hashed, Literal
 from lowlevel.expressions.types import SPELLINGS, Function, Type
 from lowlevel.expressions.user_functions import DEFINED
 from queries.binding.address_functions import USAGES as ADDRESS_FUNCTIONS
@@ -23,6 +23,12 @@ from queries.binding.watchlists import USAGES, watch
 from queries.text.errors import QueryError
 from queries.text.tree import Word
 
+HASHES: dict[str, str] = {
+    "hash": "hash(srcIP, destIP), or hash(srcIP, 7) with a seed",
+    "uniform": "uniform(srcIP, destIP), or uniform(srcIP, 7) with a seed",
+}
+"""Hashes of values by name, each with an example of its call."""
+
 FUNCTIONS: dict[str, str] = {
     Function.LENGTH: "length(x)",
     Function.CONTAINS: "contains(x, 'text')",
@@ -37,6 +43,7 @@ FUNCTIONS: dict[str, str] = {
     **TIME_FUNCTIONS,
     Function.MATCHES: "matches(x, 'GET .*HTTP')",
     **SCALAR_FUNCTIONS,
+    **HASHES,
 }
 """Functions by name, each with an example of its call."""
 
@@ -45,6 +52,8 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     """Return the call of a function. Raises QueryError at the first wrong argument."""
     if name.text.lower() in DEFINED:
         return user_call(sql, name, operands)
+    if name.text.lower() in HASHES:
+        return _hash(sql, name, operands)
     if name.text.lower() in USAGES:
         return watch(sql, name, operands)
     if name.text.lower() in CONDITIONALS:
@@ -96,3 +105,23 @@ def _pattern(operand: Operand, wanted: Type) -> Literal:
     what = "a constant" if isinstance(bound, Literal) else "a value that is no constant,"
     expected = "a text like 'GET '" + (" or bytes like x'1603'" if wanted is Type.BYTES else "")
     raise operand.error(f"a search in {wanted} for {what} of type {bound.type}", expected)
+
+
+def _hash(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
+    """Return a hash of values. The last argument may be a constant, the seed."""
+    function = name.text.lower()
+    seed, values = 0, list(operands)
+    last = operands[-1].bound if operands else None
+    if isinstance(last, Literal):
+        if not isinstance(last.value, int) or last.type is not Type.INT or not 0 <= last.value < 2**63:
+            expected = f"a seed, 0 or more, as the last argument: {HASHES[function]}"
+            operands[-1].fail(f"a constant in {function}", expected)
+        seed, values = last.value, values[:-1]
+    if not values:
+        raise QueryError(f"{function} without a value", sql, name.start, HASHES[function])
+    for operand in values:
+        if operand.type is Type.BYTES:
+            operand.fail(f"{function} over bytes", "columns of other types, or text(…) of bytes")
+        if isinstance(operand.bound, Literal):
+            operand.fail(f"a constant in {function}", "columns, and a seed as the last argument")
+    return Hashed(tuple(operand.bound for operand in values), seed, function == "uniform")

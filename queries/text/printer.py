@@ -14,6 +14,7 @@ from lowlevel.expressions.tree import (
     Conditional,
     Expression,
     Extreme,
+    Hashed,
     InList,
     InPrefix,
     InWatchlist,
@@ -116,6 +117,9 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"CAST({_print(operand)[0]} AS {PARSED_NAMES[kind]})", _ATOM
         case UserCall(function, arguments):
             return f"{function.name}({', '.join(_print(argument)[0] for argument in arguments)})", _ATOM
+        case Hashed(arguments, seed, is_uniform):
+            inside = [*(_print(argument)[0] for argument in arguments), *([str(seed)] if seed else [])]
+            return f"{'uniform' if is_uniform else 'hash'}({', '.join(inside)})", _ATOM
         case Extreme(left, right, largest):
             return f"{'greatest' if largest else 'least'}({_print(left)[0]}, {_print(right)[0]})", _ATOM
         case AtEnd(operand):
