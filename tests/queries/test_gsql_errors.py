@@ -165,7 +165,7 @@ MALFORMED = [
     ("SELECT sum(len) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING «) FROM M", "got ')' in SELECT", "AND and the last"),
     ("SELECT sum(len) OVER (ORDER BY ts ROWS 1 PRECEDING «EXCLUDE TIES) FROM M", "EXCLUDE in OVER"),
     ("SELECT «hash(5) FROM M", "hash without a value", "hash(srcIP, destIP)"),
-    ("SELECT hash(len, «-5) FROM M", "a constant in hash", "a seed, 0 or more"),
+    ("SELECT hash(len, -«5) FROM M", "a constant in hash", "a seed, 0 or more"),
     ("SELECT uniform(«5, len) FROM M", "a constant in uniform", "a seed as the last argument"),
     ("SELECT hash(«payload) FROM M", "hash over bytes", "text(…) of bytes"),
     ("SELECT «CAST(len AS VARCHAR), count(*) FROM M GROUP BY 1", "GROUP BY over a text made of values", "a query over"),
