@@ -30,6 +30,14 @@ FUNCTIONS = (
     *("length({})", "nullif({}, {})", "coalesce({}, {})", "greatest({}, {})", "least({}, {})", "mask({}, 24)"),
     *("family({})", "is_private({})", "date_trunc('minute', {})", "extract(hour FROM {})", "byte({}, {})"),
     *("contains({}, 'a')", "starts_with({}, x'00')", "matches({}, 'a.*')", "-{}", "~{}", "NOT {}"),
+    *("CAST({} AS VARCHAR)", "CAST({} AS INTEGER)", "TRY_CAST({} AS DOUBLE)", "{}::BOOLEAN", "CAST({} AS TIMESTAMP)"),
+    *("CAST({} AS INET)", "CAST({} AS MAC)", "({} || {})", "({} || ':' || {})", "concat({}, '-', {})", "upper({})"),
+    *("hash({}, {})", "uniform({}, 7)", "split_part({}, '.', 1)", "text({})", "hex({})", "round({}, 1)"),
+    *("protocol_name({})", "sqrt({})", "left({}, 2)"),
+)
+FRAMES = (
+    *("", "", "ROWS 2 PRECEDING", "ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING", "RANGE 2 PRECEDING"),
+    *("RANGE BETWEEN 1.5 PRECEDING AND UNBOUNDED FOLLOWING", "RANGE 2 seconds PRECEDING", "RANGE UNBOUNDED PRECEDING"),
 )
 AGGREGATES = (
     *("count({})", "sum({})", "min({})", "avg({})", "variance({})", "first({})", "bit_or({})", "median({})"),
@@ -78,7 +86,8 @@ class Expressions:
 
     def over(self) -> str:
         partition = f"PARTITION BY {self.value(1)} " if self.random.random() < 0.5 else ""
-        return f"{self.filled(self.random.choice(ROW_FUNCTIONS), 1)} OVER ({partition}ORDER BY {self.value(1)})"
+        function, frame = self.filled(self.random.choice(ROW_FUNCTIONS), 1), self.random.choice(FRAMES)
+        return f"{function} OVER ({partition}ORDER BY {self.value(1)} {frame})"
 
     def filled(self, form: str, depth: int) -> str:
         while "{}" in form:
