@@ -175,8 +175,8 @@ class QuerySeries:
         groups = self._by_labels(rows)
         order = [] if not self.values else [(f"v{self._rank}", "descending")]
         order += [(f"k{index}", "ascending") for index in range(len(self._keys))]
-        own = groups.filter(pc.invert(groups["reserved"]))
-        top = own.take(pc.select_k_unstable(own, self.top, order)) if self._keys else own
+        shown_groups = groups.filter(pc.invert(groups["reserved"]))
+        top = shown_groups.take(pc.select_k_unstable(shown_groups, self.top, order)) if self._keys else shown_groups
         rest = groups.filter(pc.invert(pc.is_in(groups["index"], value_set=top["index"].combine_chunks())))
         labels = self._texts(top)
         other = (OTHER,) * len(self._keys)

@@ -101,11 +101,11 @@ class BufferingAggregate:
 
     def _make_room(self, rows: int) -> None:
         """Move the tuples to the front, of a larger buffer if they fill half of it. Remove groups without tuples."""
-        held = slice(self.head, self.tail)
+        stored = slice(self.head, self.tail)
         capacity = len(self.times)
         while 2 * (self.tuples + rows) > capacity:
             capacity *= 2
-        group_ids = self.group_ids[held]
+        group_ids = self.group_ids[stored]
         if self.groups and self.keys is not None:
             used, group_ids = np.unique(group_ids, return_inverse=True)
             columns = self.keys.columns(used)
@@ -113,9 +113,9 @@ class BufferingAggregate:
             self.keys.find_or_insert(columns, len(used))
             self._places = np.empty(0, np.int64)
         parts = [
-            (self.times, self.times[held]),
+            (self.times, self.times[stored]),
             (self.group_ids, group_ids),
-            (self.values, self.values[:, held]),
+            (self.values, self.values[:, stored]),
         ]
         moved = []
         for whole, part in parts:
@@ -167,13 +167,13 @@ class BufferingAggregate:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the tuples in the buffer, and the progress of the operator."""
-        held = slice(self.head, self.tail)
-        keys = self.keys.columns(self.group_ids[held]) if self.keys is not None and self.groups else []
-        values = [pa.array(each[held]) for each in self.values]
+        stored = slice(self.head, self.tail)
+        keys = self.keys.columns(self.group_ids[stored]) if self.keys is not None and self.groups else []
+        values = [pa.array(each[stored]) for each in self.values]
         names = [".time", *(sub.name for sub in self.subaggregates), *(self.groups if keys else [])]
         return {
             "progress": pa.table({"closed": [self.closed], "newest": [self.newest]}),
-            "tuples": pa.table([pa.array(self.times[held]), *values, *keys], names),
+            "tuples": pa.table([pa.array(self.times[stored]), *values, *keys], names),
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:

@@ -141,9 +141,9 @@ class Chains:
 
     def expire(self, bound: int) -> None:
         """Remove the rows whose clock is below `bound`."""
-        held = self.clocks[self.first - self.base : self.end - self.base]
-        if len(held) and held[0] < bound:
-            self.first += int(np.searchsorted(held, bound))
+        clocks = self.clocks[self.first - self.base : self.end - self.base]
+        if len(clocks) and clocks[0] < bound:
+            self.first += int(np.searchsorted(clocks, bound))
             self.buffer.cut(bound - 1)
 
     def take(self, places: Words, names: list[str]) -> list[pa.Array]:
@@ -157,8 +157,8 @@ class Chains:
 
     def rename(self, became: Words, keys: int) -> None:
         """Replace the key numbers by `became[number]`, all below `keys`."""
-        held = slice(self.first - self.base, self.end - self.base)
-        self.key_ids[held] = became[self.key_ids[held]]
+        stored = slice(self.first - self.base, self.end - self.base)
+        self.key_ids[stored] = became[self.key_ids[stored]]
         self._chain_anew(keys)
 
     def _chain(self, places: slice) -> None:
@@ -170,13 +170,13 @@ class Chains:
 
     def _make_room(self, rows: int) -> None:
         """Move the rows to the front of the arrays. If they fill more than half of the arrays, make larger ones."""
-        held = slice(self.first - self.base, self.end - self.base)
+        stored = slice(self.first - self.base, self.end - self.base)
         capacity = len(self.clocks)
         while 2 * (self.rows + rows) > capacity:
             capacity *= 2
         for name in ("clocks", "key_ids"):
             room = np.empty(capacity, np.int64)
-            room[: self.rows] = getattr(self, name)[held]
+            room[: self.rows] = getattr(self, name)[stored]
             setattr(self, name, room)
         self.after = np.empty(capacity, np.int64)
         self.base = self.first

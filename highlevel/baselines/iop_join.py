@@ -126,9 +126,11 @@ class IopJoin:
         rows, places = self.sides[other].probe(key_ids, lows, highs)
         if len(rows) == 0:
             return
-        own = batch.select(self.columns[port]).take(pa.array(rows)).columns
-        others = self.sides[other].take(places, self.columns[other])
-        pairs = pa.RecordBatch.from_arrays([*own, *others] if port is Port.LEFT else [*others, *own], self.names)
+        arrived = batch.select(self.columns[port]).take(pa.array(rows)).columns
+        stored = self.sides[other].take(places, self.columns[other])
+        pairs = pa.RecordBatch.from_arrays(
+            [*arrived, *stored] if port is Port.LEFT else [*stored, *arrived], self.names
+        )
         if self._residual is not None:
             pairs = pairs.filter(pa.array(self._residual.true_rows(BatchColumns(pairs, self._macs), pairs.num_rows)))
         self.results += pairs.num_rows

@@ -79,8 +79,8 @@ class SlackSort:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the newest time, the last watermark and the waiting rows."""
         tables = {"progress": pa.table({"high": [self.high], "promised": [self.promised]})}
-        held = self.buffer.all()
-        return tables | {"rows": pa.Table.from_batches(held)} if held else tables
+        waiting = self.buffer.all()
+        return tables | {"rows": pa.Table.from_batches(waiting)} if waiting else tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""

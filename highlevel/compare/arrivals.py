@@ -114,10 +114,10 @@ def arrange(
         most = np.append(BEGINNING, np.maximum.accumulate(times)) if len(times) else np.array([BEGINNING])
         highs.append(most[ends])
         for leaf, (rows, places) in each.kept.items():
-            mine = arrived[places]
-            moved = np.argsort(mine, kind="stable")
+            row_arrivals = arrived[places]
+            moved = np.argsort(row_arrivals, kind="stable")
             ordered = rows if (np.diff(moved) == 1).all() else rows.take(pa.array(moved))
-            sources.append(Source(leaf, number, each.link, ordered, np.searchsorted(mine[moved], ticks)))
+            sources.append(Source(leaf, number, each.link, ordered, np.searchsorted(row_arrivals[moved], ticks)))
     sources.sort(key=lambda source: source.leaf)  # ports are numbered through leaf by leaf
     return Arrivals(length, ticks, sources, lows, highs)
 

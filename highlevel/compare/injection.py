@@ -48,7 +48,7 @@ class Injection:
                 arrivals += random.integers(self.disorder + 1, size=len(arrivals))
             arrivals += skews.get(each.link.lower(), 0)
             for start, length in lulls.get(each.link.lower(), ()):
-                held = (arrivals >= begin + start) & (arrivals < begin + start + length)
-                arrivals[held] = begin + start + length
+                is_in_lull = (arrivals >= begin + start) & (arrivals < begin + start + length)
+                arrivals[is_in_lull] = begin + start + length
             found.append(arrivals)
         return found

@@ -85,8 +85,8 @@ def question_of(plan: Plan) -> Question:
             low = replace(counting.low, reduced=False, pane=1)
             leaf = replace(root.input, low=low)
             return _windowed(plan, Windowed(leaf, replace(counting, low=low), PANE))
-        over = Windowed(_row_wise(root.input), replace(counting, low=replace(counting.low, pane=1)), root.time)
-        return _windowed(plan, over)
+        windowed = Windowed(_row_wise(root.input), replace(counting, low=replace(counting.low, pane=1)), root.time)
+        return _windowed(plan, windowed)
     return _pairs(plan, _row_wise(root))
 
 

@@ -51,24 +51,24 @@ def find_ids(  # type: ignore[no-untyped-def]
             prefetch(slots, np.int64(tag & mask))
         for row in range(first, end):
             tag = np.uint64(tags[row - first])
-            held = slots[np.int64(tag & mask)]
-            if held != NOBODY and np.uint64(held) >> half == tag:
-                prefetch(keys, (held & 0xFFFFFFFF) * width)
+            entry = slots[np.int64(tag & mask)]
+            if entry != NOBODY and np.uint64(entry) >> half == tag:
+                prefetch(keys, (entry & 0xFFFFFFFF) * width)
         for row in range(first, end):
             tag = np.uint64(tags[row - first])
             slot = np.int64(tag & mask)
             found = np.int64(NOBODY)
             while slots[slot] != NOBODY:
-                held = slots[slot]
-                if np.uint64(held) >> half == tag:
-                    at = (held & 0xFFFFFFFF) * width
+                entry = slots[slot]
+                if np.uint64(entry) >> half == tag:
+                    at = (entry & 0xFFFFFFFF) * width
                     same = True
                     for word in range(width):
                         if keys[at + word] != words[word * rows + row]:
                             same = False
                             break
                     if same:
-                        found = held & 0xFFFFFFFF
+                        found = entry & 0xFFFFFFFF
                         break
                 slot = (slot + 1) & np.int64(mask)
             if found == NOBODY and add:
@@ -89,13 +89,13 @@ def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untype
     moved = 0
     mask = np.uint64(wider_count - 1)
     for place in range(slot_count):
-        held = slots[place]
-        if held == NOBODY:
+        entry = slots[place]
+        if entry == NOBODY:
             continue
-        slot = np.int64((np.uint64(held) >> np.uint64(32)) & mask)
+        slot = np.int64((np.uint64(entry) >> np.uint64(32)) & mask)
         while wider[slot] != NOBODY:
             slot = (slot + 1) & np.int64(mask)
-        wider[slot] = held
+        wider[slot] = entry
         moved += 1
     return moved
 

@@ -85,12 +85,12 @@ class Keys:
         words = np.empty((self.ids.width, rows), np.int64)
         at = 0
         for place, (form, column) in enumerate(zip(self.forms, columns, strict=True)):
-            own = words[at : at + WIDTHS[form]]
+            column_words = words[at : at + WIDTHS[form]]
             at += WIDTHS[form]
             if form is Form.LONG:
                 if place not in self._strings:
                     self._strings[place] = LongStrings(self.kinds[place])
-                own[0] = self._strings[place].numbers(column, add)
+                column_words[0] = self._strings[place].numbers(column, add)
             else:
-                pack(column, form, own)
+                pack(column, form, column_words)
         return words

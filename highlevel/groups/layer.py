@@ -52,9 +52,9 @@ class Layer:
         """Merge another layer over the same groups."""
         groups = other.all[0].words.shape[1] if other.all else 0
         everyone = np.arange(groups)
-        for mine, theirs in zip(self.all, other.all, strict=True):
-            mine.reserve(groups)
-            mine.merge(everyone, list(theirs.words))
+        for array, other_array in zip(self.all, other.all, strict=True):
+            array.reserve(groups)
+            array.merge(everyone, list(other_array.words))
 
     def copy(self) -> Layer:
         """Return an independent copy."""
@@ -73,8 +73,8 @@ class Layer:
         if self.held is None:
             return None
         self.held.reserve(count)
-        held = self.held.words[0, :count]
-        return None if held.all() else np.flatnonzero(held)
+        has_rows = self.held.words[0, :count]
+        return None if has_rows.all() else np.flatnonzero(has_rows)
 
     def columns(self, ids: npt.NDArray[np.int64] | None, count: int) -> list[pa.Array]:
         """Return a copy of the values of some groups, or of all `count`."""

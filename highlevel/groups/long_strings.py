@@ -64,9 +64,9 @@ def number_strings(  # type: ignore[no-untyped-def]
             slot = np.int64(tag & mask)
             found = np.int64(UNKNOWN)
             while slots[slot] != NOBODY:
-                held = slots[slot]
-                number = held & 0xFFFFFFFF
-                if np.uint64(held) >> half == tag and ends[number + 1] - ends[number] == length:
+                entry = slots[slot]
+                number = entry & 0xFFFFFFFF
+                if np.uint64(entry) >> half == tag and ends[number + 1] - ends[number] == length:
                     same = True
                     for place in range(length):
                         if heap[ends[number] + place] != data[start + place]:

@@ -101,9 +101,9 @@ def merge_values(op, words, words_float, ids, values, values_float, rows):  # ty
             words_float[ids[row]] += values_float[row]
     else:
         for row in range(rows):
-            held = words_float[ids[row]]
+            stored = words_float[ids[row]]
             value = values_float[row]
-            if held != held or (value < held if op == MIN_FLOAT else value > held):
+            if stored != stored or (value < stored if op == MIN_FLOAT else value > stored):
                 words_float[ids[row]] = value
     return rows
 

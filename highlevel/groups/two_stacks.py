@@ -86,9 +86,9 @@ class TwoStacks:
         if self.front and end < self.front[0][0]:
             place = len(self.front) - len(steps)
             if not steps or self.front[place][0] != end:
-                own = self.front[place - 1][1].copy()
-                self.front.insert(place, (end, own))
-                steps.append(own)
+                layers = self.front[place - 1][1].copy()
+                self.front.insert(place, (end, layers))
+                steps.append(layers)
             return steps
         for block in reversed(self.blocks):
             if end <= block.end and (not self.front or end > self.front[0][0]):
@@ -133,9 +133,9 @@ class TwoStacks:
         later = self.back.copy()
         for first in reversed(range(0, len(ends), size)):
             chunk = ends[first : first + size]
-            own = [(end, batch) for end, batch in piles if chunk[0] <= end <= chunk[-1]]
-            self.blocks.append(Block(chunk[-1], own, later.copy()))
-            for _, batch in own if first else ():
+            chunk_piles = [(end, batch) for end, batch in piles if chunk[0] <= end <= chunk[-1]]
+            self.blocks.append(Block(chunk[-1], chunk_piles, later.copy()))
+            for _, batch in chunk_piles if first else ():
                 self._merge([later], batch)
         if self.blocks:
             self._make_steps(self.blocks.pop(), wid)

@@ -267,9 +267,9 @@ class InlineRun:
     def _look_at_state(self) -> None:
         if self.on_large_state is None:
             return
-        held = self.nodes.state_bytes
-        if held >= LARGE_STATE:
-            self.on_large_state(held)
+        state_bytes = self.nodes.state_bytes
+        if state_bytes >= LARGE_STATE:
+            self.on_large_state(state_bytes)
             self.on_large_state = None
 
     def _low_level(self) -> Iterator[Sent]:
@@ -349,8 +349,8 @@ class InlineRun:
             counted = Samples(shard.samples())
             for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
                 amount = counted.pop(key)
-                for held in (shard.input.number, None) if shard.node else (shard.input.number,):
-                    kept = tables.setdefault(held, Samples())
+                for number in (shard.input.number, None) if shard.node else (shard.input.number,):
+                    kept = tables.setdefault(number, Samples())
                     kept[key] = kept.get(key, 0) + amount
             for key in [key for key in counted if key[0] in OF_EACH_FILE]:
                 counted[key] += samples.get(key, 0)

@@ -76,18 +76,18 @@ class Cells:
         out[:at] = 0
         number = 0
         for place, (form, column) in enumerate(zip(self.forms, columns, strict=True)):
-            own = out[at : at + WIDTHS[form]]
+            column_words = out[at : at + WIDTHS[form]]
             at += WIDTHS[form]
             if form is Form.LONG:
-                own[0] = self.strings[place].numbers(column, True)
+                column_words[0] = self.strings[place].numbers(column, True)
             elif form is Form.NUMBER:
                 if column.null_count:
                     out[number // BITS] |= np.asarray(column.is_null()).astype(np.int64) << number % BITS
                     column = column.fill_null(pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type))
-                own[0] = _exactly(column)
+                column_words[0] = _exactly(column)
                 number += 1
             else:
-                pack(column, form, own)
+                pack(column, form, column_words)
 
     def unpack(self, words: Words, places: Sequence[int]) -> list[pa.Array]:
         """Return the columns with the indexes `places`, decoded from words, width x rows."""

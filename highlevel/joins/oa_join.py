@@ -198,19 +198,19 @@ class OAJoin:
         self._keys.pack(keys, words)
         return words
 
-    def _passed(self, here: Port, arrived: JoinRows, probing: Words, found: Words) -> Mask:
+    def _passed(self, side: Port, arrived: JoinRows, probing: Words, found: Words) -> Mask:
         """Return a mask of the pairs for which the residual condition is true."""
-        there = Port(1 - here)
-        columns = self.sides[here].of_batch(arrived.batch, probing, self._tested)
-        columns |= self.sides[there].of_held(found, self._tested)[1]
+        partner = Port(1 - side)
+        columns = self.sides[side].of_batch(arrived.batch, probing, self._tested)
+        columns |= self.sides[partner].of_held(found, self._tested)[1]
         assert self._residual is not None
         table = pa.RecordBatch.from_pydict(columns) if columns else pa.RecordBatch.from_pydict({"": probing})
         return self._residual.true_rows(BatchColumns(table, self._macs), len(probing))
 
-    def _pairs(self, here: Port, arrived: JoinRows, probing: Words, found: Words) -> Iterator[GraphItem]:
-        there = Port(1 - here)
-        times, columns = self.sides[there].of_held(found)
-        columns |= self.sides[here].of_batch(arrived.batch, probing)
+    def _pairs(self, side: Port, arrived: JoinRows, probing: Words, found: Words) -> Iterator[GraphItem]:
+        partner = Port(1 - side)
+        times, columns = self.sides[partner].of_held(found)
+        columns |= self.sides[side].of_batch(arrived.batch, probing)
         pick = np.maximum if self.schema.names[-1] == MAX_TS else np.minimum
         yield from self._emit(columns, pick(times, arrived.times[probing]))
 
@@ -242,15 +242,17 @@ class OAJoin:
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
         """Remove rows that later rows of this port cannot match. Then emit a punctuation if the watermark has grown."""
-        here, there = Port(port), Port(1 - port)
-        if punctuation.watermark <= self.bounds[here]:
+        side, partner = Port(port), Port(1 - port)
+        if punctuation.watermark <= self.bounds[side]:
             return
-        self.bounds[here] = punctuation.watermark
-        state = self.sides[there].state
-        held = state.held
-        for rows in state.expire(self.spec.window.expired(there, punctuation.watermark), self.spec.kind.keeps(there)):
-            yield from self._alone_held(there, rows)
-        self.purged += held - state.held
+        self.bounds[side] = punctuation.watermark
+        state = self.sides[partner].state
+        rows_before = state.held
+        for rows in state.expire(
+            self.spec.window.expired(partner, punctuation.watermark), self.spec.kind.keeps(partner)
+        ):
+            yield from self._alone_held(partner, rows)
+        self.purged += rows_before - state.held
         bounds = output_bounds(self.spec, self.watermark_form, (self.bounds[0], self.bounds[1]))
         said = make_punctuation(bounds)
         if said is not None and bounds != self._said:

@@ -221,12 +221,12 @@ class SideState:
         return words
 
     def _key_columns(self, words: Words, places: Sequence[int] | None = None) -> list[pa.Array]:
-        own = words[WORDS : WORDS + self.keys.width]
-        return self.keys.unpack(own, range(len(self.keys.kinds)) if places is None else places)
+        key_words = words[WORDS : WORDS + self.keys.width]
+        return self.keys.unpack(key_words, range(len(self.keys.kinds)) if places is None else places)
 
     def _columns(self, words: Words, places: Sequence[int] | None = None) -> list[pa.Array]:
-        own = words[WORDS + self.keys.width :]
-        return self.cells.unpack(own, range(len(self.cells.kinds)) if places is None else places)
+        cell_words = words[WORDS + self.keys.width :]
+        return self.cells.unpack(cell_words, range(len(self.cells.kinds)) if places is None else places)
 
     def read(
         self, rows: Words, keys: Sequence[int], columns: Sequence[int]

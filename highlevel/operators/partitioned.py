@@ -148,8 +148,8 @@ class PartitionedAggregate:
         if numbers is not None:
             self.panes.renumber(numbers)
         tables = {PARTITIONS: self.lives.snapshot(self.partition)}
-        held = self.panes.snapshot(self.lives.reported)
-        return tables if held is None else tables | {OPEN: pa.Table.from_batches([held])}
+        panes = self.panes.snapshot(self.lives.reported)
+        return tables if panes is None else tables | {OPEN: pa.Table.from_batches([panes])}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""

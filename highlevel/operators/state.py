@@ -27,10 +27,10 @@ def snapshot_of(parts: Sequence[Part]) -> dict[str, pa.Table]:
 
 def restore_to(parts: Sequence[Part], tables: Mapping[str, pa.Table]) -> None:
     """Restore each part from its tables of `snapshot_of`. A part without tables is not changed."""
-    own: list[dict[str, pa.Table]] = [{} for _ in parts]
+    tables_of_parts: list[dict[str, pa.Table]] = [{} for _ in parts]
     for named, table in tables.items():
         number, _, name = named.partition(".")
-        own[int(number)][name] = table
-    for part, its in zip(parts, own, strict=True):
+        tables_of_parts[int(number)][name] = table
+    for part, its in zip(parts, tables_of_parts, strict=True):
         if its:
             part.restore(its)

@@ -47,7 +47,7 @@ def closing_windows(  # type: ignore[no-untyped-def]
     `panes` are of `pane` rows. Window ids below `final[life]` are final, those below `reported[life]` are reported.
     Return the number of partials that are in no later window.
     """
-    over = 0
+    final_partials = 0
     for row in range(rows):
         life = lives[row]
         number = panes[row] * pane
@@ -56,5 +56,5 @@ def closing_windows(  # type: ignore[no-untyped-def]
         first[row] = begin
         counts[row] = max(0, min(after, final[life]) - begin)
         if after <= final[life]:
-            over += 1
-    return over
+            final_partials += 1
+    return final_partials

@@ -75,15 +75,15 @@ class OpenPanes:
         for chunk in self.chunks:
             lives, panes = (chunk.column(name).to_numpy() for name in (LIFE, PANE))
             first, counts = np.empty((2, chunk.num_rows), np.int64)
-            over = closing_windows(
+            final_partials = closing_windows(
                 lives, panes, len(lives), window.pane, window.range, window.slide, reported, final, first, counts
             )
             places = np.flatnonzero(counts)
             if len(places):
                 closing.append(Closing(chunk, places, lives[places], first[places], counts[places]))
-            if 2 * over < chunk.num_rows:
+            if 2 * final_partials < chunk.num_rows:
                 chunks.append(chunk)
-            elif over < chunk.num_rows:
+            elif final_partials < chunk.num_rows:
                 chunks.append(self._open(chunk, final))
         self.chunks = chunks
         return list(self._windows(closing, reported, final))

@@ -54,11 +54,11 @@ class Plan:
         ('leaf 1', 'leaf 2', 'union')
         """
         kinds = [type(node).__name__.lower() for node in self.nodes]
-        many, seen = Counter(kinds), Counter[str]()
+        count_of_kind, number_of_kind = Counter(kinds), Counter[str]()
         names = []
         for kind in kinds:
-            seen[kind] += 1
-            names.append(f"{kind} {seen[kind]}" if many[kind] > 1 else kind)
+            number_of_kind[kind] += 1
+            names.append(f"{kind} {number_of_kind[kind]}" if count_of_kind[kind] > 1 else kind)
         return tuple(names)
 
     @cached_property

@@ -50,24 +50,24 @@ def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
     """
     rows = batch.num_rows
     columns = BatchColumns(batch)
-    there: Mask = np.ones(rows, np.bool_)
+    is_known: Mask = np.ones(rows, np.bool_)
     arrays: dict[str, npt.NDArray[Any]] = {}
     for part, expression in column.parts:
         vector = evaluate(expression, columns)
         assert isinstance(vector, Vector)
         arrays[part] = np.broadcast_to(vector.data, rows)
         if vector.valid is not None:
-            there = there & vector.valid
+            is_known = is_known & vector.valid
     results = np.full(rows, np.nan)
-    if there.any():
-        given = {part: array[there] for part, array in arrays.items()}
+    if is_known.any():
+        given = {part: array[is_known] for part, array in arrays.items()}
         try:
             with np.errstate(all="ignore"):
                 returned = column.finish(**given)
         except Exception as failure:
             failure.add_note(f"in the function that finishes {column.shown}")
             raise
-        results[there] = _checked(column.shown, returned, int(np.count_nonzero(there)))
+        results[is_known] = _checked(column.shown, returned, int(np.count_nonzero(is_known)))
     return pa.array(results, mask=np.isnan(results))
 
 

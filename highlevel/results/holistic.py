@@ -142,13 +142,13 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
     found = np.zeros(len(totals))
     position = share * (totals - 1)
     low, high = np.floor(position), np.ceil(position)
-    upto = np.cumsum(values.counts)
+    counts_before = np.cumsum(values.counts)
     before = np.cumsum(totals) - totals
     numbers = values.numbers()
     if len(numbers):
         last = len(numbers) - 1
         smaller, greater = (
-            numbers[np.minimum(np.searchsorted(upto, before + rank.astype(np.int64), side="right"), last)]
+            numbers[np.minimum(np.searchsorted(counts_before, before + rank.astype(np.int64), side="right"), last)]
             for rank in (low, high)
         )
         with np.errstate(invalid="ignore"):  # infinities on both sides of a position

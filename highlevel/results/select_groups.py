@@ -63,10 +63,10 @@ def selected(selection: Selection, value: Any, windows: Ids) -> Chosen:
     assert isinstance(value, Vector)
     rows = len(windows)
     values = np.broadcast_to(value.data, rows)
-    there = np.ones(rows, np.bool_) if value.valid is None else np.broadcast_to(value.valid, rows)
+    is_known = np.ones(rows, np.bool_) if value.valid is None else np.broadcast_to(value.valid, rows)
     if values.dtype == np.float64:
-        there = there & ~np.isnan(values)
-    places = np.flatnonzero(there)
+        is_known = is_known & ~np.isnan(values)
+    places = np.flatnonzero(is_known)
     order = places[np.lexsort((values[places], windows[places]))]
     chosen = np.zeros(rows, np.bool_)
     if len(order):

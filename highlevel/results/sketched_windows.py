@@ -144,8 +144,8 @@ class FoldingWindows:
         """Return the IDs of the windows that contain partials and are not final."""
         first, end = self.inner.window.wids(self.origin + np.array(sorted(self.panes), np.int64) * self.pane)
         closed = self.inner.aggregate.closed
-        held = zip(np.maximum(first, closed).tolist(), end.tolist(), strict=True)
-        return unite([*self.inner.open_windows(), *((low, high) for low, high in held if low < high)])
+        ranges = zip(np.maximum(first, closed).tolist(), end.tolist(), strict=True)
+        return unite([*self.inner.open_windows(), *((low, high) for low, high in ranges if low < high)])
 
     def take_closed_windows(self) -> Ranges:
         """Return and forget the ids of the windows that became final."""
@@ -156,8 +156,8 @@ class FoldingWindows:
         self.received += batch.num_rows
         numbers = batch.column("pane").to_numpy()
         for number in np.unique(numbers).tolist():
-            mine = numbers == number
-            part = batch if mine.all() else batch.filter(pa.array(mine))
+            is_of_pane = numbers == number
+            part = batch if is_of_pane.all() else batch.filter(pa.array(is_of_pane))
             if self._complete(number):
                 late = self._new(part.schema)
                 late.add(part)

@@ -96,8 +96,8 @@ class Extent:
 
     def rows(self) -> Words:
         """Return a copy of the stored rows."""
-        held = self._rows[:, self._state[BEGIN] : self._state[END]]
-        return np.concatenate([held[:LINK], held[VALUES : VALUES + self.columns]])
+        stored = self._rows[:, self._state[BEGIN] : self._state[END]]
+        return np.concatenate([stored[:LINK], stored[VALUES : VALUES + self.columns]])
 
     def reserve(self, room: int) -> None:
         """Make room for group IDs below `room`."""
@@ -118,9 +118,9 @@ class Extent:
             self._state[OUTSIDE] = outside
         end = int(self._state[END])
         if end + rows.shape[1] > self._rows.shape[1]:
-            held = len(self.times)
-            self._move(max(MIN_ROWS, held + held // 2, held + rows.shape[1]))
-            end = held
+            stored_count = len(self.times)
+            self._move(max(MIN_ROWS, stored_count + stored_count // 2, stored_count + rows.shape[1]))
+            end = stored_count
         places = slice(end, end + rows.shape[1])
         self._rows[:LINK, places] = rows[:LINK]
         self._rows[VALUES : VALUES + self.columns, places] = rows[LINK:]
@@ -158,16 +158,16 @@ class Extent:
             rows, rows.view(np.float64), rows.shape[1], groups, groups.shape[1],
             self._ops, self._starts, self.columns, self._state, last,
         )  # fmt: skip
-        held = len(self.times)
-        if 4 * max(held, MIN_ROWS if held else 0) < rows.shape[1]:
-            self._move(max(held + held // 2, MIN_ROWS) if held else 0)
+        stored_count = len(self.times)
+        if 4 * max(stored_count, MIN_ROWS if stored_count else 0) < rows.shape[1]:
+            self._move(max(stored_count + stored_count // 2, MIN_ROWS) if stored_count else 0)
 
     def _move(self, capacity: int) -> None:
         """Move the stored rows to the beginning of new memory."""
         begin, end = int(self._state[BEGIN]), int(self._state[END])
-        held = self._rows[:, begin:end]
+        stored = self._rows[:, begin:end]
         rows = self._no_rows(capacity)
-        rows[:, : end - begin] = held
+        rows[:, : end - begin] = stored
         entered = int(self._state[ENTERED]) - begin
         # Rows that have not entered a window have no link: the value is undefined.
         for links in (rows[LINK, :entered], self._groups[FRONT], self._groups[NEWEST]):
@@ -180,8 +180,8 @@ class Extent:
 
         No other group has rows.
         """
-        held = slice(self._state[BEGIN], self._state[END])
-        self._rows[GROUP, held] = new[self._rows[GROUP, held]]
+        stored = slice(self._state[BEGIN], self._state[END])
+        self._rows[GROUP, stored] = new[self._rows[GROUP, stored]]
         words = empty_groups(len(ids), self.starts)
         words[:MEMBER] = self._groups[:MEMBER, ids]
         words[BACK:] = self._groups[BACK:, ids]

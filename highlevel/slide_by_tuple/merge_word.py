@@ -36,9 +36,9 @@ def merge_word(op, into, into_float, at, into_step, of, of_float, row, of_step):
     elif op == SUM_FLOAT:
         into_float[at] += of_float[row]
     elif op in (MIN_FLOAT, MAX_FLOAT):
-        held = into_float[at]
+        stored = into_float[at]
         value = of_float[row]
-        if held != held or (value < held if op == MIN_FLOAT else value > held):
+        if stored != stored or (value < stored if op == MIN_FLOAT else value > stored):
             into_float[at] = value
     elif op == AND:
         into[at] &= of[row]

@@ -170,9 +170,9 @@ class SlideByTupleAggregate:
         for batch in tables[PENDING].combine_chunks().to_batches():
             rows.pending.add(rows.words(batch))
         for batch in tables[HELD].combine_chunks().to_batches():
-            held = rows.words(batch)
+            words = rows.words(batch)
             rows.extent.reserve(rows.keys.room)
-            rows.extent.add(held)
+            rows.extent.add(words)
 
 
 def whole_windows(pieces: Iterable[Words]) -> Iterator[Words]:

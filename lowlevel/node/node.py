@@ -128,15 +128,15 @@ class Node:
         self.queries = [by_plan[index] for index in range(len(plans))]  # a shared table occurs several times
         self.streams = []
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
-            own = [
+            tables_of_stream = [
                 (query, shared)
                 for query, shared in tables
                 if (query.plan.kind, query.plan.sampling) == (kind, sampling)
             ]
-            columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in own))
+            columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in tables_of_stream))
             reader = make_reader(kind, link, file, columns, capacity, sampling, files)
-            filter_joins = LinkFilterJoins(query.plan for query, _ in own)
-            self.streams.append(Stream(kind, reader, filter_joins, own, watermark_rule.make()))
+            filter_joins = LinkFilterJoins(query.plan for query, _ in tables_of_stream)
+            self.streams.append(Stream(kind, reader, filter_joins, tables_of_stream, watermark_rule.make()))
         self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         self.records = 0
         self.bytes = 0

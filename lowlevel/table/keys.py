@@ -206,16 +206,16 @@ class KeyLayout:
         columns = []
         first_code = 0
         for key, version, of_key in zip(self.keys, self.versions, self.slices, strict=True):
-            own = codes[first_code : first_code + len(of_key)]
+            key_codes = codes[first_code : first_code + len(of_key)]
             first_code += len(of_key)
             if key.expression.type is Type.ADDRESS:
                 columns.append(
-                    to_arrow(version, own[0].view(np.uint64), own[-1].view(np.uint64))
+                    to_arrow(version, key_codes[0].view(np.uint64), key_codes[-1].view(np.uint64))
                     if of_key
                     else pa.nulls(len(entries), pa.binary())
                 )
             else:
-                columns.append(self._column(key, own))
+                columns.append(self._column(key, key_codes))
         return columns
 
     @staticmethod

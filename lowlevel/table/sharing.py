@@ -98,8 +98,8 @@ def _merge_plans(shared: LowLevelPlan, indexes: list[int], plans: Sequence[LowLe
     sharers = []
     for index in indexes:
         plan = plans[index]
-        own = [fixed + words[function_of(sub)] for sub in plan.subaggregates]
-        sharers.append(Sharer(index, plan, (*range(fixed), *own)))
+        words_of_plan = [fixed + words[function_of(sub)] for sub in plan.subaggregates]
+        sharers.append(Sharer(index, plan, (*range(fixed), *words_of_plan)))
     if len(indexes) == 1 and len(words) == len(plan.subaggregates):
         return SharedPlan(plan, tuple(sharers))
     subaggregates = tuple(SubAggregate(f"s{word}", *function) for function, word in words.items())

@@ -33,8 +33,8 @@ def address_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expre
     function = name.text.lower()
     counts = (2, 3) if function == "mask" else (1,)
     if len(operands) not in counts:
-        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
-        raise QueryError(f"{function} with {many}", sql, name.start, USAGES[function])
+        shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(f"{function} with {shown_count}", sql, name.start, USAGES[function])
     address = operands[0].as_address()
     if address.type is not Type.ADDRESS:
         address.fail(f"{function} over a value of type {address.type}", "an address, for example srcIP")

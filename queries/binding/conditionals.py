@@ -43,9 +43,9 @@ def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> E
     function = name.text.lower()
     fewest, most = (2, 2) if function == "nullif" else (2, MAX_ARGUMENTS)
     if not fewest <= len(operands) <= most:
-        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
         limit = "" if function == "nullif" else f" with at most {MAX_ARGUMENTS} arguments"
-        raise QueryError(f"{function} with {many}", sql, name.start, USAGES[function] + limit)
+        raise QueryError(f"{function} with {shown_count}", sql, name.start, USAGES[function] + limit)
     if function == "nullif":
         test = compare(Op.EQ, *operands)
         return Conditional(test, Literal(None, operands[0].type), operands[0].bound)

@@ -102,8 +102,8 @@ class LinkNames:
         if self._kind.layered and stream.text.lower() in list(Layer):
             return self._kind.column(f"{stream.text}.{name.text}")
         known = [name.lower() for name in self._source.streams]
-        own = self._alias is not None and stream.text.lower() == self._alias.lower()
-        if not own and known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
+        is_alias = self._alias is not None and stream.text.lower() == self._alias.lower()
+        if not is_alias and known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
             expected = f"the column without the stream: {' UNION '.join(self._source.shown)} have the same columns"
             layers = tuple(Layer) if self._kind.layered else ()
             choices = (*(self._source.streams if self._alias is None else (self._alias,)), *layers)

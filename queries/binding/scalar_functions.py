@@ -90,8 +90,8 @@ def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expres
     if function == "concat":
         return concatenation(operands, function)
     if len(operands) not in COUNTS.get(function, (1,)):
-        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
-        raise QueryError(f"{function} with {many}", sql, name.start, USAGES[name.text.lower()])
+        shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(f"{function} with {shown_count}", sql, name.start, USAGES[name.text.lower()])
     subject = operands[0]
     if function == "left":
         length = _constant(function, operands[1], Type.INT)

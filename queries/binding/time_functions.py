@@ -48,8 +48,8 @@ def time_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expressi
     """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
     function = name.text.lower()
     if len(operands) != 2:
-        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
-        raise QueryError(f"{function} with {many}", sql, name.start, USAGES[function])
+        shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(f"{function} with {shown_count}", sql, name.start, USAGES[function])
     choices = tuple(LENGTHS) if function == "date_trunc" else CHOICES
     unit, time = _choice(operands[0], function, choices), operands[1].as_time()
     if time.type is not Type.TIME:

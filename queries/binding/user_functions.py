@@ -79,8 +79,8 @@ def user_call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     function = DEFINED[name.text.lower()]
     usage = f"{function.name}({', '.join(kind.value for kind in function.parameters)})"
     if len(operands) != len(function.parameters):
-        many = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
-        raise QueryError(f"{function.name} with {many}", sql, name.start, usage)
+        shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(f"{function.name} with {shown_count}", sql, name.start, usage)
     pairs = zip(operands, function.parameters, strict=True)
     return UserCall(function, tuple(_argument(function, operand, kind) for operand, kind in pairs))
 

@@ -49,8 +49,8 @@ def graph_lines(plan: Plan) -> Iterator[str]:
     names = dict(zip(plan.nodes, plan.node_names, strict=True))
     verb = "runs" if len(plan.leaves) == 1 else "run"
     inputs = "tables" if any(leaf.low.kind == TABLE for leaf in plan.leaves) else "packets"
-    many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} {verb} next to the {inputs}"
-    yield f"graph: {many}; rows in any order of arrival, until a watermark covers them"
+    node_counts = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} {verb} next to the {inputs}"
+    yield f"graph: {node_counts}; rows in any order of arrival, until a watermark covers them"
     for node, name in names.items():
         reads = ", ".join(names[each] for each in node.inputs)
         yield ""

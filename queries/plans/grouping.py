@@ -206,11 +206,11 @@ class Grouping:
             self._name_group(name, start)
         self._group("GROUP BY", self._query.group_by, keys)
         if not self._group_times.by_quotient:
-            held = {key.name: key.expression for key in keys}
+            expressions = {key.name: key.expression for key in keys}
             self.pairs = tuple(
                 (column.name, interval, key)
                 for column, interval in self._group_times.counted.items()
-                for key, expression in held.items()
+                for key, expression in expressions.items()
                 if interval_of(expression, column) == interval
             )
         return tuple(keys), partition
@@ -369,8 +369,8 @@ def _without_positions(query: Query) -> Query:
             return item
         count = len(query.select)
         if not position.text.isdecimal() or not 1 <= int(position.text[:20]) <= count:
-            many = "1 item" if count == 1 else f"{count} items"
-            problem = f"GROUP BY {position.text}, but the select list has {many}"
+            shown_count = "1 item" if count == 1 else f"{count} items"
+            problem = f"GROUP BY {position.text}, but the select list has {shown_count}"
             raise QueryError(problem, query.sql, position.start, f"a position from 1 to {count}, or a column")
         selected = query.select[int(position.text) - 1]
         if isinstance(selected.expression, Star):

@@ -171,8 +171,8 @@ class UnionRelation:
         time = time or next(iter(self.common_times), None)
         nodes: list[Node] = []
         for part in self.parts:
-            own = {column.name: found for column in self.columns if (found := part.column(column.name)) is not None}
-            names = {name: column.name for name, column in own.items()}
+            columns = {column.name: found for column in self.columns if (found := part.column(column.name)) is not None}
+            names = {name: column.name for name, column in columns.items()}
             placed = part.place(names.values(), names.get(time or ""), [renamed(each, names) for each in where])
             outputs = tuple(
                 Output(column.name, replace(column, name=placed.names[names[column.name]])) for column in self.columns
@@ -337,10 +337,14 @@ class TableNames:
     def shown(self, name: str) -> str | None:
         """Return the name of a column without its table; None for other names."""
         for table in self.tables:
-            own = self._plain(table, name)
-            if self.qualified(table, own) == name and table.relation.column(own) is not None:
-                plain = table.relation.names(None).shown(own) if isinstance(table.relation, LinkRelation) else own
-                return plain or own
+            plain_name = self._plain(table, name)
+            if self.qualified(table, plain_name) == name and table.relation.column(plain_name) is not None:
+                plain = (
+                    table.relation.names(None).shown(plain_name)
+                    if isinstance(table.relation, LinkRelation)
+                    else plain_name
+                )
+                return plain or plain_name
         return None
 
     def _plain(self, table: NamedTable, name: str) -> str:

@@ -65,8 +65,8 @@ def _column(sql: str, item: OrderItem, outputs: Sequence[Output], windowed: bool
         case tree.Constant(kind=Kind.NUMBER, negative=False) if expression.text.isdecimal():
             position = int(expression.text)
             if not 1 <= position <= len(outputs):
-                many = "1 column" if len(outputs) == 1 else f"{len(outputs)} columns"
-                problem = f"ORDER BY {position}, but the select list has {many}"
+                shown_count = "1 column" if len(outputs) == 1 else f"{len(outputs)} columns"
+                problem = f"ORDER BY {position}, but the select list has {shown_count}"
                 raise QueryError(problem, sql, item.expression.start, f"a position from 1 to {len(outputs)}, or a name")
             return outputs[position - 1].name
         case tree.Constant():

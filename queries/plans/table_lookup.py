@@ -65,10 +65,12 @@ class TableLookup:
         united: list[Relation] = []
         places: list[Word] = []
         for each in tables:
-            own = self._links_in(each)
-            if own and own[0] is not links[0]:  # links_of already united these links with the first ones
+            links_of_table = self._links_in(each)
+            if (
+                links_of_table and links_of_table[0] is not links[0]
+            ):  # links_of already united these links with the first ones
                 continue
-            united.append(self._of_links(links) if own else self.relation(each))
+            united.append(self._of_links(links) if links_of_table else self.relation(each))
             places.append(first_word(each))
         return union_of(self.sql, united, places)
 
