@@ -51,7 +51,7 @@ def walk(  # type: ignore[no-untyped-def]
     position `first` are removed: a chain begins at its oldest stored row afterwards. The walk stops after `room` pairs,
     and continues from `state`, the current row and position.
     """
-    found = 0
+    pair_count = 0
     at = state[1]
     for row in range(state[0], rows):
         tail = tails[key_ids[row]]
@@ -64,20 +64,20 @@ def walk(  # type: ignore[no-untyped-def]
             after[tail - base] = at
         while clocks[at - base] <= highs[row]:
             if clocks[at - base] >= lows[row]:
-                if found == room:
+                if pair_count == room:
                     state[0] = row
                     state[1] = at
-                    return found
-                out_rows[found] = row
-                out_positions[found] = at
-                found += 1
+                    return pair_count
+                out_rows[pair_count] = row
+                out_positions[pair_count] = at
+                pair_count += 1
             if at == tail:
                 break
             at = after[at - base]
         at = NOT_BEGUN
     state[0] = rows
     state[1] = NOT_BEGUN
-    return found
+    return pair_count
 
 
 class Chains:
@@ -131,11 +131,11 @@ class Chains:
         state = np.array([0, NOT_BEGUN], np.int64)
         while state[0] < len(key_ids):
             rows, positions = np.empty((2, MAX_PAIRS), np.int64)
-            found = walk(
+            pair_count = walk(
                 key_ids, lows, highs, len(key_ids), self.tails, self.after, self.clocks, self.base, self.first,
                 MAX_PAIRS, rows, positions, state,
             )  # fmt: skip
-            pairs.append((rows[:found], positions[:found] - self.first))
+            pairs.append((rows[:pair_count], positions[:pair_count] - self.first))
         rows, places = (np.concatenate(each) for each in zip(*pairs, strict=True)) if pairs else np.empty((2, 0), int)
         return rows, places
 

@@ -64,11 +64,11 @@ class OpibJoin(BufferedJoin):
         complete = min(self.bounds[Port.LEFT], self.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
         if complete == BEGINNING:
             return
-        found = []
+        pairs = []
         for batch in self.buffer.take(complete - 1):
-            found += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
-        if found:  # rows without a match follow pairs
-            yield in_order(found, self.time).batch
+            pairs += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
+        if pairs:  # rows without a match follow pairs
+            yield in_order(pairs, self.time).batch
         yield from self.join.punctuate(Port.LEFT, Punctuation(punctuation.link, complete))
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -78,11 +78,11 @@ def compare(
     seen = []
     exact: Answer | None = None
     for variant in variants:
-        found = observe(question, variant, arrivals)
-        answer = Answer(question, found.results)
+        observation = observe(question, variant, arrivals)
+        answer = Answer(question, observation.results)
         exact = exact or answer
-        found.results = []
-        seen.append((found, exact.difference(answer)))
+        observation.results = []
+        seen.append((observation, exact.difference(answer)))
         step()
     assert exact is not None
     times: list[list[float]] = [[] for _ in variants]
@@ -91,20 +91,20 @@ def compare(
             taken.append(timed(question, variant, arrivals))
             step()
     measured = []
-    for variant, (found, difference), taken in zip(variants, seen, times, strict=True):
-        waits = np.concatenate([*found.latencies, np.empty(0, np.int64)]) / 1e9
+    for variant, (observation, difference), taken in zip(variants, seen, times, strict=True):
+        waits = np.concatenate([*observation.latencies, np.empty(0, np.int64)]) / 1e9
         measured.append(
             Measurement(
                 variant,
                 median(taken),
                 arrivals.rows,
-                np.array(found.items or [0]),
-                np.array(found.bytes or [0]),
+                np.array(observation.items or [0]),
+                np.array(observation.bytes or [0]),
                 float(np.median(waits)) if len(waits) else float("nan"),
                 float(waits.max()) if len(waits) else float("nan"),
-                median(found.call_seconds) if found.call_seconds else float("nan"),
+                median(observation.call_seconds) if observation.call_seconds else float("nan"),
                 difference,
-                found.late,
+                observation.late,
             )
         )
     return Comparison(question, arrivals, exact, measured)

@@ -37,7 +37,7 @@ class Injection:
         skews = {name.lower(): skew for name, skew in self.skews.items()}
         lulls = {name.lower(): lull for name, lull in self.lulls.items()}
         begin = first_arrival(recordings)
-        found = []
+        arrivals_of_links = []
         for number, each in enumerate(recordings):
             random = np.random.default_rng([self.seed, number])
             arrivals = each.arrivals.copy()
@@ -50,5 +50,5 @@ class Injection:
             for start, length in lulls.get(each.link.lower(), ()):
                 is_in_lull = (arrivals >= begin + start) & (arrivals < begin + start + length)
                 arrivals[is_in_lull] = begin + start + length
-            found.append(arrivals)
-        return found
+            arrivals_of_links.append(arrivals)
+        return arrivals_of_links

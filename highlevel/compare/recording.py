@@ -100,7 +100,7 @@ def record(
     `progress` is called with (bytes done, bytes in total). Raise InputError for a live input, for a file that is no
     capture, and for more than `limit` rows.
     """
-    found: list[Recording] = []
+    recordings: list[Recording] = []
     rows = done = 0
     captures = [(each, open_finite(each.path, "compare")) for each in inputs]
     sizes = [_size(capture) for _, capture in captures]
@@ -120,9 +120,9 @@ def record(
                 if progress is not None:
                     progress(min(done + block.end, sum(sizes)), sum(sizes))
             rows += taking.count
-            found.append(taking.recording())
+            recordings.append(taking.recording())
         done += sizes[number]
-    return united(found)
+    return united(recordings)
 
 
 def united(recordings: Sequence[Recording]) -> list[Recording]:

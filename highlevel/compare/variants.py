@@ -46,16 +46,16 @@ class Variant:
 def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
     """Return all variants of a question: first out of order, and within an order first with exact watermarks."""
     known: list[int | None] = [None, *slacks]
-    found = [Variant(f"out of order, {_told(late)}", late, ordered=False) for late in known]
+    variants = [Variant(f"out of order, {_told(late)}", late, ordered=False) for late in known]
     if question.join is None:
-        found += [Variant(f"in order, {_told(late)}", late, True, _sorted) for late in known]
+        variants += [Variant(f"in order, {_told(late)}", late, True, _sorted) for late in known]
         for kind in Lateness:
             for slack in slacks:
-                found.append(Variant(f"slack {seconds(slack)}, {kind}", slack, True, _by_slack(slack, kind)))
-        return found
+                variants.append(Variant(f"slack {seconds(slack)}, {kind}", slack, True, _by_slack(slack, kind)))
+        return variants
     joins = {"sort, in-order join": _sorted, "OPIB-Join": _joined(opib_join), "OPOB-Join": _joined(opob_join)}
-    found += [Variant(f"{name}, {_told(late)}", late, True, made) for name, made in joins.items() for late in known]
-    return found
+    variants += [Variant(f"{name}, {_told(late)}", late, True, made) for name, made in joins.items() for late in known]
+    return variants
 
 
 def seconds(duration: int) -> str:

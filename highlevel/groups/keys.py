@@ -57,16 +57,16 @@ class Keys:
     def columns(self, ids: npt.NDArray[np.int64] | None = None) -> list[pa.Array]:
         """Return the columns of the groups `ids`, by default of all groups in the order of their IDs."""
         keys = self.ids.keys[: self.count] if ids is None else self.ids.keys[ids]
-        found = []
+        columns = []
         at = 0
         for place, (form, kind) in enumerate(zip(self.forms, self.kinds, strict=True)):
             words = keys[:, at : at + WIDTHS[form]].T
             at += WIDTHS[form]
             if form is Form.LONG:
-                found.append(self._strings[place].take(words[0]))
+                columns.append(self._strings[place].take(words[0]))
             else:
-                found.append(unpack(words, form, kind))
-        return found
+                columns.append(unpack(words, form, kind))
+        return columns
 
     def only(self, ids: npt.NDArray[np.int64]) -> Keys:
         """Return a copy with the groups `ids` only. Their new IDs are 0, 1, 2, …."""

@@ -78,10 +78,10 @@ class Layer:
 
     def columns(self, ids: npt.NDArray[np.int64] | None, count: int) -> list[pa.Array]:
         """Return a copy of the values of some groups, or of all `count`."""
-        found = []
+        columns = []
         for each in self.accumulators:
             each.reserve(count)
             for words, is_float in zip(each.words, each.floats, strict=True):
                 values = words[:count].copy() if ids is None else words[ids]
-                found.append(pa.array(values.view(np.float64) if is_float else values))
-        return found
+                columns.append(pa.array(values.view(np.float64) if is_float else values))
+        return columns

@@ -150,11 +150,11 @@ class Accumulated:
 
 def accumulated(subaggregates: Iterable[SubAggregate]) -> list[Accumulated]:
     """Return the merge rules of the columns of sub-aggregates. Times are followed by their values."""
-    found: list[Accumulated] = []
+    rules: list[Accumulated] = []
     for sub in subaggregates:
         if sub.kind in TIME_OF:
-            (time,) = found.pop().columns
-            found.append(Accumulated((time, sub.name), Rule(MERGE[sub.kind])))
+            (time,) = rules.pop().columns
+            rules.append(Accumulated((time, sub.name), Rule(MERGE[sub.kind])))
         else:
-            found.append(Accumulated((sub.name,), Rule(MERGE[sub.kind])))
-    return found
+            rules.append(Accumulated((sub.name,), Rule(MERGE[sub.kind])))
+    return rules

@@ -47,9 +47,9 @@ class Cells:
 
     def grown(self, columns: Sequence[pa.Array]) -> Cells | None:
         """Return an encoding for these columns and all earlier values, or None if no greater form is needed."""
-        found = [form_of(column) for column in columns]
-        nulls = self.nulls or Form.NULLABLE in found
-        plain = [Form.NUMBER if form is Form.NULLABLE else form for form in found]
+        needed_forms = [form_of(column) for column in columns]
+        nulls = self.nulls or Form.NULLABLE in needed_forms
+        plain = [Form.NUMBER if form is Form.NULLABLE else form for form in needed_forms]
         forms = [max(before, form) for before, form in zip(self.forms, plain, strict=True)]
         if forms == self.forms and nulls == self.nulls:
             return None
@@ -92,18 +92,18 @@ class Cells:
     def unpack(self, words: Words, places: Sequence[int]) -> list[pa.Array]:
         """Return the columns with the indexes `places`, decoded from words, width x rows."""
         firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()
-        found = []
+        columns = []
         for place in places:
             form, own = self.forms[place], words[firsts[place] : firsts[place + 1]]
             if form is Form.LONG:
-                found.append(self.strings[place].take(own[0]))
+                columns.append(self.strings[place].take(own[0]))
             elif form is Form.NUMBER and self.nulls:
                 number = self.forms[:place].count(Form.NUMBER)
                 null = words[number // BITS] >> number % BITS & 1
-                found.append(unpack(np.stack([own[0], null]), Form.NULLABLE, self.kinds[place]))
+                columns.append(unpack(np.stack([own[0], null]), Form.NULLABLE, self.kinds[place]))
             else:
-                found.append(unpack(own, form, self.kinds[place]))
-        return found
+                columns.append(unpack(own, form, self.kinds[place]))
+        return columns
 
 
 def _exactly(column: pa.Array) -> Words:

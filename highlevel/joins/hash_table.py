@@ -225,17 +225,17 @@ def remove(  # type: ignore[no-untyped-def]
 @kernel("i64(i64*, i64, i64*, i64, i64*)")
 def all_rows(stored, width, places, count, out):  # type: ignore[no-untyped-def]
     """Write all rows of `count` chains, one chain after the other. Return their number."""
-    found = 0
+    row_count = 0
     for place in range(count):
         last = last_at(places, place) - 1
         each = last
         while each >= 0:
             each = stored[each * width] & NEXT
-            out[found] = each
-            found += 1
+            out[row_count] = each
+            row_count += 1
             if each == last:
                 break
-    return found
+    return row_count
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*)")
@@ -256,14 +256,14 @@ def chain(stored, width, keys, origin, pane, rows, count, places, mask, ahead): 
 @kernel("i64(i64*, i64, i64*, i64, i64*)")
 def mark(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
     """Mark rows that have a match. Write the rows without an earlier match to `out` and return their number."""
-    found = 0
+    row_count = 0
     for each in range(count):
         link = stored[rows[each] * width]
         if not link & MATCHED:
             stored[rows[each] * width] = link | MATCHED
-            out[found] = rows[each]
-            found += 1
-    return found
+            out[row_count] = rows[each]
+            row_count += 1
+    return row_count
 
 
 @kernel("i64(i64*, i64, i64*, i64, i64*)")

@@ -41,8 +41,8 @@ class JoinInput:
         """Read the batches of `port`."""
         self.side = spec.side(port)
         self.expressions = [pair[port] for pair in spec.keys]
-        found = [key_type(left.type, right.type) for left, right in spec.keys]
-        self.types = [each for each in found if each is not None]  # JoinSpec raises an error for other types
+        key_types = [key_type(left.type, right.type) for left, right in spec.keys]
+        self.types = [each for each in key_types if each is not None]  # JoinSpec raises an error for other types
         self.macs = [
             {column.name for column in columns_of(expression) if column.type is Type.MAC}
             for expression in self.expressions

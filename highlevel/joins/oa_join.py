@@ -67,10 +67,10 @@ class JoinSide:
         times, found_keys, found_others = self.state.read(
             rows, [self.keys[name] for name in keys], [self.others.index(name) for name in others]
         )
-        found = dict(zip([*keys, *others], [*found_keys, *found_others], strict=True))
+        columns = dict(zip([*keys, *others], [*found_keys, *found_others], strict=True))
         if self.time in names:
-            found[self.time] = pa.array(times)
-        return times, {output: found[name] for name, output in outputs}
+            columns[self.time] = pa.array(times)
+        return times, {output: columns[name] for name, output in outputs}
 
 
 NAMES = {Port.LEFT: "left", Port.RIGHT: "right"}

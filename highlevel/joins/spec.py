@@ -140,9 +140,9 @@ class JoinSpec:
             WatermarkForm.RIGHT: (self.right,),
             WatermarkForm.JOINT: (self.left, self.right),
         }
-        found = tuple(side.time_output for side in sides[watermark_form])
-        if None in found:
+        time_outputs = tuple(side.time_output for side in sides[watermark_form])
+        if None in time_outputs:
             raise ValueError(
                 f"a join with watermarks of {watermark_form} must return those times, got {self.schema.names}"
             )
-        return tuple(name for name in found if name is not None)
+        return tuple(name for name in time_outputs if name is not None)

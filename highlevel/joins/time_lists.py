@@ -135,8 +135,8 @@ class TimeLists:
             else:
                 heappush(self._order, name)
         enlist(stored, stored.shape[1], rows, len(rows), lists, firsts, least, lengths)
-        found = zip(firsts[used].tolist(), least[used].tolist(), lengths[used].tolist(), strict=True)
-        self.lists.update(zip(names, found, strict=True))
+        lists_of_names = zip(firsts[used].tolist(), least[used].tolist(), lengths[used].tolist(), strict=True)
+        self.lists.update(zip(names, lists_of_names, strict=True))
 
     def take(self, stored: Words, low: int) -> Words:
         """Remove the rows before `low`, or all rows if `low` is END. Return them, roughly in the order of time."""

@@ -134,11 +134,13 @@ class OpenSessions:
             return None
         final, least = np.empty(self.count, np.int64), np.empty(1, np.int64)
         _, last, newer, older, group_of = self.slots
-        found = take_final(last, len(last), self.gap, watermark, newer, older, group_of, *self.groups, final, least)
+        final_count = take_final(
+            last, len(last), self.gap, watermark, newer, older, group_of, *self.groups, final, least
+        )
         self._least = int(least[0])
-        if not found:
+        if not final_count:
             return None
-        final = final[:found]
+        final = final[:final_count]
         final = final[np.argsort(last[final], kind="stable")]
         rows = self._rows(final)
         self._give_up(final)

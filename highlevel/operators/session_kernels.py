@@ -108,19 +108,19 @@ def take_final(  # type: ignore[no-untyped-def]
 
     `least` receives the smallest `last` of the other slots, or FREE without other slots.
     """
-    found = 0
+    final_count = 0
     smallest = FREE
     for slot in range(slots):
         end = last[slot]
         if end == FREE:
             continue
         if end + gap <= low:
-            final[found] = slot
-            found += 1
+            final[final_count] = slot
+            final_count += 1
         elif end < smallest:
             smallest = end
     least[0] = smallest
-    for place in range(found):
+    for place in range(final_count):
         slot = final[place]
         group = group_of[slot]
         answered[group] = max(answered[group], last[slot])
@@ -130,4 +130,4 @@ def take_final(  # type: ignore[no-untyped-def]
         elif last[above] + gap > low:
             older[above] = -1
             at[group] = above
-    return found
+    return final_count

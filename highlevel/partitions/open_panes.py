@@ -101,11 +101,11 @@ class OpenPanes:
         for begin in range(0, length, step):
             parts = [part for each in closing if (part := self._part(each, shifts, begin, begin + step)).num_rows]
             if parts:
-                found = merged(parts, [LIFE, WID, *self.groups], self.what)
+                results = merged(parts, [LIFE, WID, *self.groups], self.what)
                 seen = np.zeros(step, np.bool_)
-                seen[shifts[found.column(LIFE).to_numpy()] + found.column(WID).to_numpy() - begin] = True
+                seen[shifts[results.column(LIFE).to_numpy()] + results.column(WID).to_numpy() - begin] = True
                 self.closed += int(np.count_nonzero(seen))
-                yield found
+                yield results
 
     def _part(self, closing: Closing, shifts: Words, begin: int, end: int) -> pa.RecordBatch:
         """Return a partial for each window in `[begin, end)` of the sequence that contains a partial of the chunk."""

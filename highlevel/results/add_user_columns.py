@@ -73,14 +73,14 @@ def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
 
 def _checked(shown: str, returned: Any, groups: int) -> npt.NDArray[np.float64]:
     """Convert the results of a function to floats."""
-    found = (
+    results = (
         np.ma.filled(np.ma.asarray(returned, np.float64), np.nan)
         if np.ma.isMaskedArray(returned)
         else np.asarray(returned)
     )
-    if found.dtype.kind not in "biuf":
+    if results.dtype.kind not in "biuf":
         raise AggregateError(f"{shown}: its function returned {type(returned).__name__}, expected numbers")
-    if found.shape != (groups,):
-        got = "a single value" if found.ndim == 0 else f"an array of shape {found.shape}"
+    if results.shape != (groups,):
+        got = "a single value" if results.ndim == 0 else f"an array of shape {results.shape}"
         raise AggregateError(f"{shown}: its function returned {got}, expected one value for each of {groups} groups")
-    return found.astype(np.float64)
+    return results.astype(np.float64)

@@ -139,7 +139,7 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
     """Return the quantile of each group, equal to Spark's `percentile`."""
     totals = values.totals
     empty = totals == 0
-    found = np.zeros(len(totals))
+    quantiles = np.zeros(len(totals))
     position = share * (totals - 1)
     low, high = np.floor(position), np.ceil(position)
     counts_before = np.cumsum(values.counts)
@@ -154,8 +154,8 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
         with np.errstate(invalid="ignore"):  # infinities on both sides of a position
             between = smaller + (greater - smaller) * (position - low)
         same = (smaller == greater) | (low == high) | np.isinf(smaller)
-        found = np.where(same, smaller, between)
-    return pa.array(found, mask=empty)
+        quantiles = np.where(same, smaller, between)
+    return pa.array(quantiles, mask=empty)
 
 
 def modes(values: ValueCounts) -> pa.Array:

@@ -141,8 +141,8 @@ class Frequent:
     def result(self, parameter: float) -> str | None:
         """Return the most frequent values as `value=count value=count`, the largest estimate first."""
         errors = self.library.frequent_items_error_type.NO_FALSE_NEGATIVES
-        found = sorted(self.sketch.get_frequent_items(errors), key=lambda each: (-each[1], each[0]))
-        return " ".join(f"{value}={estimate}" for value, estimate, _, _ in found[: int(parameter)]) or None
+        items = sorted(self.sketch.get_frequent_items(errors), key=lambda each: (-each[1], each[0]))
+        return " ".join(f"{value}={estimate}" for value, estimate, _, _ in items[: int(parameter)]) or None
 
 
 MAKERS: dict[DetailFunction, Callable[[], Sketch]] = {

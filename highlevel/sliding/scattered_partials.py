@@ -81,12 +81,12 @@ class ScatteredPartials:
 
     def windows(self) -> Ranges:
         """Return the ids of the windows that have rows."""
-        found: Ranges = []
+        ranges_of_runs: Ranges = []
         for run in self.runs:
             ranges: Ranges = []
             append_ids(ranges, ids_of(run))
-            found += ranges
-        return unite(found)
+            ranges_of_runs += ranges
+        return unite(ranges_of_runs)
 
     def snapshot(self) -> pa.Table | None:
         """Return all rows as one table, or None without rows."""

@@ -79,18 +79,23 @@ def _shifts(pattern: bytes) -> npt.NDArray[np.int64]:
 
 def contains(vector: BytesVector, pattern: bytes) -> Mask:
     """Return which byte strings contain `pattern`. Every byte string contains the empty pattern."""
-    found = np.empty(len(vector.start), np.uint8)
+    is_match = np.empty(len(vector.start), np.uint8)
     find_pattern(
-        *_spans(vector), len(found), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), _shifts(pattern), found
+        *_spans(vector),
+        len(is_match),
+        np.frombuffer(pattern or b"\0", np.uint8),
+        len(pattern),
+        _shifts(pattern),
+        is_match,
     )
-    return found.view(np.bool_)
+    return is_match.view(np.bool_)
 
 
 def starts_with(vector: BytesVector, pattern: bytes) -> Mask:
     """Return which byte strings begin with `pattern`."""
-    found = np.empty(len(vector.start), np.uint8)
-    match_start(*_spans(vector), len(found), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), found)
-    return found.view(np.bool_)
+    is_match = np.empty(len(vector.start), np.uint8)
+    match_start(*_spans(vector), len(is_match), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), is_match)
+    return is_match.view(np.bool_)
 
 
 def matches(vector: BytesVector, pattern: str) -> Mask:
@@ -101,10 +106,10 @@ def matches(vector: BytesVector, pattern: str) -> Mask:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = np.empty(len(vector.start), np.bool_)
+    is_match = np.empty(len(vector.start), np.bool_)
     ends = np.cumsum(vector.length)
     first = 0
-    while first < len(found):
+    while first < len(is_match):
         before = int(ends[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(ends, before + SEARCH_BYTES, "right")))
         strings = [
@@ -116,9 +121,9 @@ def matches(vector: BytesVector, pattern: str) -> Mask:
         array = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(strings), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
-        found[first:stop] = np.asarray(pc.match_substring_regex(array, pattern))
+        is_match[first:stop] = np.asarray(pc.match_substring_regex(array, pattern))
         first = stop
-    return found
+    return is_match
 
 
 def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Mask]:

@@ -69,16 +69,16 @@ class EqualityIndex:
         start, end = self._starts[position], self._starts[position + 1]
         if start == end:
             return NO_ROWS
-        found = self._rows[start:end]
+        rows = self._rows[start:end]
         if not isinstance(constant, Address):
-            return found
+            return rows
         # Different addresses may have equal words.
         vector = self._vector
         assert isinstance(vector, AddressVector)
         high, low = divmod(constant.value, 2**64)
-        same = (_at(vector.low, found) == np.uint64(low)) & (_at(vector.high, found) == np.uint64(high))
-        same &= _at(vector.version, found) == constant.version
-        return found[np.broadcast_to(same, len(found))]
+        same = (_at(vector.low, rows) == np.uint64(low)) & (_at(vector.high, rows) == np.uint64(high))
+        same &= _at(vector.version, rows) == constant.version
+        return rows[np.broadcast_to(same, len(rows))]
 
     def _build(self, columns: Columns, count: int) -> None:
         """Sort the rows of all constants by their constant."""

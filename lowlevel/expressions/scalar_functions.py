@@ -98,8 +98,8 @@ def _round(numbers: Floats, digits: int) -> Floats:
 def _names(function: Scalar, numbers: Vector) -> TextVector:
     names, ids = _table(function)
     inside = np.asarray((numbers.data >= 0) & (numbers.data < NUMBERS[function]))
-    found = ids[np.where(inside, numbers.data, -1)]
-    return TextVector(np.maximum(found, 0), names, _and(numbers.valid, np.asarray(found >= 0)))
+    name_ids = ids[np.where(inside, numbers.data, -1)]
+    return TextVector(np.maximum(name_ids, 0), names, _and(numbers.valid, np.asarray(name_ids >= 0)))
 
 
 @cache

@@ -101,7 +101,7 @@ def read_lines(data, size, out):  # type: ignore[no-untyped-def]
 
     `out` has room for one line more than `data` has line ends. Labels have no blanks at their ends.
     """
-    found = 0
+    entry_count = 0
     number = 0
     at = 0
     while at < size:
@@ -128,16 +128,16 @@ def read_lines(data, size, out):  # type: ignore[no-untyped-def]
                 label += 1
                 while label < stop and is_blank(data[label]):
                     label += 1
-            base = found * FIELDS
+            base = entry_count * FIELDS
             out[base + LINE] = number
             out[base + BEGIN] = word
             out[base + END] = word_end
             out[base + LABEL] = label
             out[base + LABEL_END] = stop
             out[base + CODE] = four_code(data, word, word_end)
-            found += 1
+            entry_count += 1
         at = end + 1
-    return found
+    return entry_count
 
 
 @kernel("i64(u8*, i64*, i64, u8*, i64*)")

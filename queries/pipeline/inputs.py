@@ -117,12 +117,12 @@ def expand(path: str, follow: bool = False) -> list[Path]:
         place = place.absolute()
     if place.is_dir() and not follow:
         seen = (file for file in place.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
-        found = sorted(file for file in seen if file.is_file())
-        if not found:
+        files = sorted(file for file in seen if file.is_file())
+        if not files:
             deeper = any(file.is_file() for file in place.glob("*/**/*"))
             hint = f"; its folders contain files: use '{str(place).rstrip('/')}/**'" if deeper else ""
             raise InputError(f"{path}: the folder contains no file, expected captures{hint}")
-        return found
+        return files
     if place.exists() or not glob.has_magic(path):
         return [place]
     base, pattern = _split(place)
@@ -130,10 +130,10 @@ def expand(path: str, follow: bool = False) -> list[Path]:
         return [place]
     # Path.glob would find hidden files too.
     matches = {base / match for match in glob.glob(pattern, root_dir=base, recursive=True)}  # noqa: PTH207
-    found = sorted(match for match in matches if match.is_file() and match.name != TEMPLATES)
-    if not found:
+    files = sorted(match for match in matches if match.is_file() and match.name != TEMPLATES)
+    if not files:
         raise InputError(f"{path}: no file matches")
-    return found
+    return files
 
 
 def _split(place: Path) -> tuple[Path, str]:

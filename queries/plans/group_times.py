@@ -78,15 +78,15 @@ class GroupTimes:
     def _of_groups(self, in_group_by: Resolve) -> None:
         """Find time columns in GROUP BY: one by intervals makes windows, others are groups themselves."""
         counted: dict[Column, int] = {}
-        found = 0
+        interval_count = 0
         for item in self._query.group_by:
             expression = Binder(self._sql, "GROUP BY", item.expression, in_group_by).bind()
             for column in self._times:
                 interval = interval_of(expression, column)
                 if interval is not None:
                     counted[column] = min(counted.get(column, interval), interval)
-                    found += 1
-        if found == 1 and 1 not in counted.values():
+                    interval_count += 1
+        if interval_count == 1 and 1 not in counted.values():
             self.by_quotient = True
             (self.time,) = counted
         self.counted = counted

@@ -76,8 +76,8 @@ class LinkRelation:
     def shown(self) -> tuple[str, ...]:
         """The listed columns, without payloads."""
         kind = columns_of_kind(self.links.source.kind)
-        found = (kind.column(name, self.links.layer) for name in kind.listed_names)
-        return tuple(dict.fromkeys(each.name for each in found if each is not None and each.type is not Type.BYTES))
+        columns = (kind.column(name, self.links.layer) for name in kind.listed_names)
+        return tuple(dict.fromkeys(each.name for each in columns if each is not None and each.type is not Type.BYTES))
 
     def column(self, name: str) -> Column | None:
         """Return a column of the kind of rows, in the layer."""
@@ -306,12 +306,12 @@ class TableNames:
                     return self._used(layered, name)
                 table = self.table(stream)
             return self._used(self._of(table, name.text), name)
-        found = [(table, column) for table in self.tables if (column := self._of(table, name.text)) is not None]
-        if len(found) > 1:
-            whose = " and ".join(table.name for table, _ in found)
-            which = " or ".join(f"{table.name}.{name.text}" for table, _ in found)
+        candidates = [(table, column) for table in self.tables if (column := self._of(table, name.text)) is not None]
+        if len(candidates) > 1:
+            whose = " and ".join(table.name for table, _ in candidates)
+            which = " or ".join(f"{table.name}.{name.text}" for table, _ in candidates)
             raise QueryError(f"'{name.text}' is a column of {whose}", self._sql, name.start, which)
-        return self._used(found[0][1], name) if found else None
+        return self._used(candidates[0][1], name) if candidates else None
 
     def table(self, stream: Word) -> NamedTable:
         """Return a table by its name. Raises QueryError for an unknown name."""

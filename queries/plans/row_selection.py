@@ -45,8 +45,8 @@ class SelectList:
 
     def of(self, time: str) -> list[TimeOutput]:
         """Return the outputs that increase with a time column, the smallest interval first."""
-        found = sorted((interval, name) for name, column, interval in self.counted if column.name == time)
-        return [TimeOutput(name, time, 0, interval) for interval, name in found]
+        groups_of_time = sorted((interval, name) for name, column, interval in self.counted if column.name == time)
+        return [TimeOutput(name, time, 0, interval) for interval, name in groups_of_time]
 
     @property
     def sources(self) -> list[str]:
@@ -81,8 +81,10 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
         if expression.type is Type.BYTES:
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise QueryError("SELECT of bytes", sql, item.start, expected)
-    found = output_names(sql, items, bound, spelled(items, bound), plain_names(bound, names.shown), ())
-    return _selected(tuple(Output(name, each) for name, each in zip(found, bound, strict=True)), times, functions)
+    output_names_of_items = output_names(sql, items, bound, spelled(items, bound), plain_names(bound, names.shown), ())
+    return _selected(
+        tuple(Output(name, each) for name, each in zip(output_names_of_items, bound, strict=True)), times, functions
+    )
 
 
 def _selected(outputs: Sequence[Output], times: Sequence[Column], functions: WindowFunctions) -> SelectList:

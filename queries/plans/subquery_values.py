@@ -109,18 +109,18 @@ class _Replacement:
         return self.compute(replace(inner, queries=(*self.known, *inner.queries)), node)
 
     def _scalar(self, node: tree.ScalarQuery) -> tree.Expression:
-        found = self._computed(node.query, node)
+        answer = self._computed(node.query, node)
         sql, start = node.query.sql, node.start
-        if found.rows > 1:
+        if answer.rows > 1:
             expected = "one value: an aggregate such as max(len), or IN for several values"
             raise QueryError("a sub-query with several rows", sql, start, expected)
-        if not found.values:
+        if not answer.values:
             raise QueryError("a sub-query without rows", sql, start, "one value: nothing can be compared with no value")
-        if found.values[0] is None:
+        if answer.values[0] is None:
             raise QueryError(
                 "a sub-query with the value NULL", sql, start, "a value, for example coalesce(max(vlan), 0)"
             )
-        return _constant(sql, start, found.values[0], found.type)
+        return _constant(sql, start, answer.values[0], answer.type)
 
     def _members(self, operand: tree.Expression, node: tree.ScalarQuery, list_: tree.In) -> tree.Expression:
         found, start = self._computed(node.query, list_), list_.start

@@ -259,9 +259,9 @@ class ValueOrder:
         else:
             number = np.searchsorted(self._known, shifted, "right") - 1  # the last value that is not larger
         wanted = self._offset + self._place(number)
-        found = np.searchsorted(self._sorted, wanted, side)
+        bounds = np.searchsorted(self._sorted, wanted, side)
         peers = self._partitions.peer_first if side == "left" else self._partitions.peer_end
-        return np.where(self._is_null, peers, found)
+        return np.where(self._is_null, peers, bounds)
 
 
 def _number_type(column: pa.Array) -> Type:
