@@ -71,7 +71,7 @@ class Analysis:
             f"measured: {self.seconds:.2f} s; low level {sum(busy):.2f} s{threads}, high level {operators:.2f} s;"
             f" {self.run.nodes.results[0]:,} rows of results"
         )
-        if self.run.done < self.run.total:
+        if self.run.has_ended_early:
             yield "the query ended before the end of its inputs: rows that the low level had read were not used"
         yield from _aligned([HEADER, *self._rows(samples)])
         for leaf, name in zip(self.plan.leaves, leaf_names(self.plan), strict=True):

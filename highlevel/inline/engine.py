@@ -196,6 +196,8 @@ class InlineRun:
             queries = [(name,) for name in leaf_names(self.plans[0])]
         self.low_level_seconds: list[float] | None = [] if measure else None
         """Busy seconds of each thread of the low level, if they are measured."""
+        self.has_ended_early = False
+        """Whether the run has ended before the end of its inputs, because every query has all rows of its LIMIT."""
         self.total = 0
         self.shards: list[Shard] = []
         tables = TableSizes(slots)
@@ -257,6 +259,7 @@ class InlineRun:
                 elif ends_early and isinstance(result, Punctuation) and result.watermark == END:
                     incomplete.discard(reader)
             if ends_early and not incomplete:
+                self.has_ended_early = True
                 return
 
     @property

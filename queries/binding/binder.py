@@ -109,7 +109,7 @@ class Binder:
             case tree.Like():
                 bound = like(node, self._operand(node.operand, depth), self._operand(node.pattern, depth))
             case tree.Cast():
-                bound = cast(self._operand(node.operand, depth), node.type)
+                bound = cast(self._result(node.operand, depth), node.type, is_try=node.is_try)
             case tree.Concatenation():
                 bound = concatenation([self._operand(operand, depth) for operand in node.operands])
             case tree.IsNull():

@@ -17,7 +17,7 @@ from lowlevel.expressions.tree import (
 )
 from lowlevel.expressions.types import NAMES, Op, Scalar, Type
 from queries.binding.comparisons import Operand
-from queries.binding.conditionals import as_number, is_known
+from queries.binding.conditionals import as_number, is_known, is_null
 from queries.text.errors import QueryError
 from queries.text.tree import Word
 
@@ -78,7 +78,7 @@ TYPES: dict[str, Type] = {
 }
 """Types of casts by their names in SQL."""
 
-CAST_TYPES = ("INTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "TIMESTAMP")
+CAST_TYPES = ("INTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "TIMESTAMP", "INET", "MAC")
 
 MAX_DIGITS = 15
 """Largest number of decimals of round: a float has no more."""
@@ -160,14 +160,19 @@ def _as_text(function: str, operand: Operand) -> Expression:
     return Spelled(bound)
 
 
-def cast(subject: Operand, word: Word) -> Expression:
-    """Return a value as the type that `word` names. Raises QueryError for an unknown type and an impossible cast."""
+def cast(subject: Operand, word: Word, *, is_try: bool = False) -> Expression:
+    """Return a value as the type that `word` names. Raises QueryError for an unknown type and an impossible cast.
+
+    With `is_try` a constant that cannot be converted becomes NULL. Otherwise wrong constants are errors.
+    """
     text = word.text
     wanted = TYPES.get(text.lower())
     if wanted is None:
         raise QueryError(f"unknown type '{text}'", subject.sql, word.start, "a type", CAST_TYPES, text.upper())
+    if is_null(subject):
+        return Literal(None, wanted)
     convert = {Type.TIME: Operand.as_time, Type.ADDRESS: Operand.as_address, Type.MAC: Operand.as_mac}
-    subject = convert[wanted](subject) if wanted in convert else subject
+    subject = convert[wanted](subject) if wanted in convert and not is_try else subject
     bound = subject.bound
     if subject.type is wanted:
         return bound

@@ -9,10 +9,13 @@ The queries share the scan, and coarse tables are fed from finer ones (`lowlevel
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 from lowlevel.expressions.types import Op
+from queries.binding.binder import compares_groups, known_aggregates
+from queries.text.errors import QueryError
 from queries.text.lexer import Kind
 from queries.text.tree import (
     Call,
@@ -24,12 +27,14 @@ from queries.text.tree import (
     Name,
     Null,
     Operation,
+    Over,
     Query,
     SelectItem,
     SetOperation,
     SetOperator,
     Star,
     Word,
+    calls_in,
 )
 
 GROUPING = "grouping"
@@ -40,6 +45,7 @@ def without_grouping_sets(query: Query) -> Query:
     """Return a query without grouping sets that has the same rows, in the order of ORDER BY."""
     assert query.grouping_sets is not None
     sets = query.grouping_sets.sets
+    _check(query, {_key(query, item) for chosen in sets for item in chosen})
     inner = replace(query, grouping_sets=None, order=None)
     ordered = sorted(sets, key=lambda chosen: -len(chosen))  # the first query has the most names of columns
     keys = {_key(query, item) for chosen in sets for item in chosen}
@@ -49,6 +55,59 @@ def without_grouping_sets(query: Query) -> Query:
     operation = SetOperation(SetOperator.UNION_ALL, (query.grouping_sets.keyword,) * (len(queries) - 1), queries)
     start = query.keyword.start
     return Query(query.sql, query.keyword, (SelectItem(Star(start)),), (FromItem(operation, start),), order=query.order)
+
+
+def _check(query: Query, keys: set[Expression]) -> None:
+    """Raise QueryError for what would be computed for each grouping set alone, and for expressions over its columns."""
+    assert query.grouping_sets is not None
+    clause = query.grouping_sets.keyword.text.upper().replace("GROUPING", "GROUPING SETS")
+    expressions = [item.expression for item in query.select]
+    expressions += [] if query.having is None else [query.having.expression]
+    for expression in expressions:
+        for call in calls_in(expression):
+            if compares_groups(call):
+                problem = f"{call.function.text} in a query with {clause}"
+                raise QueryError(problem, query.sql, call.start, "it in a query that reads this one")
+        over = next((node for node in _nodes_in(expression) if isinstance(node, Over)), None)
+        if over is not None:
+            problem = f"OVER in a query with {clause}"
+            raise QueryError(problem, query.sql, over.start, "OVER in a query that reads this one")
+        inner = next(_names_outside_of_calls(expression, keys), None)
+        if inner is not None:
+            expected = f"{inner.word.text} as an item of SELECT, and the expression in a query that reads this one"
+            raise QueryError(
+                f"an expression over '{inner.word.text}', a column of {clause}", query.sql, inner.start, expected
+            )
+    for item in () if query.order is None else query.order.items:
+        if isinstance(item.expression, Name | Constant):  # of the result
+            continue
+        expected = "the name of an item of SELECT; AS gives an expression a name"
+        raise QueryError(f"ORDER BY an expression in a query with {clause}", query.sql, item.expression.start, expected)
+
+
+def _nodes_in(node: object) -> Iterator[object]:
+    """Yield a tree and all its parts, without those of inner queries."""
+    yield node
+    members = node if isinstance(node, tuple) else ()
+    if is_dataclass(node) and not isinstance(node, Word | Query):
+        members = tuple(getattr(node, field.name) for field in fields(node))
+    for member in members:
+        yield from _nodes_in(member)
+
+
+def _names_outside_of_calls(expression: Expression, keys: set[Expression]) -> Iterator[Name]:
+    """Yield the names of grouping columns within an expression that is no such column, but not in aggregates."""
+    if expression in keys or (isinstance(expression, Call) and expression.function.text.lower() == GROUPING):
+        return
+    if isinstance(expression, Call) and expression.function.text.lower() in known_aggregates():
+        return
+    for field in fields(expression):
+        value = getattr(expression, field.name)
+        for member in value if isinstance(value, tuple) else (value,):
+            if isinstance(member, Name) and member in keys:
+                yield member
+            elif is_dataclass(member) and not isinstance(member, Word | Query):
+                yield from _names_outside_of_calls(cast(Expression, member), keys)
 
 
 def _key(query: Query, item: SelectItem) -> Expression:

@@ -20,7 +20,7 @@ from highlevel.windows.kind import WindowKind
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.binding.comparisons import Operand
-from queries.binding.conditionals import with_common_type
+from queries.binding.conditionals import is_null, with_common_type
 from queries.plans.relations import QueryRelation, Relation, RelationNode, conjunction
 from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
@@ -106,8 +106,13 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
             problem = f"{operator} of {len(selected[0]) - bounds} and {len(own) - bounds} columns"
             raise QueryError(problem, sql, text.keyword.start, "the same number of columns in all queries")
     operands = [_operands(sql, query, text) for query, text in zip(queries, operation.queries, strict=True)]
-    columns, values = [], []
+    columns: list[Column] = []
+    values: list[Sequence[Expression]] = []
     for column, *others in zip(selected[0], *operands, strict=True):
+        if all(is_null(operand) for operand in others):
+            columns.append(Column(column.name, Type.INT, True))
+            values.append([Literal(None, Type.INT)] * len(others))
+            continue
         converted = with_common_type(f"{operator} in the column '{column.name}'", others, same_row=False)
         types = {value.type for value in converted}
         common = types.pop() if len(types) == 1 else Type.FLOAT if Type.FLOAT in types else Type.INT
@@ -129,13 +134,17 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
 def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
     """Return the columns of a query with their positions in its text. Constant texts, and NULL, take other types.
 
-    Positions in `*` are those of the first item.
+    Positions in `*`, and of the bounds of windows, are those of the first item.
     """
     columns, items = query.plan.root.columns, text.select
-    stars = any(isinstance(item.expression, Star) for item in items)
-    bounds = len(columns) if stars else len(columns) - len(items)
-    operands = [Operand(sql, items[0].start, column) for column in columns[:bounds]]
-    for column, item in zip(columns[bounds:], () if stars else items, strict=True):
+    if any(isinstance(item.expression, Star) for item in items):
+        return [Operand(sql, items[0].start, column) for column in columns]
+    bounds = 0
+    if query.window is not None:  # the bounds are the first columns, also if they are items of SELECT
+        bounds = len(BOUNDS)
+        items = tuple(item for item in items if not _is_bound(item))
+    operands = [Operand(sql, text.select[0].start, column) for column in columns[:bounds]]
+    for column, item in zip(columns[bounds:], items, strict=True):
         constant = item.expression
         is_text = isinstance(constant, Constant) and constant.kind is Kind.STRING and column.type is Type.TEXT
         value = Literal(constant.text, Type.TEXT) if isinstance(constant, Constant) and is_text else column
@@ -143,6 +152,14 @@ def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
             value = Literal(None, Type.INT)
         operands.append(Operand(sql, item.start, value))
     return operands
+
+
+def _is_bound(item: SelectItem) -> bool:
+    """Return whether an item is a bound of the window under its own name."""
+    match item:
+        case SelectItem(expression=Name(word=word, table=None), alias=None):
+            return word.text.lower() in BOUNDS
+    return False
 
 
 def _as_type(value: Expression, type_: Type) -> Expression:

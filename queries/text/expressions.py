@@ -209,23 +209,27 @@ class ExpressionParser:
         return operand
 
     def _type(self) -> Word:
-        """Read the name of a type. PRECISION after DOUBLE and the length of a text, VARCHAR(20), have no meaning."""
+        """Read the name of a type. DOUBLE PRECISION is DOUBLE, and sizes as in VARCHAR(20) are ignored."""
         if self._token.kind is not Kind.WORD:
             raise self._unexpected("a type, for example INTEGER or DOUBLE")
         word = self._word()
         if word.text.upper() == "DOUBLE":
             self._accept("PRECISION")
-        if self._token.keyword == "(" and self._ahead().kind is Kind.NUMBER and self._ahead(2).keyword == ")":
-            self._at += 3
+        for length in (3, 5):
+            sizes = [self._ahead(count) for count in range(length)]
+            texts = [size.keyword if size.kind is not Kind.NUMBER else "0" for size in sizes]
+            if texts in (["(", "0", ")"], ["(", "0", ",", "0", ")"]):
+                self._at += length
+                break
         return word
 
     def _cast(self) -> Cast:
-        """Read CAST(x AS type), or TRY_CAST, which is the same: a value that cannot be converted becomes NULL."""
+        """Read CAST(x AS type) or TRY_CAST(x AS type)."""
         keyword = self._take()
         if not self._accept("("):
             raise self._unexpected(f"'(' after {keyword.keyword}")
         self._nest()
-        operand = self._in_parentheses()
+        operand = Null(self._take().start) if self._token.keyword == "NULL" else self._in_parentheses()
         self._parentheses += 1
         if not self._accept("AS"):
             raise self._unexpected("an operator, or AS and a type, for example CAST(x AS DOUBLE)")
@@ -233,7 +237,7 @@ class ExpressionParser:
         self._parentheses -= 1
         self._close()
         self._nesting -= 1
-        return Cast(operand, kind, keyword.start)
+        return Cast(operand, kind, keyword.start, keyword.keyword == "TRY_CAST")
 
     def _uncast_operand(self, weakest: int) -> Expression:
         token = self._token

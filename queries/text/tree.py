@@ -190,11 +190,12 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`CAST(operand AS type)` or `operand::type`."""
+    """`CAST(operand AS type)` or `operand::type`; with `is_try` TRY_CAST."""
 
     operand: Expression
     type: Word
     start: int = field(compare=False, repr=False)
+    is_try: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,8 +159,8 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
                 keyword = "RANGE" if frame.by_values else "ROWS"
                 parts.append(f"{keyword} BETWEEN {frame_bound(frame.first)} AND {frame_bound(frame.last)}")
             text = f"{expression(function)} OVER ({' '.join(parts)})"
-        case tree.Cast(operand, kind):
-            text = f"CAST({expression(operand)} AS {word(kind)})"
+        case tree.Cast(operand, kind, _, is_try):
+            text = f"{'TRY_' * is_try}CAST({expression(operand)} AS {word(kind)})"
         case tree.Concatenation(operands):
             strength = BITWISE
             text = " || ".join(expression_within(each, TERM) for each in operands)

@@ -51,6 +51,12 @@ def test_rows_in_and_out_of_a_scan(threads: int, capture: Path) -> None:
     )
 
 
+def test_only_a_query_that_ends_before_its_inputs_is_said_to(capture: Path) -> None:
+    told = "the query ended before the end of its inputs"
+    assert not [line for line in analyzed("SELECT count(*) AS n FROM packets", capture) if told in line]
+    assert [line for line in analyzed("SELECT len FROM packets LIMIT 2", capture) if told in line]
+
+
 def test_rows_of_a_graph_with_a_join_and_a_limit(capture: Path) -> None:
     sql = """SELECT srcIP, count(*) AS n FROM (
         SELECT U.srcIP FROM packets U [RANGE 3 s], packets I [RANGE 0 s]
