@@ -253,8 +253,9 @@ def function(
 
         wiretide.query("SELECT srcIP, count(*) AS n FROM packets WHERE is_risky(destPort, destIP) GROUP BY srcIP", ...)
 
-    The annotations are the types: `int`, `float`, `bool` and `str`. Addresses, MACs and times become `str`; for `int` a
-    time is ns since the epoch. The function is called for each row without NULL among its arguments; `None` is NULL.
+    The annotations are the types: `int`, `float`, `bool`, `str`, and `bytes` for payloads. Addresses, MACs and times
+    become `str`; for `int` a time is ns since the epoch. The function is called for each row without NULL among its
+    arguments; a parameter `int | None` receives NULL too. A result of `None` is NULL.
 
     * `name`: the name in SQL, instead of the name of the function.
     * `columns`: the function receives a numpy array for each parameter and returns one of equal length: much faster.

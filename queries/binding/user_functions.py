@@ -1,7 +1,7 @@
 """Functions that users define in Python: their definition and their calls in queries.
 
-The annotations of a function are its types: `int`, `float`, `bool` and `str`. A time is an `int` (ns since the epoch)
-or a `str`; addresses and MACs are `str`.
+The annotations of a function are its types: `int`, `float`, `bool`, `str`, and `bytes` for parameters. A time is an
+`int` (ns since the epoch) or a `str`; addresses and MACs are `str`. A parameter `int | None` receives NULL as None.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from typing import Any
 
 from lowlevel.expressions.tree import Expression, Literal, ScalarCall, Spelled, UserCall
 from lowlevel.expressions.types import Scalar, Type
-from lowlevel.expressions.user_functions import DEFINED, FunctionError, UserFunction, define
+from lowlevel.expressions.user_functions import ANNOTATIONS, DEFINED, FunctionError, UserFunction, define
 from queries.binding.comparisons import Operand
 from queries.text.errors import QueryError
 from queries.text.tree import Word
 
-TYPES: dict[object, Type] = {int: Type.INT, float: Type.FLOAT, bool: Type.BOOL, str: Type.TEXT}
-"""Types of values by the annotations of parameters and results."""
+TYPES: dict[object, Type] = {
+    int: Type.INT, float: Type.FLOAT, bool: Type.BOOL, str: Type.TEXT, bytes: Type.BYTES,
+}  # fmt: skip
+"""Types of values by the annotations of parameters and results. Bytes are no results."""
 
 ACCEPTED: dict[Type, tuple[Type, ...]] = {
     Type.INT: (Type.INT, Type.TIME),
     Type.FLOAT: (Type.FLOAT, Type.INT),
     Type.BOOL: (Type.BOOL,),
     Type.TEXT: (Type.TEXT, Type.ADDRESS, Type.MAC, Type.TIME),
+    Type.BYTES: (Type.BYTES,),
 }
 """Types of arguments by the type of the parameter. They are converted."""
 
@@ -45,42 +48,52 @@ def define_function(
         hints = typing.get_type_hints(body)
     except NameError as error:
         raise FunctionError(f"{shown}: an annotation is unknown: {error}") from None
-    kinds = []
+    kinds: list[Type] = []
+    optional: list[int] = []
     for parameter in inspect.signature(body).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             raise FunctionError(f"{shown}: got the parameter {parameter}, expected one value per parameter")
-        kinds.append(_type_of(shown, parameter.name, hints.get(parameter.name)))
+        annotation = hints.get(parameter.name)
+        if _without_none(annotation) is not annotation:
+            optional.append(len(kinds))
+        kinds.append(_type_of(shown, parameter.name, _without_none(annotation)))
     if not kinds:
         raise FunctionError(f"{shown} has no parameter, expected one or more")
     if of_columns and compiled:
         raise FunctionError(f"{shown}: got columns=True and compiled=True, expected one of them")
     result = _type_of(shown, "return", _without_none(hints.get("return")))
-    if compiled and Type.TEXT in (*kinds, result):
-        raise FunctionError(f"{shown}: got compiled=True and a text, expected numbers and bool only")
-    define(UserFunction(shown, tuple(kinds), result, body, of_columns, compiled))
+    for kind in (Type.TEXT, Type.BYTES):
+        if compiled and kind in (*kinds, result):
+            raise FunctionError(
+                f"{shown}: got compiled=True and {ANNOTATIONS[kind]}, expected int, float and bool only"
+            )
+    if compiled and optional:
+        raise FunctionError(f"{shown}: got compiled=True and a parameter that can be None, expected int, float or bool")
+    define(UserFunction(shown, tuple(kinds), result, body, of_columns, compiled, tuple(optional)))
 
 
 def _without_none(annotation: object) -> object:
-    """Return `str` for `str | None`."""
+    """Return `str` for `str | None`; other annotations unchanged."""
     members = [member for member in typing.get_args(annotation) if member is not type(None)]
     return members[0] if len(members) == 1 else annotation
 
 
 def _type_of(function: str, parameter: str, annotation: object) -> Type:
-    if annotation not in TYPES:
+    choices = [kind for kind in TYPES if parameter != "return" or kind is not bytes]
+    if annotation not in choices:
         got = "no annotation" if annotation is None else f"the annotation {getattr(annotation, '__name__', annotation)}"
         where = "the result" if parameter == "return" else f"the parameter {parameter}"
-        raise FunctionError(f"{function}: {where} has {got}, expected int, float, bool or str")
+        names = [ANNOTATIONS[TYPES[kind]] for kind in choices]
+        raise FunctionError(f"{function}: {where} has {got}, expected {', '.join(names[:-1])} or {names[-1]}")
     return TYPES[annotation]
 
 
 def user_call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     """Return the call of a function of DEFINED. Raises QueryError for wrong arguments."""
     function = DEFINED[name.text.lower()]
-    usage = f"{function.name}({', '.join(kind.value for kind in function.parameters)})"
     if len(operands) != len(function.parameters):
         shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
-        raise QueryError(f"{function.name} with {shown_count}", sql, name.start, usage)
+        raise QueryError(f"{function.name} with {shown_count}", sql, name.start, function.usage)
     pairs = zip(operands, function.parameters, strict=True)
     return UserCall(function, tuple(_argument(function, operand, kind) for operand, kind in pairs))
 
@@ -88,6 +101,8 @@ def user_call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
 def _argument(function: UserFunction, operand: Operand, kind: Type) -> Expression:
     operand = operand.meeting(kind)
     bound = operand.bound
+    if kind is Type.BYTES and isinstance(bound, Literal):
+        operand.fail(f"{function.name} over a constant", "a column of bytes, for example payload")
     if operand.type not in ACCEPTED[kind]:
         expected = " or ".join(each.value for each in ACCEPTED[kind])
         operand.fail(f"{function.name} over a value of type {operand.type}", expected)

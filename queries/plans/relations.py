@@ -11,7 +11,17 @@ from typing import Protocol
 
 from highlevel.aggregation import LINK, Output
 from highlevel.plan.nodes import PANE, Apply, Filter, Leaf, Node, TimeOutput, Union
-from lowlevel.expressions.tree import Binary, Call, Column, Expression, IsNull, columns_of, computed_column, transform
+from lowlevel.expressions.tree import (
+    Binary,
+    Call,
+    Column,
+    Expression,
+    IsNull,
+    UserCall,
+    columns_of,
+    computed_column,
+    transform,
+)
 from lowlevel.expressions.types import Op, Type, same_values
 from lowlevel.kinds import columns_of_kind
 from lowlevel.plan import Key, LowLevelPlan
@@ -104,11 +114,15 @@ class LinkRelation:
         """Return an expression with columns of the low level in place of functions of bytes."""
 
         def computed(part: Expression) -> Expression | None:
-            if not isinstance(part, Call | IsNull) or part.operand.type is not Type.BYTES:
+            if isinstance(part, UserCall):
+                of_bytes = any(argument.type is Type.BYTES for argument in part.arguments)
+            else:
+                of_bytes = isinstance(part, Call | IsNull) and part.operand.type is Type.BYTES
+            if not of_bytes:
                 return None
             name = expression_text(part)
             self.computed[name] = part
-            return computed_column(name, part) if isinstance(part, Call) else Column(name, Type.BOOL)
+            return Column(name, Type.BOOL) if isinstance(part, IsNull) else computed_column(name, part)
 
         return transform(expression, computed)
 
