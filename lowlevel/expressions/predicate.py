@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import kernel, pointer
-from lowlevel.expressions.columns import AnyVector, BufferColumns, BytesVector, Columns, Mask, Vector
+from lowlevel.expressions.columns import AnyVector, BufferColumns, BytesVector, ChosenRows, Columns, Mask, Vector
 from lowlevel.expressions.equality_index import Constant, EqualityIndex, equality_of
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, UserCall, columns_of, parts_of
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
@@ -113,7 +113,8 @@ class Condition:
     """A condition, prepared for many batches of rows. Queries with equal conditions can share the object.
 
     The parts of an AND are evaluated in the order of their costs: interval tests, other parts, searches in byte
-    strings. Rows that have failed are not searched.
+    strings, functions of users. Rows that have failed are not searched, and functions are not called for them: so
+    `destPort = 53 AND is_query(payload)` calls `is_query` with payloads of this port only.
     """
 
     def __init__(self, expression: Expression) -> None:
@@ -123,6 +124,8 @@ class Condition:
         self.equalities = [(part, equality) for part in parts if (equality := equality_of(part)) is not None]
         """The parts `column = constant`."""
         self._index: tuple[EqualityIndex, Constant] | None = None
+        self._calls = [part for part in parts if _calls_user(part)]
+        parts = [part for part in parts if part not in self._calls]
         self._searches = [part for part in parts if _reads_bytes(part)]
         tests = [(part, interval_test(part)) for part in parts if not _reads_bytes(part)]
         self._tests = [test for _, test in tests if test is not None]
@@ -159,6 +162,10 @@ class Condition:
             passed = passed & _true_rows(other, columns, rows)
         for search in self._searches:
             passed = passed & _true_rows(search, _BytesOfPassed(columns, passed), rows)
+        for call in self._calls:
+            remaining = np.flatnonzero(passed)
+            passed = np.zeros(rows, np.bool_)
+            passed[remaining[_true_rows(call, ChosenRows(columns, remaining), len(remaining))]] = True
         self._last = columns, passed
         return passed
 
@@ -194,6 +201,10 @@ def _conjuncts(condition: Expression) -> Iterator[Expression]:
 
 def _reads_bytes(expression: Expression) -> bool:
     return any(column.type is Type.BYTES for column in columns_of(expression))
+
+
+def _calls_user(expression: Expression) -> bool:
+    return any(isinstance(part, UserCall) for part in parts_of(expression))
 
 
 class _BytesOfPassed(Mapping[str, AnyVector]):
