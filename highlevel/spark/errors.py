@@ -13,6 +13,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from capture.errors import InputError, WiretideError
 from capture.private_files import UnsafeFolderError
+from highlevel.aggregation import AggregateError
+from lowlevel.expressions.user_functions import FunctionError
 from lowlevel.spool.folder import SpoolError
 
 RAISED = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
@@ -46,7 +48,8 @@ class FolderError(WiretideError):
 
 
 MEANT_FOR_USERS: dict[str, type[Exception]] = {
-    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (InputError, FolderError, SpoolError, UnsafeFolderError)
+    f"{kind.__module__}.{kind.__qualname__}": kind
+    for kind in (InputError, FolderError, SpoolError, UnsafeFolderError, FunctionError, AggregateError)
 }
 """Exceptions with a message for users, by their name in a traceback."""
 

@@ -17,7 +17,9 @@ from capture.open import open_mapped
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import InputAssignment
+from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.layers import Layer
+from lowlevel.node.watching import instances_in
 
 STATE_FORMAT = 6
 """Version of the layout of operator states and results. A version that cannot continue older folders raises it."""
@@ -42,6 +44,8 @@ def identity(feeds: InputAssignment, parts: int, block_records: int, paced: bool
     # By number, because state is stored by number: exchanged queries would load each other's windows.
     for number, plan in enumerate(feeds.plans):
         described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
+        for function in instances_in(plan, UserFunction):
+            described[f"query {number}, function {function.name}"] = f"{function.usage} of type {function.result}"
         for aggregated in plan.aggregations:
             kept = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregated.low.subaggregates}
             for column in aggregated.user_columns:

@@ -13,18 +13,24 @@ from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELO
 from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist, Watchlists
 
 Plans = TypeVar("Plans")
+Instance = TypeVar("Instance")
 
 
 def files_in(value: object) -> Iterator[WatchedFile]:
-    """Yield the watchlist files in a plan or a tuple of plans; a plan consists of dataclasses and tuples."""
-    if isinstance(value, WatchedFile):
+    """Yield the watchlist files in a plan or a tuple of plans."""
+    return instances_in(value, WatchedFile)
+
+
+def instances_in(value: object, kind: type[Instance]) -> Iterator[Instance]:
+    """Yield the objects of a type in a plan or a tuple of plans; a plan consists of dataclasses and tuples."""
+    if isinstance(value, kind):
         yield value
     elif isinstance(value, tuple):
         for member in value:
-            yield from files_in(member)
+            yield from instances_in(member, kind)
     elif is_dataclass(value):
         for field in fields(value):
-            yield from files_in(getattr(value, field.name))
+            yield from instances_in(getattr(value, field.name), kind)
 
 
 def bind(plans: Plans, lists: Watchlists) -> Plans:

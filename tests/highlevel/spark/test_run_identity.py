@@ -13,6 +13,7 @@ from highlevel.spark.decompressed_inputs import decompressed
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.run_identity import STATE_FORMAT, claim, identity
+from lowlevel.expressions.user_functions import load
 from queries.binding.define import define
 from queries.gsql import compile_query
 from tests.references.netflow_bytes import v5, v5_record
@@ -75,3 +76,26 @@ def test_a_users_aggregate_of_other_parts_is_another_run(tmp_path: Path) -> None
     define("half", {"n": "max(x)"}, lambda n: n / 2)
     with pytest.raises(FolderError, match=r"a different query 0, half\(len\)"):
         claim(tmp_path, described(sql))
+
+
+def test_a_function_of_a_user_with_other_types_is_refused_and_with_another_text_continues(tmp_path: Path) -> None:
+    sql = "SELECT count(*) FROM M [RANGE 1 s] WHERE len > 3 GROUP BY score(len)"
+    for number, (text, is_refused) in enumerate(
+        [
+            ("def score(x: int) -> int: return x", False),
+            ("def score(x: int) -> int: return x + 1", False),
+            ("def score(x: int) -> str: return str(x)", True),
+            ("def score(x: float) -> int: return 1", True),
+        ]
+    ):
+        file = tmp_path / f"{number}.py"
+        file.write_text(f"import wiretide\n@wiretide.function\n{text}\n")
+        load(file)
+        mine = described(sql)
+        if is_refused:
+            with pytest.raises(
+                FolderError, match=r"a different query 0, function score: got score\(.*expected score\(int"
+            ):
+                claim(tmp_path, mine)
+        else:
+            claim(tmp_path, mine)
