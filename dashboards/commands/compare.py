@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dashboards.commands.query import NO_INPUT, parse_bindings, parse_params
+from dashboards.commands.query import NO_INPUT, load_functions, parse_bindings, parse_params
 from lowlevel.layers import Layer
 
 
@@ -23,6 +23,10 @@ def compare(
     param: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
+    ] = None,
+    functions: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
     ] = None,
     slack: Annotated[
         str, typer.Option(metavar="TIMES", help="Allowed disorder, separated by commas; each one is measured.")
@@ -78,6 +82,7 @@ def compare(
         raise typer.BadParameter(str(error)) from error
     if plots is not None:
         require_plots()
+    load_functions(functions or [])
     text = query_text(sql, parse_params(param or []))
     comparison = comparing.run_comparison(
         text, files, parse_bindings(stream or []), layer, settings, progress_bar, compile_kernels
