@@ -49,10 +49,11 @@ def join(template: str, *parts: Pair, duck: str | None = None) -> Pair:
 class Expressions:
     """Draws expressions over columns."""
 
-    def __init__(self, random: Random, columns: dict[str, list[str]]) -> None:
-        """Draw with `random` over `columns` by type."""
+    def __init__(self, random: Random, columns: dict[str, list[str]], calls: bool = False) -> None:
+        """Draw with `random` over `columns` by type. `calls`: with calls of users' functions."""
         self.random = random
         self.columns = columns
+        self.calls = calls
         self.spells = False
         """Whether texts may be made of values; such texts are no groups."""
 
@@ -67,6 +68,9 @@ class Expressions:
         if depth == 0 or random.random() < 0.3:
             return same(random.choice(self.columns[INT]) if random.random() < 0.8 else str(random.randrange(-3, 300)))
         a, b = self.integer(depth - 1), self.integer(depth - 1)
+        if self.calls and random.random() < 0.4:
+            forms = ["by_row({0}, {1})", "by_column({0}, {1})", "by_machine({0}, {1})", "or_minus_one({0}, {1})"]
+            return join(random.choice([*forms, "count_null({0}, {2})"]), a, b, self.text(depth - 1))
         if self.spells and random.random() < 0.1:
             forms = ["length(CAST({0} AS VARCHAR))", "CAST(CAST({0} AS VARCHAR) AS BIGINT)"]
             forms += ["TRY_CAST(replace(CAST({0} AS VARCHAR), '1', 'x') AS BIGINT)", "TRY_CAST(link AS INTEGER)"]
@@ -113,6 +117,10 @@ class Expressions:
                 return join("({0} - 0.25)", a)
 
     def text(self, depth: int) -> Pair:
+        if self.calls and depth > 0 and self.random.random() < 0.5:
+            if self.columns[ADDRESS] and self.random.random() < 0.3:
+                return join("last_digit({0})", self.address(0))
+            return join("tagged({0}, {1})", self.integer(depth - 1), self.text(depth - 1))
         if self.spells and self.random.random() < 0.5:
             a, b = self.integer(max(0, depth - 1)), same("link") if depth == 0 else self.text(depth - 1)
             cast = join("CAST({0} AS VARCHAR)", a)
@@ -129,6 +137,8 @@ class Expressions:
 
     def condition(self, depth: int) -> Pair:
         random = self.random
+        if self.calls and random.random() < 0.2:
+            return join("is_odd({0})", self.integer(max(0, depth - 1)))
         if depth > 0 and random.random() < 0.4:
             a, b = self.condition(depth - 1), self.condition(depth - 1)
             return join(random.choice(["({0} AND {1})", "({0} OR {1})", "(NOT {0})"]), a, b)
@@ -167,15 +177,16 @@ AGGREGATES = ["count(*)", "count", "sum", "min", "max", "avg", "count_distinct",
 class RandomQuery:
     """A query in both languages. `ordered`: whether its rows have an order. `ours`, `duck`: the texts."""
 
-    def __init__(self, seed: str) -> None:
-        """Draw a query for a seed."""
+    def __init__(self, seed: str, calls: bool = False) -> None:
+        """Draw a query for a seed. `calls`: with functions of users."""
         self.random = Random(seed)
+        self.calls = calls
         self.ordered = False
         columns = COLUMNS
         source = same("packets")
         if self.random.random() < 0.2:
             columns, source = self._subquery()
-        self.expressions = Expressions(self.random, columns)
+        self.expressions = Expressions(self.random, columns, calls)
         self.has_time = source.ours == "packets"
         where = join(" WHERE {0}", self.expressions.condition(2)) if self.random.random() < 0.7 else same("")
         draw = self.random.choice([self._rows, self._groups, self._groups, self._groups, self._operation])
@@ -184,7 +195,7 @@ class RandomQuery:
 
     def _subquery(self) -> tuple[dict[str, list[str]], Pair]:
         """Return the columns of a query in FROM, and the query."""
-        inner = Expressions(self.random, COLUMNS)
+        inner = Expressions(self.random, COLUMNS, self.calls)
         selected = [inner.integer(2), inner.integer(2)]
         where = inner.condition(1)
         query = join("(SELECT {0} AS a, {1} AS b, link, srcIP FROM packets WHERE {2}) q", *selected, where)
