@@ -128,8 +128,11 @@ def _substring(text: str, start: int, count: int | None = None) -> str:
 
 
 def _split_part(text: str, separator: str, number: int) -> str:
-    """Return a part of a text, counted from 1, or from the end if `number` is negative; empty if it does not exist."""
-    parts = text.split(separator) if separator else [text]
+    """Return a part of a text, counted from 1, or from the end if `number` is negative; empty if it does not exist.
+
+    The parts between empty separators are the characters.
+    """
+    parts = text.split(separator) if separator else list(text)
     if number == 0 or abs(number) > len(parts):
         return ""
     return parts[number - 1 if number > 0 else number]
