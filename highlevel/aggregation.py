@@ -30,6 +30,8 @@ class DetailFunction(StrEnum):
     COUNT_DISTINCT = "count_distinct"
     MIN = "min"
     MAX = "max"
+    FIRST = "first"
+    LAST = "last"
     QUANTILE = "quantile"
     MODE = "mode"
     ENTROPY = "entropy"
@@ -50,7 +52,8 @@ class Detail:
     `key`: the column of the partials with the values, or for functions in FOLDED with the sketches of the values.
     `kind`: type of the values. `count`: the sub-aggregate that counts the rows of a value. `parameter`: the quantile,
     0 to 1, or the number of values that `top` returns. `others`: the columns of the other arguments of count_distinct,
-    which counts different combinations without NULL.
+    which counts different combinations without NULL. `time`: for first and last the sub-aggregate with the time of the
+    value, its first or its last one.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Detail:
     count: str
     parameter: float = 0.0
     others: tuple[str, ...] = ()
+    time: str = ""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -93,10 +97,10 @@ def result_type(function: DetailFunction, kind: Type) -> Type:
             return Type.INT
         case DetailFunction.QUANTILE | DetailFunction.APPROX_QUANTILE | DetailFunction.ENTROPY:
             return Type.FLOAT
-        case DetailFunction.MODE | DetailFunction.MIN | DetailFunction.MAX:
-            return kind
         case DetailFunction.TOP | DetailFunction.APPROX_TOP:
             return Type.TEXT
+        case _:
+            return kind
 
 
 class SelectionKind(StrEnum):

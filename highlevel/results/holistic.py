@@ -2,6 +2,7 @@
 
     count_distinct   number of different values
     min, max         smallest and largest value, also of addresses and texts
+    first, last      value with the smallest or greatest ts; of equal ts the smallest or greatest value
     quantile(p)      value at position p * (n - 1) of the n sorted values, counted from 0; interpolated
     mode             the most frequent value, the smallest of several
     entropy          -Σ p log2 p over the shares p of the values, in bits
@@ -133,6 +134,21 @@ def compute_aggregate(
             return entropies(values)
         case DetailFunction.TOP:
             return tops(values, int(parameter), kind)
+
+
+def values_by_time(
+    ids: Numbers, groups: int, column: pa.Array, counts: Numbers, times: Numbers, last: bool
+) -> pa.Array:
+    """Return the value of the smallest time of each group, or with `last` of the greatest time; NULL without values.
+
+    Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times. The value decides equal times.
+    """
+    rows = np.flatnonzero((counts > 0) & np.asarray(column.is_valid()))
+    order = np.lexsort((_ranks(column)[rows], times[rows], ids[rows]))
+    groups_in_order, places = ids[rows][order], np.append(rows[order], 0)
+    begins, ends = (np.searchsorted(groups_in_order, np.arange(groups), side=side) for side in ("left", "right"))
+    chosen = np.maximum(ends, 1) - 1 if last else begins
+    return column.take(pa.array(places[chosen], mask=begins == ends))
 
 
 def quantiles(values: ValueCounts, share: float) -> pa.Array:

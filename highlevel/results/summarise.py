@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.aggregation import Aggregation
+from highlevel.aggregation import Aggregation, DetailFunction
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
-from highlevel.results.holistic import ValueCounts, combined, compute_aggregate
+from highlevel.results.holistic import ValueCounts, combined, compute_aggregate, values_by_time
 from highlevel.results.sketched_windows import merge_sketches
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import Item, Punctuation
@@ -50,6 +50,12 @@ class Summarise:
                 sketches = batch.column(detail.key)
                 merged = merge_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
                 found = found.append_column(detail.name, pa.array(merged, ARROW_TYPES[detail.type]))
+                continue
+            if detail.time:
+                counts, times = (batch.column(name).to_numpy() for name in (detail.count, detail.time))
+                last = detail.function is DetailFunction.LAST
+                values = values_by_time(ids, found.num_rows, batch.column(detail.key), counts, times, last)
+                found = found.append_column(detail.name, values)
                 continue
             of = detail.keys, detail.count
             if of not in sorted_values:

@@ -70,6 +70,12 @@ LARGE_TIME = 10**17
 INTEGER_AGGREGATES = ("bit_and", "bit_or", "bit_xor")
 """Aggregates that accept only integers."""
 
+SELECTING = ("min", "max", "first", "last")
+"""Aggregates that return one of the values, which may be of any type but bytes."""
+
+SELECTABLE = (*NUMBERS, Type.BOOL, Type.ADDRESS, Type.MAC, Type.TEXT)
+"""The types of these values."""
+
 BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGER_AGGREGATES, "first", "last")
 """Aggregates whose sub-aggregates have a fixed size."""
 
@@ -121,6 +127,17 @@ class Aggregates:
             self.finished[name] = self._finish(function, argument)
         finished = self.finished[name]
         return Column(name, finished.type, finished.nullable)
+
+    def add_of_values(self, sql: str, name: Word, operand: Operand) -> Column:
+        """Add min, max, first or last of values that are no numbers, and return its placeholder."""
+        kind = Kind(name.text.lower())
+        if kind not in TIME_OF:
+            return self.holistic.add(sql, name, [operand])
+        # The time of a value is a word of its table entry. A word with a value must follow it, and 1 is the cheapest.
+        row = self._at_end(Literal(1, Type.INT)) or Literal(1, Type.INT)
+        time = self._word(TIME_OF[kind], row)
+        self._word(kind, row)
+        return self.holistic.add(sql, name, [operand], time.name)
 
     def keep(self, kind: Kind, argument: Expression) -> None:
         """Add a sub-aggregate that the query does not contain."""
@@ -247,11 +264,12 @@ def _share_of_counter(expression: Expression) -> Expression | None:
 
 @dataclass(frozen=True, slots=True)
 class _HolisticUse:
-    """`arguments`: one, for count_distinct one or several."""
+    """`arguments`: one, for count_distinct one or several. `time`: as in `Detail`."""
 
     function: DetailFunction
     arguments: tuple[Expression, ...]
     parameter: float
+    time: str = ""
 
 
 class HolisticAggregates:
@@ -268,9 +286,12 @@ class HolisticAggregates:
         """Whether the query has holistic aggregates."""
         return bool(self._uses)
 
-    def add(self, sql: str, name: Word, operands: Sequence[Operand]) -> Column:
-        """Add an aggregate and return its placeholder. Raises QueryError for wrong arguments."""
-        use = _holistic_use(sql, name, operands)
+    def add(self, sql: str, name: Word, operands: Sequence[Operand], time: str = "") -> Column:
+        """Add an aggregate and return its placeholder. `time` is as in `Detail`.
+
+        Raises QueryError for wrong arguments.
+        """
+        use = replace(_holistic_use(sql, name, operands), time=time)
         self._first = self._first or name
         if use.function in FOLDED:
             self._folded = self._folded or name
@@ -325,7 +346,8 @@ class HolisticAggregates:
             if use.function in FOLDED:
                 of = use.function, column
                 column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count, argument.type)).column
-            details.append(Detail(name, use.function, column, argument.type, count, use.parameter, tuple(others)))
+            of_detail = column, argument.type, count, use.parameter, tuple(others), use.time
+            details.append(Detail(name, use.function, *of_detail))
         return tuple(keys), tuple(details), tuple(foldings.values())
 
 

@@ -19,6 +19,8 @@ from queries.binding.aggregates import (
     BOUNDED,
     HOLISTIC,
     INTEGER_AGGREGATES,
+    SELECTABLE,
+    SELECTING,
     SELECTIONS,
     VARIANCES,
     Aggregates,
@@ -41,8 +43,8 @@ from queries.text.literals import INT64_MIN, number_literal
 from queries.text.printer import expression_text
 from queries.text.tree import Expression, Query, Word
 
-NUMERIC = ("sum", "min", "max", "avg", *VARIANCES)
-"""Aggregates for which TRUE is 1 and FALSE is 0."""
+NUMERIC = ("sum", "avg", *VARIANCES, *SELECTING)
+"""Aggregates that are computed with 1 for TRUE and 0 for FALSE."""
 
 MAX_CHAIN = 32
 """Maximum operands of a chain of one operator that nests to the left. Longer chains become balanced trees."""
@@ -278,7 +280,7 @@ class Binder:
         ]
         return self._functions.add(self._sql, node, arguments, partition, order)
 
-    def _bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Column:
+    def _bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
         """Bind an aggregate of a fixed size, or one that a user has defined."""
         argument = node.arguments[0]
         if isinstance(argument, tree.Star):
@@ -288,6 +290,7 @@ class Binder:
                 return aggregates.add(name, None)
             return aggregates.add(name, filtered(inner._filter(node.where, depth), Literal(1, Type.INT)))
         bound = inner._bind(argument, depth + 1)
+        selects_condition = bound.type is Type.BOOL and name in SELECTING
         if bound.type is Type.BOOL and name in (*NUMERIC, *DEFINED):
             bound = as_number(bound)
         if node.where is not None:
@@ -298,10 +301,11 @@ class Binder:
             bound = filtered(condition, bound)
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
-        if name in ("min", "max") and bound.type in (Type.ADDRESS, Type.TEXT, Type.MAC):
-            return aggregates.holistic.add(self._sql, node.function, [Operand(self._sql, argument.start, bound)])
-        if name != "count":
-            self._need(INTEGERS if name in INTEGER_AGGREGATES else NUMBERS, bound, argument, name)
+        if name in SELECTING and bound.type in (Type.ADDRESS, Type.TEXT, Type.MAC):
+            return aggregates.add_of_values(self._sql, node.function, Operand(self._sql, argument.start, bound))
+        accepted = INTEGERS if name in INTEGER_AGGREGATES else NUMBERS
+        if name != "count" and bound.type not in accepted:
+            self._need(SELECTABLE if name in SELECTING else accepted, bound, argument, name)
         if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):
             problem = (
                 "which exceeds 64 bits after six rows"
@@ -309,7 +313,8 @@ class Binder:
                 else "whose squares exceed the precision of floats"
             )
             self._fail(f"{name}({expression_text(bound)}), {problem}", argument, "min, max or avg of it")
-        return aggregates.add(name, bound)
+        selected = aggregates.add(name, bound)
+        return Binary(Op.NE, selected, Literal(0, Type.INT)) if selects_condition else selected
 
     def _user_aggregate(self, word: Word, argument: Bound, aggregates: Aggregates) -> Column:
         definition, columns = DEFINED[word.text.lower()], aggregates.user_columns

@@ -102,6 +102,7 @@ WRONG = [
     ("SELECT count(*) «[RANGE 5 rows] FROM (SELECT ts FROM M)", "a window of numbers of rows over tables"),
     ("SELECT count(*) [RANGE 1 minute, «SPREAD] FROM (SELECT ts FROM M)", "SPREAD over rows of other queries"),
     ("SELECT count(*) «[RANGE 1 s] FROM (SELECT len FROM M)", "without the name of a time column", "must select ts"),
+    ("SELECT «last(srcIP) FROM (SELECT srcIP FROM M)", "last of rows without a time", "min or max"),
     ("SELECT «first(srcPort) FROM (SELECT srcPort FROM M)", "first of rows without a time", "min or max"),
     (f"SELECT x.n FROM {Q} x WHERE «len > 5", "unknown column 'len' of x", "n"),
     ("SELECT n FROM («SELECT count(*) AS n FROM M [RANGE 1 s, LATE EMIT])", "LATE EMIT that is read"),

@@ -20,7 +20,7 @@ import pytest
 from highlevel.aggregation import DetailFunction
 from highlevel.inline.engine import InlineRun
 from highlevel.plan.pipeline import Pipeline
-from highlevel.results.holistic import ValueCounts, compute_aggregate
+from highlevel.results.holistic import ValueCounts, compute_aggregate, values_by_time
 from highlevel.slide_by_tuple import extent
 from lowlevel.expressions.tree import AtEnd
 from lowlevel.punctuation import END, Punctuation
@@ -77,6 +77,34 @@ def test_each_function_says_of_every_group_what_its_values_say(kind: pa.DataType
             assert all(map(close, got, want)), (seed, function, parameter, got, want)
 
 
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_first_and_last_are_the_values_of_the_smallest_and_the_greatest_time(kind: pa.DataType, rounds: Rounds) -> None:
+    for seed in rounds(100):
+        random = Random(f"times {seed}")
+        groups, rows = random.randrange(1, 6), random.choice([0, 1, 5, 40])
+        entries = [
+            (
+                random.randrange(groups),
+                None if random.random() < 0.2 else VALUES[kind](random),
+                random.choice([0, 1, 3]),
+                random.randrange(-3, 3),
+            )
+            for _ in range(rows)
+        ]
+        ids, values, counts, times = zip(*entries, strict=True) if entries else ((), (), (), ())
+        arrays = [np.array(each, np.int64) for each in (ids, counts, times)]
+        for last in (False, True):
+            found = values_by_time(arrays[0], groups, pa.array(values, kind), arrays[1], arrays[2], last)
+            for group in range(groups):
+                timed = [
+                    (time, isinstance(value, bytes) and len(value), value)
+                    for of, value, count, time in entries
+                    if of == group and count and value is not None
+                ]
+                want = (max if last else min)(timed)[2] if timed else None
+                assert found[group].as_py() == want, (seed, last, group)
+
+
 def test_nan_is_one_value_and_the_greatest_and_the_two_zeros_are_one() -> None:
     column = pa.array([np.nan, -0.0, 0.0, float("inf"), -np.nan])
     found = ValueCounts(np.zeros(5, np.int64), 1, column, np.ones(5, np.int64))
@@ -97,7 +125,8 @@ def test_a_mac_is_spelled_and_stays_a_mac(tmp_path: Path) -> None:
 
 DETAILS = (
     "count(*) AS n, sum(len) AS bytes, count(DISTINCT destIP) AS hosts, median(srcPort) AS mid, "
-    "quantile(len, 0.9) AS long, mode(destPort) AS port, entropy(destPort) AS bits, top(destIP, 2) AS most"
+    "quantile(len, 0.9) AS long, mode(destPort) AS port, entropy(destPort) AS bits, top(destIP, 2) AS most, "
+    "first(destIP) AS one, last(destIP) AS other"
 )
 
 
@@ -115,7 +144,16 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "port": twin(DetailFunction.MODE, 0, present("destPort")),
         "bits": twin(DetailFunction.ENTROPY, 0, present("destPort")),
         "most": twin(DetailFunction.TOP, 2, addresses),
+        "one": first_of(rows, "destIP"),
+        "other": first_of(rows, "destIP", last=True),
     }
+
+
+def first_of(rows: list[dict[str, Any]], name: str, *, last: bool = False) -> str | None:
+    """Return the address with the smallest ts, or the greatest; of equal ts the smallest address, or the greatest."""
+    times = [(row["ts"], ip_address(row[name])) for row in rows if row[name] is not None]
+    ordered = sorted(times, key=lambda pair: (pair[0], pair[1].version, pair[1]))
+    return str(ordered[-1 if last else 0][1]) if ordered else None
 
 
 def packets(paths: Iterable[Path]) -> list[dict[str, Any]]:
