@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dashboards.analysis import Analysis
 
 
+IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp")
+"""Suffixes of drawings that are not possible."""
+
+
 class PlanFormat(StrEnum):
     """The format of an explanation."""
 
@@ -145,6 +149,8 @@ def explain(
     from dashboards.output.writers import open_output
     from dashboards.wire_text import escape_lines
 
+    if output is not None and output.suffix.lower() in IMAGES:
+        raise typer.BadParameter(f"--output {output}: got {output.suffix}, expected .svg for a drawing, or .txt")
     load_functions(functions or [])
     params = parse_params(param or [])
     draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")

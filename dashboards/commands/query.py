@@ -387,7 +387,7 @@ def _check_several(on: str, kind: Format, output: Path | None) -> None:
         raise typer.BadParameter(f"--on {on}: got several queries, expected one; `wiretide run` runs several on Spark")
     if output is None and kind is not Format.TABLE:
         raise typer.BadParameter(f"--format {kind}: got several queries for one output, expected -o FOLDER")
-    if output is not None and output.exists() and not output.is_dir():
+    if output is not None and (str(output) == "-" or (output.exists() and not output.is_dir())):
         raise typer.BadParameter(f"--output {output}: got several queries, expected a folder for their answers")
 
 

@@ -7,7 +7,7 @@ row that is older than its schema declares may be late: windows that are final d
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,6 +32,14 @@ SUFFIXES = (*CSV, *PARQUET, *ARROW)
 
 Progress = Callable[[int, int], None]
 """Receives the size that has been read and the whole size."""
+
+
+EXAMPLES_OF: Mapping[Type, str] = {
+    Type.TIME: ", for example 2024-05-01T08:30:00Z, and a zone in all values or in none",
+    Type.ADDRESS: ", for example 10.0.0.1 or 2001:db8::1",
+    Type.MAC: ", for example 00:11:22:aa:bb:cc",
+}
+"""Examples of values in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +141,21 @@ class FileStream(Stream):
         usable = (text and (column.type not in fits or from_csv)) or fits.get(column.type, False)
         if not usable and not pa.types.is_null(values.type):
             raise InputError(f"{where}: got values of type {values.type}, expected {column.word}")
-        try:
-            if from_csv and column.type is not Type.TEXT:
-                values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+        if from_csv and column.type is not Type.TEXT:
+            values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+
+        def convert(part: pa.Array) -> pa.ChunkedArray:
             if column.type is Type.TIME and text:
-                values = _times(values)
+                part = _times(part)
             if column.type in PACKED:
-                _check_addresses(values, column.type)
-            array = converted(column.name, pa.chunked_array([values]), column.type).combine_chunks()
+                _check_addresses(part, column.type)
+            return converted(column.name, pa.chunked_array([part]), column.type)
+
+        try:
+            array = convert(values).combine_chunks()
         except (ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InputError(f"{where}: got a value that is no {column.word}: {error}") from error
+            expected = column.word + EXAMPLES_OF.get(column.type, "")
+            raise InputError(f"{where}: got {_first_wrong(values, convert)!r}, expected {expected}") from error
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
         if array.null_count and column.name in self.times:
@@ -177,6 +190,8 @@ def _opened(source: Path | pa.Table) -> Iterator[_Opened]:
     with contextlib.ExitStack() as stack:
         try:
             opened = _open_file(source, stack)
+        except FileNotFoundError:
+            raise InputError(f"{source}: no such file") from None
         except (OSError, ValueError) as error:
             raise InputError(f"{source}: cannot be read as {_format(source)}: {error}") from error
         yield opened
@@ -223,6 +238,18 @@ def _reading(source: Path | pa.Table, batches: Iterator[pa.RecordBatch]) -> Iter
             return
         for start in range(0, batch.num_rows, BATCH_ROWS):
             yield batch.slice(start, BATCH_ROWS)
+
+
+def _first_wrong(values: pa.Array, convert: Callable[[pa.Array], object]) -> object:
+    """Return the first value of a column that `convert` refuses, by halving. One of the values is refused."""
+    while len(values) > 1:
+        first = values.slice(0, len(values) // 2)
+        try:
+            convert(first)
+            values = values.slice(len(first))
+        except (ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            values = first
+    return values[0].as_py()
 
 
 def _times(values: pa.Array) -> pa.Array:

@@ -157,7 +157,9 @@ def literals(parameters: Sequence[Parameter], values: Mapping[str, object], show
     names = [parameter.name for parameter in parameters]
     for name in values:
         if name not in names:
-            expected = "a parameter of this query" if names else "no parameter"
+            expected = (
+                "a parameter of this query" if names else "no parameter, or PARAM before the query: PARAM { n UINT; }"
+            )
             raise QueryError(f"unknown parameter '{name}'", shown, 0, expected, names, name)
     texts = {}
     for parameter in parameters:

@@ -269,6 +269,12 @@ def test_help_names_every_command_and_version_is_one_line(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow("a process for each case")
+def test_explain_draws_no_other_images_than_svg(tmp_path: Path) -> None:
+    status, _, err = run("explain", "-o", "plan.png", Q1_1, cwd=tmp_path)
+    assert (status, "got .png, expected .svg for a drawing" in err) == (2, True)
+    assert not (tmp_path / "plan.png").exists()
+
+
 def test_explain_prints_what_runs_low_and_what_high(tmp_path: Path) -> None:
     status, out, err = run("explain", Q1_1, cwd=tmp_path)
     assert (status, err) == (0, "")

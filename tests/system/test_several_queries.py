@@ -92,6 +92,7 @@ def test_each_query_has_the_parameters_that_it_declares(capture: Path) -> None:
         (["-", "@packets", PROTOCOLS], "several queries read complete files: got -"),
         (["M.pcap", "@packets", PROTOCOLS, "--follow"], "several queries read complete files: got --follow"),
         (["M.pcap", "@packets", PROTOCOLS, "--on", "local"], "got several queries, expected one"),
+        (["M.pcap", "@packets", PROTOCOLS, "-o", "-"], "--output -: got several queries, expected a folder"),
         (["@packets", PROTOCOLS], "no input"),
     ],
 )
