@@ -1,7 +1,7 @@
 """The entry point of `queries`: compile_query turns the text of a query into a plan for both levels.
 
     SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
-        [UNION [ALL] | INTERSECT | EXCEPT SELECT …] [ORDER BY …]
+        [UNION | INTERSECT | EXCEPT [ALL] SELECT …] [ORDER BY …]
 
 `queries.plans.compiler` makes the nodes of the plan, `queries.plans.grouping` the aggregations of a query with groups.
 `docs/guide/sql.md` describes the language.

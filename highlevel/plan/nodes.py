@@ -5,6 +5,7 @@
     Filter      the rows that satisfy a condition
     Apply       computed, renamed and selected columns
     Distinct    the first row of each key
+    Repeat      each row as many times as a column states
     Join        pairs of rows of two nodes (`highlevel.joins`)
     Windowed    groups of windows over one time column
     TimeGroups  groups whose key contains the time columns
@@ -147,7 +148,7 @@ class Union(Node):
 
 @dataclass(frozen=True)
 class Subset(Node):
-    """A node that passes on some rows of its input unchanged. Watermarks of the input remain valid."""
+    """A node that passes on rows of its input unchanged. Watermarks of the input remain valid."""
 
     input: Node
 
@@ -174,6 +175,13 @@ class Distinct(Subset):
     """The first row of each value of the columns `keys` (DupElim). The time column is one of them."""
 
     keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Repeat(Subset):
+    """Each row of `input` as many times as its INT column `count` states, which is never NULL."""
+
+    count: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from highlevel.plan.nodes import Apply, Distinct, Filter, Join, Node, Over, Sample, Sort, TimeGroups, Union, Windowed
+from highlevel.plan.nodes import (
+    Apply,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    Over,
+    Repeat,
+    Sample,
+    Sort,
+    TimeGroups,
+    Union,
+    Windowed,
+)
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import Count, count_join, count_nothing, count_rows_held, count_windows
 from highlevel.plan.operators.distinct import ByDistinctKeys, DistinctOperator
 from highlevel.plan.operators.filter import FilterOperator
 from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.operators.over import OverOperator
+from highlevel.plan.operators.repeat import RepeatOperator
 from highlevel.plan.operators.sample import SampleOperator
 from highlevel.plan.operators.sort import InOnePartition, SortOperator
 from highlevel.plan.operators.time_groups import TimeGroupsOperator
@@ -50,6 +64,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Filter: Entry(FilterOperator, SameRows()),
     Apply: Entry(ApplyOperator, ByOutputs()),
     Distinct: Entry(DistinctOperator, ByDistinctKeys(), count_rows_held),
+    Repeat: Entry(RepeatOperator, SameRows()),
     Join: Entry(_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
     TimeGroups: Entry(TimeGroupsOperator, ByGroups(), count_rows_held),

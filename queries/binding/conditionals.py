@@ -29,6 +29,7 @@ USAGES: dict[str, str] = {
 """Functions by name, each with an example of its call."""
 
 MAX_ARGUMENTS = 20
+"""Most arguments of coalesce, greatest and least."""
 
 
 def case(what: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:

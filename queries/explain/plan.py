@@ -17,6 +17,7 @@ from highlevel.plan.nodes import (
     Leaf,
     Node,
     Over,
+    Repeat,
     RowFunctionKind,
     Sample,
     Sort,
@@ -83,6 +84,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
         case Distinct():
             yield line("distinct", f"the first row of each {', '.join(node.keys)}")
             yield line("state", f"keys, until the watermark of {' and '.join(node.time_columns)} is later")
+        case Repeat():
+            yield line("repeat", f"each row as many times as {node.count} states")
         case Join():
             yield from _join(node, names)
         case Windowed():

@@ -40,7 +40,7 @@ from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
 from queries.plans.sample import compile_sample
-from queries.plans.set_operations import query_over_rows, rows_of_queries, window_of
+from queries.plans.set_operations import query_over_rows, repeated, rows_of_queries, window_of
 from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
 from queries.plans.table_lookup import TableLookup
@@ -153,6 +153,8 @@ class Compiler:
             time: self._of_one(query, NamedTable("", replace(rows, times=() if time is None else (time,))))
             for time in rows.times or (None,)
         }
+        if operation.operator in (SetOperator.INTERSECT_ALL, SetOperator.EXCEPT_ALL):
+            by_time = {time: repeated(groups) for time, groups in by_time.items()}
         first = next(iter(by_time.values()))
 
         def node(time: str | None) -> Node:

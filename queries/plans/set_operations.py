@@ -4,9 +4,12 @@
     a UNION b          SELECT DISTINCT x, y FROM rows
     a INTERSECT b      SELECT x, y          FROM rows GROUP BY x, y HAVING bit_or(side) = 3
     a EXCEPT b         SELECT x, y          FROM rows GROUP BY x, y HAVING bit_or(side) = 1
+    a INTERSECT ALL b  SELECT x, y, least(count of a, count of b) AS n FROM rows GROUP BY x, y   each row n times
+    a EXCEPT ALL b     SELECT x, y, count of a - count of b AS n FROM rows GROUP BY x, y         each row n times
 
 `rows` are the rows of all queries, with the names of the first query. Bit i of `side` is query i; after EXCEPT all
-queries but the first have bit 1. A group contains equal rows, where NULL equals NULL.
+queries but the first have bit 1. A group contains equal rows, where NULL equals NULL. The count of a is
+`count(*) FILTER (WHERE side = 1)`.
 """
 
 from __future__ import annotations
@@ -15,14 +18,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from highlevel.aggregation import BOUNDS, Output
-from highlevel.plan.nodes import Apply, Filter, Node, TimeOutput, Union
+from highlevel.plan.nodes import Apply, Filter, Node, Repeat, TimeOutput, Union
 from highlevel.windows.kind import WindowKind
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.binding.comparisons import Operand
-from queries.binding.conditionals import is_null, with_common_type
+from queries.binding.conditionals import MAX_ARGUMENTS, is_null, with_common_type
 from queries.plans.relations import QueryRelation, Relation, RelationNode, conjunction
 from queries.plans.subqueries import ReadableQuery
+from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind
 from queries.text.tree import (
@@ -118,9 +122,9 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
         common = types.pop() if len(types) == 1 else Type.FLOAT if Type.FLOAT in types else Type.INT
         columns.append(Column(column.name, common, any(value.nullable for value in converted)))
         values.append([_as_type(value, common) for value in converted])
-    if operator in (SetOperator.INTERSECT, SetOperator.EXCEPT):
+    if operator not in (SetOperator.UNION, SetOperator.UNION_ALL):
         columns.append(Column(SIDE, Type.INT))
-        bits = (min(number, 1) if operator is SetOperator.EXCEPT else number for number in range(len(queries)))
+        bits = (min(number, 1) if operator.is_except else number for number in range(len(queries)))
         values.append([Literal(1 << bit, Type.INT) for bit in bits])
     parts = []
     for query, row in zip(queries, zip(*values, strict=True), strict=True):
@@ -170,17 +174,51 @@ def _as_type(value: Expression, type_: Type) -> Expression:
 
 
 def query_over_rows(sql: str, operation: SetOperation, rows: QueryRows) -> Query:
-    """Return the query that computes a set operation from the rows of all queries."""
+    """Return the query that computes a set operation from the rows of all queries.
+
+    For INTERSECT ALL and EXCEPT ALL its last column is the number of times that `repeated` returns a row.
+    """
     word, operator = operation.words[0], operation.operator
+    start = word.start
 
     def name(column: str) -> Name:
-        return Name(Word(column, word.start, quoted=True))
+        return Name(Word(column, start, quoted=True))
+
+    def number(value: int) -> Constant:
+        return Constant(Kind.NUMBER, str(value), start)
+
+    def rows_with(side: int) -> Call:
+        of_side = Operation(Op.EQ, (name(SIDE), number(side)), start)
+        return Call(Word("count", start), (Star(start),), of_side)
+
+    def least(counts: tuple[tree.Expression, ...]) -> tree.Expression:
+        while len(counts) > 1:
+            parts = (counts[at : at + MAX_ARGUMENTS] for at in range(0, len(counts), MAX_ARGUMENTS))
+            counts = tuple(Call(Word("least", start), part) if len(part) > 1 else part[0] for part in parts)
+        return counts[0]
 
     items = tuple(SelectItem(name(column)) for column in rows.shown)
-    query = Query(sql, word, items, (FromItem(operation, word.start),))
+    query = Query(sql, word, items, (FromItem(operation, start),))
     if operator is SetOperator.UNION:
         return replace(query, distinct=word)
+    if operator in (SetOperator.INTERSECT_ALL, SetOperator.EXCEPT_ALL):
+        counts = tuple(rows_with(1 << bit) for bit in range(2 if operator.is_except else len(operation.queries)))
+        times = Operation(Op.SUB, counts, start) if operator.is_except else least(counts)
+        positive = Operation(Op.GT, (times, number(0)), start)
+        return replace(query, select=(*items, SelectItem(times)), group_by=items, having=Condition(word, positive))
     sides = 1 if operator is SetOperator.EXCEPT else (1 << len(operation.queries)) - 1
-    sum_of_sides = Call(Word("bit_or", word.start), (name(SIDE),))
-    condition = Operation(Op.EQ, (sum_of_sides, Constant(Kind.NUMBER, str(sides), word.start)), word.start)
+    sum_of_sides = Call(Word("bit_or", start), (name(SIDE),))
+    condition = Operation(Op.EQ, (sum_of_sides, number(sides)), start)
     return replace(query, group_by=items, having=Condition(word, condition))
+
+
+def repeated(groups: ReadableQuery) -> ReadableQuery:
+    """Return the rows of INTERSECT ALL or EXCEPT ALL: each group as many times as its last column states."""
+    *kept, count = groups.columns
+
+    def node(time: str | None) -> Node:
+        rows = groups.node(time)
+        outputs = tuple(Output(column.name, column) for column in kept)
+        return Apply(Repeat(rows, count.name), outputs, tuple(TimeOutput(name, name) for name in rows.time_columns))
+
+    return replace(groups, columns=tuple(kept), node=node)

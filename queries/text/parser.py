@@ -3,7 +3,7 @@
     [WITH name AS (query), …]
     SELECT [DISTINCT] items [window] FROM tables [window] [WHERE …] [GROUP BY …] [HAVING …]
         [ORDER BY … [ASC | DESC] [NULLS FIRST | NULLS LAST], …] [LIMIT n] [OFFSET n]
-    SELECT … UNION [ALL] | INTERSECT | EXCEPT SELECT … [ORDER BY …] [LIMIT n] [OFFSET n]
+    SELECT … UNION | INTERSECT | EXCEPT [ALL] SELECT … [ORDER BY …] [LIMIT n] [OFFSET n]
     MERGE a.ts : b.ts FROM Main1 a, Main2 b        means SELECT * FROM (MERGE …)
 
 Items of FROM have commas or JOIN between them:
@@ -171,10 +171,7 @@ class _QueryParser(WindowParser):
     def _operator(self) -> tuple[Word, SetOperator]:
         word, keyword = self._word(), self._tokens[self._at - 1].keyword
         if self._accept("ALL"):
-            if keyword != "UNION":
-                expected = f"{keyword} without ALL, which returns a row once"
-                raise QueryError(f"{keyword} ALL is not supported", self._sql, word.start, expected)
-            return word, SetOperator.UNION_ALL
+            return word, SetOperator(f"{keyword} ALL")
         self._accept("DISTINCT")
         return word, SetOperator(keyword)
 

@@ -372,7 +372,14 @@ class SetOperator(StrEnum):
     UNION_ALL = "UNION ALL"
     UNION = "UNION"
     INTERSECT = "INTERSECT"
+    INTERSECT_ALL = "INTERSECT ALL"
     EXCEPT = "EXCEPT"
+    EXCEPT_ALL = "EXCEPT ALL"
+
+    @property
+    def is_except(self) -> bool:
+        """Whether rows of the first query remain that the others do not have."""
+        return self in (SetOperator.EXCEPT, SetOperator.EXCEPT_ALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,7 @@ class Expressions:
         return same(self.random.choice(self.columns[kind]))
 
 
+OPERATORS = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
 AGGREGATES = ["count(*)", "count", "sum", "min", "max", "avg", "count_distinct", "stddev", "var_pop", "median"]
 
 
@@ -239,7 +240,7 @@ class RandomQuery:
         template = "({0})" if enclosed else "{0}"
         whole = join(template, parts[0])
         for part in parts[1:]:
-            operator = random.choice(["UNION ALL", "UNION", "INTERSECT", "EXCEPT"])
+            operator = random.choice(OPERATORS)
             whole = join(f"{{0}} {operator} {{1}}", whole, join(template, part))
         return whole if window else self._sorted(whole, names)
 

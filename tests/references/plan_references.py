@@ -25,6 +25,7 @@ from highlevel.plan.nodes import (
     Leaf,
     Node,
     Over,
+    Repeat,
     RowFunction,
     RowFunctionKind,
     Sample,
@@ -138,6 +139,10 @@ def _united(node: Node, inputs: Inputs) -> Counter[tuple]:
 
 def _distinct(node: Node, inputs: Inputs) -> Counter[tuple]:
     return Counter(set(inputs[0]))
+
+
+def _repeated(node: Node, inputs: Inputs) -> Counter[tuple]:
+    return Counter(row for row in inputs[0] for _ in range(row[3]))
 
 
 def _join(random: Random) -> Join:
@@ -346,6 +351,7 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Distinct: Reference(
         lambda random: Distinct(Apply(LEAF, ROWS.outputs[:3], ROWS.time_outputs), ("ts", "other", "g")), _distinct
     ),
+    Repeat: Reference(lambda random: Repeat(_input(random), "n"), _repeated),
     Join: Reference(_join, _joined),
     Windowed: Reference(_windowed, _in_windows),
     TimeGroups: Reference(_time_groups, _in_time_groups),

@@ -18,7 +18,7 @@ import wiretide
 from queries.gsql import compile_query
 from tests.harness.links import write_links
 
-OPERATORS = ["UNION ALL", "UNION", "INTERSECT", "EXCEPT"]
+OPERATORS = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
 WINDOW = "[RANGE 2 seconds, SLIDE 1 second]"
 
 
@@ -32,9 +32,10 @@ def values(sql: str, *inputs: Path | pa.Table, threads: int | None = None) -> li
 
 
 def combined(operator: str, first: list[tuple], second: list[tuple]) -> Counter[tuple]:
-    a, b = set(first), set(second)
-    sets = {"UNION": a | b, "INTERSECT": a & b, "EXCEPT": a - b}
-    return Counter([*first, *second]) if operator == "UNION ALL" else Counter(sets[operator])
+    a, b = Counter(first), Counter(second)
+    rows = {"UNION": a + b, "INTERSECT": a & b, "EXCEPT": a - b if "ALL" in operator else Counter(a.keys() - b.keys())}
+    multiset = rows[operator.removesuffix(" ALL")]
+    return multiset if "ALL" in operator else Counter(set(multiset))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
