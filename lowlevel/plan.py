@@ -12,7 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from capture.flows.sampling import FixedRates
-from lowlevel.expressions.tree import SHARE_PREFIX, Expression, SeenWithin, columns_of, parts_of
+from lowlevel.expressions.tree import SHARE_PREFIX, Expression, SeenWithin, calls_user, columns_of, parts_of
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import RECORD_KINDS, SEPARABLE_KINDS
 from lowlevel.subaggregates import SubAggregate
@@ -83,6 +83,12 @@ class LowLevelPlan:
     def remembers(self) -> bool:
         """Whether the predicate of a row depends on earlier rows."""
         return self.where is not None and any(isinstance(part, SeenWithin) for part in parts_of(self.where))
+
+    @cached_property
+    def calls_user(self) -> bool:
+        """Whether a key or an argument calls a function of a user, so that it must not see rows that WHERE removes."""
+        arguments = [sub.argument for sub in self.subaggregates if sub.argument is not None]
+        return any(map(calls_user, [*(key.expression for key in self.keys), *arguments]))
 
     @property
     def trees(self) -> list[Expression]:

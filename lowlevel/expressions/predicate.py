@@ -12,7 +12,7 @@ from capture.native import kernel, pointer
 from lowlevel.expressions.columns import AnyVector, BufferColumns, BytesVector, ChosenRows, Columns, Mask, Vector
 from lowlevel.expressions.equality_index import Constant, EqualityIndex, equality_of
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal, UserCall, columns_of, parts_of
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, calls_user, columns_of
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
@@ -124,7 +124,7 @@ class Condition:
         self.equalities = [(part, equality) for part in parts if (equality := equality_of(part)) is not None]
         """The parts `column = constant`."""
         self._index: tuple[EqualityIndex, Constant] | None = None
-        self._calls = [part for part in parts if _calls_user(part)]
+        self._calls = [part for part in parts if calls_user(part)]
         parts = [part for part in parts if part not in self._calls]
         self._searches = [part for part in parts if _reads_bytes(part)]
         tests = [(part, interval_test(part)) for part in parts if not _reads_bytes(part)]
@@ -201,10 +201,6 @@ def _conjuncts(condition: Expression) -> Iterator[Expression]:
 
 def _reads_bytes(expression: Expression) -> bool:
     return any(column.type is Type.BYTES for column in columns_of(expression))
-
-
-def _calls_user(expression: Expression) -> bool:
-    return any(isinstance(part, UserCall) for part in parts_of(expression))
 
 
 class _BytesOfPassed(Mapping[str, AnyVector]):

@@ -492,6 +492,11 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
             yield from parts_of(child)
 
 
+def calls_user(expression: Expression) -> bool:
+    """Return whether an expression calls a function of a user. Such calls see only rows that WHERE keeps."""
+    return any(isinstance(part, UserCall) for part in parts_of(expression))
+
+
 def text_of_values(expression: Expression) -> Expression | None:
     """Return the part of a text that makes it of values: such texts have other IDs in each batch. None without one."""
     match expression:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import pointer
-from lowlevel.expressions.columns import BufferColumns, Columns, Numbers
+from lowlevel.expressions.columns import AnyVector, BufferColumns, Columns, Numbers
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.tree import Column
+from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
@@ -28,13 +28,19 @@ from lowlevel.table.keys import CODES_PER_PASS, KeyLayout, pack_word
 from lowlevel.table.table import Table
 
 
-def argument_values(sub: SubAggregate, columns: Columns, out: npt.NDArray[np.int64]) -> None:
-    """Write one word per row to `out`: 1 or 0 for a count, the bits of a float64 if the type is FLOAT."""
+def argument_values(
+    sub: SubAggregate, columns: Columns, out: npt.NDArray[np.int64], vector: AnyVector | None = None
+) -> None:
+    """Write one word per row to `out`: 1 or 0 for a count, the bits of a float64 if the type is FLOAT.
+
+    `vector`: the values of the argument, if they are already evaluated.
+    """
     if sub.argument is None:
         out[:] = 1
         return
     rows = len(out)
-    vector = evaluate(sub.argument, columns)
+    if vector is None:
+        vector = evaluate(sub.argument, columns)
     argument = out.view(np.float64) if sub.type is Type.FLOAT else out
     if sub.kind is Kind.COUNT:
         argument[:] = True if vector.valid is None else vector.valid
@@ -83,9 +89,13 @@ class Inlet:
         else:
             for pack in self._packs:
                 pack_word.at(*pack, rows)
+        argument: Expression | None = None
+        vector: AnyVector | None = None
         for index, sub in self._evaluated:
             if sub.argument is not None:
-                argument_values(sub, columns, self.table.args[index, :rows])
+                if sub.argument != argument:  # sum(x) and count(x) of one x follow each other
+                    argument, vector = sub.argument, evaluate(sub.argument, columns)
+                argument_values(sub, columns, self.table.args[index, :rows], vector)
 
     def _use_buffers(self) -> None:
         """Make the table read its own buffers."""

@@ -57,6 +57,7 @@ class QueryTables:
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
         self.plain_addresses = all(isinstance(expression, Column) for expression in self.addresses)
         self.plain = is_plain(plan)
+        self.calls = plan.calls_user
         self.oldest = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
         self.limit = INT_MAX  # the latest pane that a row can open
         self.last_flush = INT_MIN, INT_MIN  # at the last gradual flush: current pane, smallest pane that could stay
@@ -120,7 +121,7 @@ class QueryTables:
         columns = rows.columns
         if (
             chosen is not None
-            and accepted * COPY_DIVISOR <= count
+            and (accepted * COPY_DIVISOR <= count or (self.calls and accepted < count))
             and not (self.plain and isinstance(columns, BufferColumns))
         ):
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None

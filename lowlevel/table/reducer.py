@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lowlevel.expressions.arrow import arrow_column
-from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.columns import ChosenRows, Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.types import Type
@@ -37,6 +37,7 @@ class QueryRows:
         self.link = link
         self.plan = plan
         self.where = None if plan.where is None else Condition(plan.where)
+        self.calls = plan.calls_user
         self.spreader: Spreader | None = None  # rows are not spread over panes
         self.watermark = BEGINNING
         self.accepted = 0
@@ -62,20 +63,20 @@ class QueryRows:
         self.filtered += rows.count - accepted
         if not accepted:
             return ()
-        batch = self._partials(rows)
-        return (batch if accepted == rows.count else batch.filter(pa.array(chosen)),)
+        if chosen is None or accepted == rows.count:
+            return (self._partials(rows.columns, rows.count),)
+        if self.calls:
+            return (self._partials(ChosenRows(rows.columns, np.flatnonzero(chosen)), accepted),)
+        return (self._partials(rows.columns, rows.count).filter(pa.array(chosen)),)
 
-    def _partials(self, rows: Rows) -> pa.RecordBatch:
-        times = rows.columns["ts"]
+    def _partials(self, rows: Columns, count: int) -> pa.RecordBatch:
+        times = rows["ts"]
         assert isinstance(times, Vector)
-        columns = [pa.repeat(pa.scalar(self.link), rows.count), pa.array(times.data.copy())]
-        columns += [
-            arrow_column(evaluate(key.expression, rows.columns), rows.count, key.expression.type)
-            for key in self.plan.keys
-        ]
+        columns = [pa.repeat(pa.scalar(self.link), count), pa.array(times.data.copy())]
+        columns += [arrow_column(evaluate(key.expression, rows), count, key.expression.type) for key in self.plan.keys]
         for sub in self.plan.subaggregates:
-            values: npt.NDArray[np.int64] = np.empty(rows.count, np.int64)
-            argument_values(sub, rows.columns, values)
+            values: npt.NDArray[np.int64] = np.empty(count, np.int64)
+            argument_values(sub, rows, values)
             columns.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,63 @@ def test_a_function_sees_only_rows_that_the_rest_of_an_and_keeps(paths: list[Pat
     passed = [(length, port) for length, port in rows if port > 2 and length > 60]
     assert Counter(seen) == Counter(length for length, _ in passed)
     assert found == sum(length % port == 0 for length, port in passed) > 0
+
+
+@pytest.mark.parametrize(
+    "select, rest",
+    [
+        ("kept(len) AS k", ""),
+        ("kept(len) AS k, count(*) AS n", "GROUP BY k"),
+        ("srcIP, sum(kept(len)) AS s, max(kept(len) + 1) AS m", "GROUP BY srcIP"),
+        ("srcIP, avg(kept(len)) AS s", "GROUP BY srcIP"),
+        ("srcIP, count(DISTINCT kept(len)) AS s", "GROUP BY srcIP"),
+        ("first_byte(payload, len) AS b", ""),
+        ("first_byte(payload, len) AS b, count(*) AS n", "GROUP BY b"),
+    ],
+)
+@pytest.mark.parametrize("least", [60, 90, 10_000])
+def test_a_function_does_not_see_rows_that_where_removes(least: int, select: str, rest: str, tmp_path: Path) -> None:
+    capture, rows = generate_links(tmp_path)
+    calls: list[int] = []
+
+    def note(length: int) -> int:
+        assert length >= least
+        calls.append(length)
+        return length
+
+    wiretide.function(note, name="kept")
+    wiretide.function(lambda_of_payload(note), name="first_byte")
+    found = wiretide.query(f"SELECT {select} FROM packets WHERE len >= {least} {rest}", *capture, threads=1)
+    chosen = Counter(row["len"] for row in rows if row["len"] >= least)
+    assert calls == [] if not chosen else set(calls) == set(chosen)
+    assert bool(found.num_rows) == bool(chosen)
+    if "sum" not in select:  # sum and max have two arguments
+        assert len(calls) <= 2 * chosen.total()  # by the IP version of the keys, once for each
+    if rest in ("", "GROUP BY k", "GROUP BY b"):
+        assert Counter(calls) == chosen
+
+
+def lambda_of_payload(note: Callable[[int], int]) -> Callable[..., int]:
+    def first_byte(payload: bytes, length: int) -> int:
+        note(length)
+        return payload[0] if payload else -1
+
+    return first_byte
+
+
+def test_an_argument_of_several_aggregates_is_computed_once(paths: list[Path]) -> None:
+    calls: list[int] = []
+
+    @wiretide.function
+    def same(number: int) -> int:
+        calls.append(number)
+        return number
+
+    sql = "SELECT sum(same(len)) AS s, min(same(len)) AS m, avg(same(len)) AS a FROM packets"
+    (found,) = wiretide.query(sql, *paths, threads=1).to_pylist()
+    lengths = [row["len"] for row in rows_of(paths)]
+    assert found == {"s": sum(lengths), "m": min(lengths), "a": sum(lengths) / len(lengths)}
+    assert len(calls) == len(lengths)
 
 
 def test_masked_values_and_none_are_null(paths: list[Path]) -> None:
@@ -369,7 +427,14 @@ def test_a_file_is_pickled_as_its_text_and_explained(tmp_path: Path) -> None:
     file.write_text(FILE)
     load(file)
     plan = compile_query("SELECT size(len, srcIP) AS s, weighted(sum(len), 5) AS w FROM packets GROUP BY s")
-    assert "size(len, CAST(srcIP AS VARCHAR))" in explain(plan)
+    shown = explain(plan)
+    assert "size(len, CAST(srcIP AS VARCHAR))" in shown
+    assert f"  function        size(integer, text) of type text: Python, for each row, {file}\n" in shown
+    assert f"  function        weighted(integer, integer) of type float: Python, compiled by numba, {file}\n" in shown
+    graph = explain(
+        compile_query("SELECT size(a.len, a.srcIP) AS s FROM a [RANGE 1 s], b [RANGE 1 s] WHERE a.len = b.len")
+    )
+    assert graph.count("size(integer, text) of type text: Python, for each row") == 1
     content = pickle.dumps(plan)
     assert b"SMALL = 60" in content
     script = f"import pickle, wiretide; plan = pickle.loads({content!r}); print(plan.leaves[0].low.keys[0].expression)"
