@@ -235,7 +235,7 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
 
     The result is NULL, without a call, for a group with a NULL part (`max(x)` over no value), and for NaN. On Spark the
     function is pickled with the objects that it uses. Raises AggregateError for a wrong definition; a query raises it
-    if `finish` returns another number of values.
+    if `finish` raises an error or returns another number of values.
     """
     from queries.binding.define import define
 

@@ -13,6 +13,7 @@ from highlevel.aggregation import AggregateError, Aggregation, UserColumn
 from highlevel.operators.batch_columns import BatchColumns
 from lowlevel.expressions.columns import Mask, Vector
 from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.user_functions import failure_text
 from lowlevel.punctuation import Item, Punctuation
 
 
@@ -45,8 +46,7 @@ def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
     """Return the results of the groups in `batch`.
 
     A group with a NULL part has the result NULL and is not passed to the function. A NaN or masked result becomes NULL.
-    Raise AggregateError if the function returns no numbers, or not one per group. Errors of the function are not
-    caught.
+    Raises AggregateError if the function raises an error, and if it returns no numbers, or not one per group.
     """
     rows = batch.num_rows
     columns = BatchColumns(batch)
@@ -64,9 +64,9 @@ def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
         try:
             with np.errstate(all="ignore"):
                 returned = column.finish(**given)
-        except Exception as failure:
-            failure.add_note(f"in the function that finishes {column.shown}")
-            raise
+        except (Exception, SystemExit) as error:  # the user's code may raise any error
+            what = failure_text(column.finish, error, [*given.values()])
+            raise AggregateError(f"{column.shown}: its function raised {what}") from error
         results[is_known] = _checked(column.shown, returned, int(np.count_nonzero(is_known)))
     return pa.array(results, mask=np.isnan(results))
 

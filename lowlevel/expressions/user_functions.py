@@ -211,15 +211,7 @@ class UserFunction:
 
     def _failure(self, error: BaseException, arguments: Sequence[Any]) -> FunctionError:
         """Return the error for an exception of the function, with the last line of the user's file in its traceback."""
-        import traceback
-
-        file = getattr(inspect.unwrap(self.body), "__code__", self.body.__code__).co_filename
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-        last = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1] if frames else None)
-        line = f" in line {last.lineno} of {last.filename}" if last is not None else ""
-        text = " ".join(str(error).split("\n"))
-        what = f"{type(error).__name__}{line}" + (f": {text}" if text else "")
-        return FunctionError(f"the function {self.name} raised {what}; its arguments: {_shown_values(arguments)}")
+        return FunctionError(f"the function {self.name} raised {failure_text(self.body, error, arguments)}")
 
     def _texts(self, values: Array, valid: Mask) -> TextVector:
         """Return texts with the IDs that they have in all batches of the process, so that they can be groups."""
@@ -260,6 +252,20 @@ def _named(ids: npt.NDArray[np.int64], names: Sequence[str]) -> Array:
     texts = np.empty(len(distinct), object)
     texts[:] = [names[text_id] if names else "" for text_id in distinct.tolist()]
     return np.asarray(texts[indexes])
+
+
+def failure_text(body: Callable[..., Any], error: BaseException, arguments: Sequence[Any]) -> str:
+    """Return an exception of a user's function, the last line of its file in the traceback, and the arguments."""
+    import traceback
+
+    code = getattr(inspect.unwrap(body), "__code__", None)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if frame.filename != __file__]
+    of_file = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    last = (of_file or frames)[-1:]
+    line = "".join(f" in line {frame.lineno} of {frame.filename}" for frame in last)
+    text = " ".join(str(error).split("\n"))
+    what = f"{type(error).__name__}{line}" + (f": {text}" if text else "")
+    return f"{what}; its arguments: {_shown_values(arguments)}"
 
 
 def _shown_values(values: Sequence[Any]) -> str:
