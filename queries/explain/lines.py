@@ -11,10 +11,11 @@ from highlevel.sliding.window_rows import incremental
 from highlevel.windows.kind import AnyWindow, LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
 from lowlevel.durations import duration_text
 from lowlevel.expressions.types import Type
+from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
 from lowlevel.node.filter_join import KEYS, filter_joins, memory_of
-from lowlevel.node.watching import files_in
+from lowlevel.node.watching import files_in, instances_in
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths
@@ -153,6 +154,14 @@ def watched_lines(plan: object) -> Iterator[str]:
     for file in {file.path: file for file in files_in(plan)}.values():
         contents = read_watchlist(file)
         yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
+
+
+def function_lines(plan: object) -> Iterator[str]:
+    """Yield the functions of users that a plan of any kind calls."""
+    for function in dict.fromkeys(instances_in(plan, UserFunction)):
+        how = "compiled by numba" if function.compiled else "over columns" if function.of_columns else "for each row"
+        place = f", {function.place}" if function.place else ""
+        yield line("function", f"{function.usage} of type {function.result}: Python, {how}{place}")
 
 
 def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[str]:

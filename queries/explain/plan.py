@@ -31,7 +31,15 @@ from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import TABLE, columns_of_kind
-from queries.explain.lines import high_lines, line, low_lines, rates_text, remembering_lines, watched_lines
+from queries.explain.lines import (
+    function_lines,
+    high_lines,
+    line,
+    low_lines,
+    rates_text,
+    remembering_lines,
+    watched_lines,
+)
 from queries.text.printer import expression_text
 
 KINDS = {
@@ -58,6 +66,9 @@ def graph_lines(plan: Plan) -> Iterator[str]:
         yield f"{name}: " + (_low_level(node) if isinstance(node, Leaf) else f"over {reads}")
         yield from node_lines(node, names)
         yield line("watermark", _watermark(node, plan))
+    functions = list(function_lines(plan))
+    if functions:
+        yield from ("", "functions of users:", *functions)
     watched = list(watched_lines(plan))
     if watched:
         yield from ("", "watchlists:", *watched)
@@ -280,5 +291,5 @@ def explain(plan: Plan) -> str:
     if plan.scan is None:
         return "\n".join([*head, *graph_lines(plan)])
     (leaf,), aggregation = plan.leaves, plan.scan.aggregation
-    watched = list(watched_lines(plan))
+    watched = [*function_lines(plan), *watched_lines(plan)]
     return "\n".join([*head, *low_lines(leaf, aggregation, watched), "", *high_lines(aggregation, leaf)])
