@@ -17,6 +17,7 @@ import pytest
 from lowlevel.expressions.address_constants import Address, Prefix
 from lowlevel.expressions.tree import Binary, Column, InList, InPrefix, Literal
 from lowlevel.expressions.types import Op, Type
+from lowlevel.expressions.user_functions import load
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.spool.fingerprint import _text, fingerprint
 from lowlevel.subaggregates import Kind, SubAggregate
@@ -121,3 +122,17 @@ def test_a_window_of_the_same_panes_has_the_same_partials() -> None:
 def test_only_plain_values_are_taken() -> None:
     with pytest.raises(TypeError, match="got object in a low-level plan"):
         fingerprint(replace(PLAN, origin=object()))  # type: ignore[arg-type]
+
+
+def test_a_plan_with_a_function_of_a_user_depends_on_the_text_of_its_file(tmp_path: Path) -> None:
+    def fingerprint_of(name: str, text: str) -> str:
+        file = tmp_path / name
+        file.write_text(f"import wiretide\n@wiretide.function\ndef score(x: int) -> int: {text}\n")
+        load(file)
+        sql = "SELECT score(len) AS s, count(*) AS n FROM packets [RANGE 1 minute] WHERE score(ttl) > 1 GROUP BY s"
+        return fingerprint(compile_query(sql).leaves[0].low)
+
+    mine = fingerprint_of("a.py", "return x + 1")
+    assert fingerprint_of("a.py", "return x + 2") != mine
+    assert fingerprint_of("a.py", "return x + 1") == mine
+    assert fingerprint_of("b.py", "return x + 1") == mine  # a node may have the file in another folder
