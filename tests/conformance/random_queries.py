@@ -4,10 +4,12 @@ Both texts have the same meaning. They differ in these points:
 
 * Integer division is `/` here and `//` in DuckDB; regular expressions and networks have other functions.
 * A window is a clause here, and a group by its start in DuckDB.
+* `first` and `last` are `arg_min` and `arg_max` by the time in DuckDB.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from random import Random
 
@@ -92,7 +94,8 @@ class Expressions:
             case 7:
                 return join(random.choice(["greatest({0}, {1})", "least({0}, {1})"]), a, b)
             case 8:
-                return join("(- {0})", a)
+                forms = ["(- {0})", "abs({0})", "sign({0})", "mod({0}, 7)", "CAST({0} AS BIGINT)"]
+                return join(random.choice([*forms, "CAST({0} > 9 AS INTEGER)"]), a)
             case _:
                 return self._case(a, b, depth)
 
@@ -104,7 +107,7 @@ class Expressions:
 
     def decimal(self, depth: int) -> Pair:
         a = self.integer(max(0, depth - 1))
-        match self.random.randrange(4):
+        match self.random.randrange(6):
             case 0:
                 return join("({0} * 1.5)", a)
             case 1:
@@ -113,6 +116,12 @@ class Expressions:
                 return join(
                     "({0} * 1.0 / {1})", a, self.integer(max(0, depth - 1)), duck="({0} * 1e0 / nullif({1}, 0))"
                 )
+            case 3:
+                return join("CAST({0} AS DOUBLE)", a)
+            case 4:
+                forms = ["floor({0} / 4.0)", "ceil({0} / 4.0)", "round({0} / 8.0)", "sqrt(abs({0}))"]
+                forms += ["ln(abs({0}) + 1)", "log2(abs({0}) + 1)", "power({0} % 10, 2)"]
+                return join(self.random.choice(forms), a)
             case _:
                 return join("({0} - 0.25)", a)
 
@@ -127,7 +136,7 @@ class Expressions:
             forms = [cast, join("({0} || ':' || {1})", a, b), join("concat({0}, {1}, '-')", b, a)]
             return self.random.choice([*forms, join("upper({0} || {1})", cast, b)])
         if depth == 0 or self.random.random() < 0.5:
-            return same("link")
+            return same("link" if self.random.random() < 0.7 else self.random.choice(TEXTS_OF_LINK))
         condition = self.condition(depth - 1)
         results = [same(f"'{value}'") for value in self.random.sample(["x", "y", "long text", ""], 2)]
         return join("CASE WHEN {0} THEN {1} ELSE {2} END", condition, *results)
@@ -171,8 +180,15 @@ class Expressions:
         return same(self.random.choice(self.columns[kind]))
 
 
+TEXTS_OF_LINK = [
+    *("upper(link)", "lower(link)", "trim(link)", "substring(link, 2, 3)", "left(link, 4)", "'<' || link || '>'"),
+    *("replace(link, 'c', '-')", "split_part(link, '_', 2)", "split_part(link, 'f', -1)", "split_part(link, '', 3)"),
+]
 OPERATORS = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
-AGGREGATES = ["count(*)", "count", "sum", "min", "max", "avg", "count_distinct", "stddev", "var_pop", "median"]
+AGGREGATES = ["count(*)", "count", "sum", "min", "max", "avg", "count_distinct", "count_pairs"]
+AGGREGATES += ["stddev", "var_pop", "median"]
+TIMED = {"first": "arg_min", "last": "arg_max"}
+"""Aggregates that need the time of rows, with their names in DuckDB."""
 
 
 class RandomQuery:
@@ -245,7 +261,8 @@ class RandomQuery:
         return whole if window else self._sorted(whole, names)
 
     def _names(self, item: Pair) -> bool:
-        return any(name in item.ours for names in self.expressions.columns.values() for name in names)
+        names = {name for names in self.expressions.columns.values() for name in names}
+        return not names.isdisjoint(re.findall(r"\w+", item.ours))
 
     def _window_function(self) -> Pair:
         random, draw = self.random, self.expressions
@@ -297,11 +314,26 @@ class RandomQuery:
         window = random.choice([None, None, (10, 10), (7, 7), (20, 10), (30, 10)]) if self.has_time else None
         if window is not None:
             return self._windowed(window, selected, where, keys, names, having)
+        if keys and len({key.ours for key in keys}) == len(keys) and random.random() < 0.25:
+            return self._grouping_sets(source, where, keys, selected, names)
         grouped = join(" GROUP BY {0}", list_of(keys)) if keys else same("")
         # SQL has one row for no rows, if there are no groups. Here no rows have no result.
         some = same("") if keys else Pair("", " HAVING count(*) > 0")
         query = join("SELECT {0} FROM {1}{2}{3}{4}{5}", selected, source, where, grouped, having, some)
         return self._sorted(query, names)
+
+    def _grouping_sets(self, source: Pair, where: Pair, keys: list[Pair], selected: Pair, names: list[str]) -> Pair:
+        """Draw ROLLUP, CUBE or GROUPING SETS. In DuckDB no rows have one total, here none."""
+        kind = self.random.choice(["ROLLUP ({0})", "CUBE ({0})", "GROUPING SETS (({0}), ())", "GROUPING SETS ({0})"])
+        grouped = join(f" GROUP BY {kind}", list_of(keys))
+        if self.random.random() < 0.5:
+            names = [*names, "g"]
+            selected = list_of([selected, join("grouping({0}) AS g", self.random.choice(keys))])
+        some = Pair("", " HAVING count(*) > 0")
+        if self.random.random() < 0.3:
+            number = self._number()
+            some = join(" HAVING {0} > 5", number, duck=" HAVING {0} > 5 AND count(*) > 0")
+        return self._sorted(join("SELECT {0} FROM {1}{2}{3}{4}", selected, source, where, grouped, some), names)
 
     def _windowed(
         self, window: tuple[int, int], selected: Pair, where: Pair, keys: list[Pair], names: list[str], having: Pair
@@ -325,11 +357,18 @@ class RandomQuery:
 
     def _aggregate(self) -> Pair:
         random, draw = self.random, self.expressions
-        kind = random.choice(AGGREGATES)
+        kind = random.choice([*AGGREGATES, *TIMED] if self.has_time else AGGREGATES)
         if kind == "count(*)":
             call = same("count(*)")
         elif kind == "count_distinct":
             call = join("count(DISTINCT {0})", self._over_columns(random.choice([INT, TEXT, ADDRESS])))
+        elif kind == "count_pairs":
+            kinds = [random.choice([INT, TEXT, ADDRESS]) for _ in range(2)]
+            duck = "count(DISTINCT CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN row({0}, {1}) END)"
+            call = join("count(DISTINCT {0}, {1})", *map(self._over_columns, kinds), duck=duck)
+        elif kind in TIMED:  # all times are different
+            values = self._over_columns(random.choice([INT, TEXT, ADDRESS]))
+            call = join(f"{kind}({{0}})", values, duck=f"{TIMED[kind]}({{0}}, ts)")
         elif kind == "count":
             call = join("count({0})", draw.draw(random.choice([INT, ADDRESS, TEXT]), 1))
         else:
