@@ -40,6 +40,18 @@ PARTIALS_BEYOND_CAP = Metric(
 ROWS_BEYOND_CAP = Metric(
     "wiretide_rows_beyond_cap_total", "counter", ("query",), "Rows of these partials, for queries with count(*)."
 )
+FILL_ROWS_LEFT_OUT = Metric(
+    "wiretide_fill_rows_left_out_total",
+    "counter",
+    ("query",),
+    "Rows that FILL did not add, because a gap of windows without rows had more than 100,000.",
+)
+FILL_GROUPS_FORGOTTEN = Metric(
+    "wiretide_fill_groups_forgotten_total",
+    "counter",
+    ("query",),
+    "Groups that FILL has forgotten, because it keeps at most the 10,000 groups with the latest rows.",
+)
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
 )
@@ -169,6 +181,8 @@ PIPELINE_METRICS = (
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
+    FILL_ROWS_LEFT_OUT,
+    FILL_GROUPS_FORGOTTEN,
     WINDOWS_CLOSED,
     RESULT_ROWS,
     WINDOWS_OPEN,

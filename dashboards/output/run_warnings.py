@@ -8,7 +8,14 @@ from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, REFUSED_BY_FALLBACK, 
 from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
 from highlevel.inline.readings import UNSUPPORTED, Reading
-from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
+from highlevel.metrics import (
+    FILL_GROUPS_FORGOTTEN,
+    FILL_ROWS_LEFT_OUT,
+    LATE_PARTIALS,
+    LATE_ROWS,
+    PARTIALS_BEYOND_CAP,
+    ROWS_BEYOND_CAP,
+)
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import LULL_WATERMARKS
 
@@ -56,6 +63,10 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         rows = int(samples.total(ROWS_BEYOND_CAP))
         lost = count(rows, "row") if rows else count(beyond, "partial")
         yield f"{lost} of groups beyond the CAP of RANGE ALL are not in the answer: use a larger CAP"
+    if left_out := int(samples.total(FILL_ROWS_LEFT_OUT)):
+        yield f"FILL did not add {count(left_out, 'row')}: it adds at most 100,000 between two windows with rows"
+    if forgotten := int(samples.total(FILL_GROUPS_FORGOTTEN)):
+        yield f"FILL has forgotten {count(forgotten, 'group')}: it knows the 10,000 groups with the latest rows"
 
 
 def plan_warnings(plan: Plan) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from capture.errors import WiretideError
 from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
-from highlevel.plan.nodes import PANE, Apply, Distinct, Filter, Join, Leaf, Node, Over, Sort, Union, Windowed
+from highlevel.plan.nodes import PANE, Apply, Distinct, Fill, Filter, Join, Leaf, Node, Over, Sort, Union, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -78,6 +78,8 @@ def question_of(plan: Plan) -> Question:
     root = plan.root
     if any(isinstance(node, Sort) for node in plan.nodes):
         raise NotComparedError("a query with ORDER BY or LIMIT")
+    if any(isinstance(node, Fill) for node in plan.nodes):
+        raise NotComparedError("a query with FILL")
     if isinstance(root, Windowed):
         _check_windows(root.aggregation)
         counting = root.aggregation.counting_rows()

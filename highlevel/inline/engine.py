@@ -186,8 +186,9 @@ class InlineRun:
             self._slack(slack, capture, [leaf for leaf in leaves if each.feeds(leaf)])
             for each, capture in zip(self.inputs, captures, strict=True)
         ]
+        plans = [plan.filling_lulls() for plan in plans] if self.live else list(plans)
         exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
-        self.plans = list(plans) if exact else [plan.counting_rows() for plan in plans]
+        self.plans = plans if exact else [plan.counting_rows() for plan in plans]
         nodes = nodes_of(*(plan.root for plan in self.plans))
         self._leaves = [node for node in nodes if isinstance(node, Leaf)]
         """The different leaves of all plans. The position in this list is the number of the leaf in the run."""

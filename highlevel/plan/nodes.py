@@ -11,6 +11,7 @@
     TimeGroups  groups whose key contains the time columns
     Over        columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
     Sample      groups of windows, from which a condition deletes groups (sampling operator of Gigascope)
+    Fill        rows for windows without rows (FILL)
     Sort        rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 
 Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node with several
@@ -32,6 +33,7 @@ from typing import Any, Self
 from highlevel.aggregation import LATE, LINK, Aggregation, Output
 from highlevel.joins.spec import JoinSpec, Port, WatermarkForm
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column, Expression, computed_column
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
@@ -323,6 +325,62 @@ class TimeGroups(Node):
         }
         names = [outputs.get(name) for _, _, name in self.times]
         return tuple(name for name in names if name is not None) if None not in names else ()
+
+
+@dataclass(frozen=True)
+class Fill(Node):
+    """The rows of `input`, and a row for each window and known group without one, from the first window to the last.
+
+    A group is known from its first row on. `keys` are the columns with the groups, `end` and `start` those with the
+    bounds of `window`. In a new row `computed` are evaluated over keys and bounds. The other columns have `value` if
+    they are numbers, otherwise NULL. With `repeats` they have the values of the group's last row. `hidden` are columns
+    of the input that only this node reads.
+
+    Windows after the last row are not filled, because the number of them depends on the watermarks. With `fills_lulls`
+    they are filled as soon as the watermark passes their end.
+    """
+
+    input: Node
+    window: SlidingWindow
+    keys: tuple[str, ...]
+    computed: tuple[Output, ...] = ()
+    value: int | float | None = None
+    repeats: bool = False
+    hidden: tuple[str, ...] = ()
+    fills_lulls: bool = False
+    end: str = WINDOW_END
+    start: str | None = WINDOW_START
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the input that are not hidden."""
+        kept = (column for column in self.input.columns if column.name not in self.hidden)
+        return tuple(
+            replace(column, nullable=column.nullable or self._has_nulls(column), bits=64)
+            if column.name in self.filled
+            else column
+            for column in kept
+        )
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The columns of the input that are neither bounds nor keys nor computed."""
+        others = {self.end, self.start, *self.keys, *(out.name for out in self.computed)}
+        return tuple(column.name for column in self.input.columns if column.name not in others)
+
+    def value_of(self, column: Column) -> int | float | None:
+        """Return the value of a filled column in a new row, without `repeats`."""
+        if self.value is None or column.type not in (Type.INT, Type.FLOAT):
+            return None
+        return float(self.value) if column.type is Type.FLOAT else self.value
+
+    def _has_nulls(self, column: Column) -> bool:
+        return not self.repeats and self.value_of(column) is None
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The end of the window."""
+        return (self.end,)
 
 
 @dataclass(frozen=True, slots=True)

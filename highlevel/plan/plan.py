@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
-from highlevel.plan.nodes import Join, Leaf, Node, Over, RowFunction, Sample, Sort, TimeGroups, Windowed, nodes_of
+from highlevel.plan.nodes import Fill, Join, Leaf, Node, Over, RowFunction, Sample, Sort, TimeGroups, Windowed, nodes_of
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type
@@ -84,9 +84,15 @@ class Plan:
     @property
     def aggregation(self) -> Aggregation | None:
         """Return the aggregation whose windows are the results, or None if the results are rows without a window."""
-        windows, hidden = (self.root.input, self.root.hidden) if isinstance(self.root, Sort) else (self.root, ())
+        windows, hidden = self.root, tuple[str, ...]()
+        if isinstance(windows, Sort):
+            hidden = windows.hidden
+            windows = windows.input
         over = windows if isinstance(windows, Over) else None
         windows = windows if over is None else over.input
+        if isinstance(windows, Fill):
+            hidden = (*hidden, *windows.hidden)
+            windows = windows.input
         if not isinstance(windows, Windowed):
             return None
         select = windows.aggregation.select
@@ -144,6 +150,13 @@ class Plan:
     def schema(self) -> pa.Schema:
         """Schema of the results."""
         return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in self.root.columns])
+
+    def filling_lulls(self) -> Plan:
+        """Return this plan for live inputs: FILL does not wait for the next row."""
+        return replace(
+            self,
+            root=self.root.transform(lambda node: replace(node, fills_lulls=True) if isinstance(node, Fill) else node),
+        )
 
     def counting_rows(self) -> Plan:
         """Return this plan with count(*) among the sub-aggregates of windows, so that late rows can be counted."""

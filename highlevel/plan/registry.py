@@ -14,6 +14,7 @@ from typing import Any
 from highlevel.plan.nodes import (
     Apply,
     Distinct,
+    Fill,
     Filter,
     Join,
     Node,
@@ -26,8 +27,16 @@ from highlevel.plan.nodes import (
     Windowed,
 )
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
-from highlevel.plan.operators.counters import Count, count_join, count_nothing, count_rows_held, count_windows
+from highlevel.plan.operators.counters import (
+    Count,
+    count_fill,
+    count_join,
+    count_nothing,
+    count_rows_held,
+    count_windows,
+)
 from highlevel.plan.operators.distinct import ByDistinctKeys, DistinctOperator
+from highlevel.plan.operators.fill import FillOperator
 from highlevel.plan.operators.filter import FilterOperator
 from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.operators.over import OverOperator
@@ -70,6 +79,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     TimeGroups: Entry(TimeGroupsOperator, ByGroups(), count_rows_held),
     Over: Entry(OverOperator, InOnePartition(), count_rows_held),
     Sample: Entry(SampleOperator, InOnePartition(), count_rows_held),
+    Fill: Entry(FillOperator, InOnePartition(), count_fill),
     Sort: Entry(SortOperator, InOnePartition(), count_rows_held),
 }
 """The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.node_operators`)."""

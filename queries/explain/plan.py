@@ -11,6 +11,7 @@ from highlevel.plan.nodes import (
     PANE,
     Apply,
     Distinct,
+    Fill,
     Filter,
     Frame,
     Join,
@@ -110,6 +111,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _groups(node)
         case Over():
             yield from _over(node)
+        case Fill():
+            yield from _fill(node)
         case Sample():
             yield from _sample(node)
         case Sort():
@@ -216,6 +219,14 @@ def _over(node: Over) -> Iterator[str]:
     has_history = any(node.final_by not in function.partition for function in node.functions)
     kept = "; then the rows that later rows use" if node.final_by and has_history else ""
     yield line("state", f"all rows, until {until}{kept}")
+
+
+def _fill(node: Fill) -> Iterator[str]:
+    value = "the values of the group's last row" if node.repeats else "NULL" if node.value is None else str(node.value)
+    yield line("key", ", ".join(node.keys) or "none")
+    yield line("fill", f"{', '.join(node.filled) or 'no column'} with {value}, in windows without rows of the group")
+    yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.computed)
+    yield line("state", "the last row of each group")
 
 
 def _sample(node: Sample) -> Iterator[str]:

@@ -128,7 +128,7 @@ class PipelineFile:
         named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
         links = [*self.links, *self.spooled]
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
-        plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
+        plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
         for plan in plans:
             if plan.waiting_reason is not None:
                 raise PipelineError(

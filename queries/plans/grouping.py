@@ -32,6 +32,7 @@ from queries.binding.binder import Binder, Resolve, compares_groups
 from queries.binding.links import PACKETS, SPREADABLE, Links
 from queries.binding.names import Names, Scope
 from queries.binding.window_functions import WindowFunctions
+from queries.plans.filling import Filling, bind_fill
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
 from queries.plans.output_names import ColumnName, check_implied_names, output_names, plain_names, spelled
@@ -81,6 +82,8 @@ class Grouping:
         """Time columns that are groups: each with its interval in ns, and its key."""
         self.over: OverStep | None = None
         """The window functions (OVER) of the select list and of ORDER BY."""
+        self.filling: Filling | None = None
+        """FILL."""
         self.sorting: Sorting | None = None
         """ORDER BY and LIMIT. Its hidden outputs are at the end of the select list."""
 
@@ -123,6 +126,10 @@ class Grouping:
             self.over = self._split(select)
             select = self.over.below
         window = self._window
+        if query.fill is not None:
+            groups = [group for group in scope.groups.values() if isinstance(group, Column)]
+            self.filling = bind_fill(self._sql, query.fill, window, select, groups, self._clause.emit_late)
+            select = self.filling.below
         if isinstance(window, SessionWindow):  # the times of rows decide their session
             self._aggregates.keep(Kind.MIN, self.time)
             self._aggregates.keep(Kind.MAX, self.time)

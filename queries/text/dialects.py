@@ -49,7 +49,6 @@ WORDS: Mapping[str, str] = {
     "WITHIN": "quantile(x, 0.5)",
     "IGNORE": "no IGNORE NULLS: a query over the rows that are not NULL",
     "TABLESAMPLE": "LIMIT and a number",
-    "FILL": "no FILL: windows without rows are not in the result",
     "SORT": "ORDER BY",
     "MINUS": "EXCEPT",
     "RECURSIVE": "WITH and queries that read earlier ones only",

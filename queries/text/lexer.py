@@ -67,7 +67,9 @@ UNSUPPORTED: dict[str, str] = {
 SAMPLING_WORDS = frozenset({"SUPERGROUP", "CLEANING", "CLEANING_WHEN", "CLEANING_BY"})
 """Words that begin a clause of the sampling operator."""
 
-CLAUSE_WORDS = SAMPLING_WORDS | {"SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING", "ORDER", "LIMIT", "OFFSET"}
+CLAUSE_WORDS = SAMPLING_WORDS | {
+    *("SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING", "FILL", "ORDER", "LIMIT", "OFFSET"),
+}
 """Words that begin a clause."""
 
 RESERVED = (

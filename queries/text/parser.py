@@ -2,7 +2,7 @@
 
     [WITH name AS (query), …]
     SELECT [DISTINCT] items [window] FROM tables [window] [WHERE …] [GROUP BY …] [HAVING …]
-        [ORDER BY … [ASC | DESC] [NULLS FIRST | NULLS LAST], …] [LIMIT n] [OFFSET n]
+        [FILL number | NULL | PREVIOUS] [ORDER BY … [ASC | DESC] [NULLS FIRST | NULLS LAST], …] [LIMIT n] [OFFSET n]
     SELECT … UNION | INTERSECT | EXCEPT [ALL] SELECT … [ORDER BY …] [LIMIT n] [OFFSET n]
     MERGE a.ts : b.ts FROM Main1 a, Main2 b        means SELECT * FROM (MERGE …)
 
@@ -32,13 +32,16 @@ from queries.text.lexer import CLAUSE_WORDS, SAMPLING_WORDS, UNSUPPORTED, Kind, 
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
     Condition,
+    Constant,
     Expression,
+    Fill,
     FromItem,
     GroupingSet,
     GroupingSets,
     Join,
     Merge,
     Name,
+    Null,
     Operation,
     Order,
     OrderItem,
@@ -58,7 +61,7 @@ from queries.text.tree import (
 )
 from queries.text.windows import CALLS, JOIN_PARAMETER, JOIN_PARAMETERS, WindowParser
 
-CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET")
+CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "FILL", "ORDER BY", "LIMIT", "OFFSET")
 
 _CLAUSE_NAMES = {"GROUP": "GROUP BY", "GROUPBY": "GROUP BY", "ORDER": "ORDER BY"}
 
@@ -251,12 +254,19 @@ class _QueryParser(WindowParser):
         if items or when or by:
             token = first if items else cleaning
             supergroups = Supergroups(Word(token.text, token.start), items, when, by)
+        fill = self._fill() if self._begins("FILL", "HAVING") else None
         window = windows[0] if windows else None
         query = Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct)
-        query = replace(query, supergroups=supergroups, grouping_sets=sets)
+        query = replace(query, supergroups=supergroups, grouping_sets=sets, fill=fill)
         if sets is not None and supergroups is not None:
             expected = "GROUP BY with columns only"
             raise QueryError("grouping sets in a query that samples", self._sql, sets.keyword.start, expected)
+        if fill is not None and supergroups is not None:
+            expected = "a query without SUPERGROUP and CLEANING"
+            raise QueryError("FILL in a query that samples", self._sql, fill.keyword.start, expected)
+        if fill is not None and having is not None:
+            expected = "WHERE in a query over this one: SELECT * FROM (SELECT … FILL 0) WHERE …"
+            raise QueryError("FILL together with HAVING", self._sql, fill.keyword.start, expected)
         return query
 
     def _supergroup(self) -> tuple[SelectItem, ...]:
@@ -439,11 +449,30 @@ class _QueryParser(WindowParser):
             raise self._unexpected("',' or the end of the clause")
         return SelectItem(expression, alias)
 
+    def _fill(self) -> Fill:
+        """Read FILL and its value."""
+        keyword = self._word()
+        self._clause = "FILL"
+        token = self._token
+        minus = self._take() if token.keyword == "-" else None
+        value: Constant | Null | Word
+        if self._token.kind is Kind.NUMBER:
+            value = self._literal(minus)
+        elif minus is None and token.keyword == "NULL":
+            value = Null(self._take().start)
+        elif minus is None and token.keyword == "PREVIOUS":
+            value = self._word()
+        else:
+            raise QueryError(f"got {token.shown} in FILL", self._sql, token.start, "a number, NULL or PREVIOUS")
+        if not self._at_clause_end():
+            raise self._unexpected("ORDER BY, LIMIT, OFFSET or the end of the query")
+        return Fill(keyword, value)
+
     def _order(self) -> Order | None:
         """Read ORDER BY, LIMIT and OFFSET, and check that no clause follows."""
         word = Word(self._token.text, self._token.start)
         order: Order | None = None
-        if self._begins("ORDER BY", "HAVING"):
+        if self._begins("ORDER BY", "FILL"):
             order = Order(word, self._order_by())
         if self._begins("LIMIT", "ORDER BY"):
             order = replace(order or Order(word), limit=self._number_of_rows())

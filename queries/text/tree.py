@@ -484,6 +484,14 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """FILL and the value of empty windows: a number, NULL, or the word PREVIOUS."""
+
+    keyword: Word
+    value: Constant | Null | Word
+
+
+@dataclass(frozen=True, slots=True)
 class Supergroups:
     """The clauses of the sampling operator: SUPERGROUP, CLEANING WHEN and CLEANING BY. `keyword` is the first word."""
 
@@ -518,6 +526,7 @@ class Query:
     order: Order | None = None
     supergroups: Supergroups | None = None
     grouping_sets: GroupingSets | None = None
+    fill: Fill | None = None
 
     @property
     def selects_all(self) -> bool:

@@ -41,6 +41,10 @@ QUERIES = {
     "sum(sum(len)) OVER (ORDER BY window_end RANGE 20 s PRECEDING) AS s FROM packets [RANGE 10 s] GROUP BY srcIP",
     "grouping sets": "SELECT srcIP, protocol, count(*) AS n, grouping(protocol) AS g FROM packets [RANGE 10 s] "
     "GROUP BY ROLLUP (srcIP, protocol)",
+    "filled": "SELECT srcIP, count(*) AS n, sum(len) AS s, rank() OVER (ORDER BY count(*)) AS r FROM packets "
+    "[RANGE 4 s, SLIDE 2 s] WHERE len > 50 GROUP BY srcIP FILL 0 ORDER BY n DESC, srcIP LIMIT 4",
+    "filled, rolled up": "SELECT g, avg(n) AS a FROM (SELECT destIP, protocol AS g, count(*) AS n FROM packets "
+    "[RANGE 1 s] GROUP BY destIP, protocol FILL PREVIOUS) [RANGE 10 s] GROUP BY g",
     "distinct groups": "SELECT DISTINCT srcIP, len / 50 AS size [RANGE 10 s, WA ts] FROM packets",
     "largest": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP HAVING top(2, sum(len))",
     "union of groups": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP UNION "

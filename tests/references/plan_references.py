@@ -19,6 +19,7 @@ from highlevel.plan.nodes import (
     FRAMED,
     Apply,
     Distinct,
+    Fill,
     Filter,
     Frame,
     Join,
@@ -337,6 +338,46 @@ def _in_samples(node: Node, inputs: Inputs) -> Counter[tuple]:
     return found
 
 
+def _fill(random: Random) -> Fill:
+    """Draw a Fill over windows of one time unit, so that every time of a row is the end of a window."""
+    keys = tuple(random.choice([(), ("g",), ("g", "n"), ("n",)]))
+    twice = (Output("other", Binary(Op.MUL, TS, seconds(2))),) if random.random() < 0.4 else ()
+    value, repeats = random.choice([(0, False), (-7, False), (None, False), (None, True)])
+    hidden = random.choice([(), keys[:1]])
+    return Fill(ROWS, SlidingWindow(1, 1), keys, twice, value, repeats, hidden, end="ts", start=None)
+
+
+def _in_fill(node: Node, inputs: Inputs) -> Counter[tuple]:
+    """Walk over all windows; look up the last row of each known group."""
+    assert isinstance(node, Fill)
+    names = ["ts", "other", "g", "n"]
+
+    def group_of(row: tuple) -> tuple:
+        return tuple(row[names.index(key)] for key in node.keys)
+
+    def filled(row: tuple, ts: int) -> tuple:
+        _, other, g, n = row
+        if not node.repeats:
+            other, g, n = node.value, g if "g" in node.keys else None, n if "n" in node.keys else node.value
+        return (ts, 2 * ts if node.computed else other, g, n)
+
+    def order(row: tuple) -> tuple:  # within a window and a group
+        return tuple(
+            (value is None, value or 0) if name != "g" else (value is None, value or "")
+            for name, value in zip(names, row, strict=True)
+        )
+
+    rows = list(inputs[0])
+    times, last = [row[0] for row in rows], dict[tuple, tuple]()
+    found: list[tuple] = list(rows)
+    for ts in range(min(times), max(times) + 1):
+        present = {group_of(row): row for row in sorted((row for row in rows if row[0] == ts), key=order)}
+        last |= present
+        found += [filled(row, ts) for group, row in last.items() if group not in present]
+    kept = [place for place, name in enumerate(names) if name not in node.hidden]
+    return Counter(tuple(row[place] for place in kept) for row in found)
+
+
 REFERENCES: Mapping[type[Node], Reference] = {
     Union: Reference(lambda random: Union((_input(random),) * random.randint(1, 4)), _united),
     Filter: Reference(lambda random: Filter(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
@@ -357,5 +398,6 @@ REFERENCES: Mapping[type[Node], Reference] = {
     TimeGroups: Reference(_time_groups, _in_time_groups),
     Over: Reference(_over, _in_over),
     Sample: Reference(_sample, _in_samples),
+    Fill: Reference(_fill, _in_fill),
     Sort: Reference(_sort, _in_order),
 }

@@ -27,7 +27,7 @@ def query_text(query: tree.Query) -> str:
     clauses = query.supergroups or tree.Supergroups(query.keyword)
     supergroup = "SUPERGROUP " + ", ".join(map(item, clauses.items)) if clauses.items else ""
     parts += ["GROUP BY " + ", ".join(groups) if groups else "", supergroup, condition(query.having)]
-    parts += [condition(clauses.when), condition(clauses.by), order(query.order)]
+    parts += [condition(clauses.when), condition(clauses.by), fill(query.fill), order(query.order)]
     return " ".join(part for part in parts if part)
 
 
@@ -37,6 +37,12 @@ def item(node: tree.SelectItem) -> str:
 
 def condition(node: tree.Condition | None) -> str:
     return f"{node.keyword.text} {expression(node.expression)}" if node else ""
+
+
+def fill(node: tree.Fill | None) -> str:
+    if node is None:
+        return ""
+    return "FILL " + (node.value.text if isinstance(node.value, tree.Word) else expression(node.value))
 
 
 def order(node: tree.Order | None) -> str:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from capture.metrics import Samples
 from highlevel.metrics import (
+    FILL_GROUPS_FORGOTTEN,
+    FILL_ROWS_LEFT_OUT,
     JOIN_PAIRS,
     JOIN_ROWS_STORED,
     LATE_PARTIALS,
@@ -57,6 +59,20 @@ class Holding(Protocol):
     @property
     def bytes(self) -> int:
         """Bytes of the state."""
+        ...
+
+
+class Filling(Holding, Protocol):
+    """An operator that adds rows."""
+
+    @property
+    def left_out(self) -> int:
+        """Rows of gaps that were left out, because a gap had too many."""
+        ...
+
+    @property
+    def forgotten(self) -> int:
+        """Groups that were forgotten, because too many were known."""
         ...
 
 
@@ -128,6 +144,13 @@ def count_rows_held(samples: Samples, operator: Holding, query: str, name: str |
     _count_operator(samples, operator, query, name, operator.late)
     if name is not None:
         samples.set(OPERATOR_ROWS_HELD, operator.rows_held, query, name)
+
+
+def count_fill(samples: Samples, operator: Filling, query: str, name: str | None) -> None:
+    """Add the counters of FILL."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(FILL_ROWS_LEFT_OUT, operator.left_out, query)
+    samples.add(FILL_GROUPS_FORGOTTEN, operator.forgotten, query)
 
 
 def count_join(samples: Samples, operator: Joining, query: str, name: str | None) -> None:

@@ -1,0 +1,222 @@
+"""Fill: rows for windows and groups without rows.
+
+Windows are processed in the order of their ends, when the watermark has passed them:
+
+    window     1      2      3      4      5
+    rows       a b    a                    b c
+    filled            b     [a b]  [a b]   a        [ ] a gap: windows without any row
+
+The rows of a gap are returned when the next window with rows is final, so they do not depend on the watermarks in
+between. With `Fill.fills_lulls` each window of a gap is returned when the watermark has passed it.
+
+Both the groups and the rows of a gap are limited: a clock that jumps by a year would otherwise fill millions of
+windows. Rows that are left out are counted. Both limits are applied to windows in order, so results do not depend on
+the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.plan.nodes import Fill, SortKey, macs_of
+from highlevel.plan.operators.apply import computed
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
+from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
+from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
+from lowlevel.punctuation import END, Punctuation
+
+MAX_GROUPS = 10_000
+"""Groups that are known, at most. The groups with the oldest rows are forgotten."""
+
+MAX_GAP_ROWS = 100_000
+"""Rows of a gap, at most, but at least one window is filled. The first windows of the gap are filled."""
+
+LATEST, STATE = "latest", "state"
+"""Tables of a snapshot: the last row of each known group; the watermark and the ends of windows."""
+
+WITH_ROWS, DONE = "with_rows", "done"
+"""Columns of STATE: the end of the last window with rows, and of the last window that is processed."""
+
+Positions = npt.NDArray[np.int64]
+
+Part = tuple[Positions, Positions, npt.NDArray[np.bool_]]
+"""Rows of whole windows: positions among the known rows, ends of their windows, and which rows are new."""
+
+
+class FillOperator:
+    """Stores rows until their window is final, and the last row of each known group."""
+
+    def __init__(self, node: Fill) -> None:
+        """Prepare an empty store of rows for `node`."""
+        self.node = node
+        self._stored = StoredRows(node.input, node.end)
+        self._latest: pa.Table = self._stored.schema.empty_table()  # in the order of `_order`
+        names = [node.end, *node.keys]
+        rest = [column.name for column in node.input.columns if column.name not in names]
+        self._order = [SortKey(name) for name in (*names, *rest)]
+        self._types = {column.name: column for column in node.input.columns}
+        self._macs = macs_of(node.input)
+        self._visible = [column.name for column in node.columns]
+        self._with_rows: int | None = None
+        self._done = 0  # not used before the first row
+        self.received = 0
+        self.results = 0
+        self.left_out = 0
+        """Rows of gaps that exceed MAX_GAP_ROWS."""
+        self.forgotten = 0
+        """Groups that were forgotten because more than MAX_GROUPS were known."""
+
+    @property
+    def late(self) -> int:
+        """Rows below the watermark, which are dropped."""
+        return self._stored.late
+
+    @property
+    def rows_held(self) -> int:
+        """Number of stored rows, with the last rows of groups."""
+        return self._stored.num_rows + self._latest.num_rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stored rows, with the last rows of groups."""
+        return self._stored.nbytes + self._latest.nbytes
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Store rows."""
+        self.received += batch.num_rows
+        self._stored.add(batch)
+        return iter(())
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Return the rows of final windows, and then the watermark: not after the next window of a gap."""
+        before = self._watermark
+        final, _ = self._stored.take_final(punctuation)
+        if final.num_rows:
+            final = final.take(pa.array(sorted_positions(final, self._order)))
+            source = pa.concat_tables([self._latest, final]).combine_chunks()
+            yield from self._batches(source, self._windows(source, self._latest.num_rows))
+        low = self._stored.watermark
+        if low == END:
+            self._latest = self._stored.schema.empty_table()
+        if self.node.fills_lulls and self._with_rows is not None and low != END:
+            source, members = self._latest, np.arange(self._latest.num_rows)
+            passed = (low - 1 - self._with_rows) // self.node.window.slide
+            yield from self._batches(source, self._gap(members, passed))
+        if self._watermark > before:
+            yield Punctuation(punctuation.link, self._watermark)
+
+    @property
+    def _watermark(self) -> int:
+        """The watermark of the results."""
+        low = self._stored.watermark
+        if low == END or self._with_rows is None or self.node.fills_lulls:
+            return low
+        return min(low, self._done + self.node.window.slide)
+
+    def _windows(self, source: pa.Table, known: int) -> Iterator[Part]:
+        """Yield the windows of sorted rows, after `known` last rows of groups, and the gaps between them."""
+        ends = times_of(source.column(self.node.end).combine_chunks())
+        groups = _group_numbers(source, self.node.keys)
+        in_window = np.zeros(groups.max() + 1, np.bool_)
+        firsts = known + np.flatnonzero(np.append(True, np.diff(ends[known:]) != 0))
+        members = np.arange(known)
+        for first, after in zip(firsts, [*firsts[1:], len(ends)], strict=True):
+            end = int(ends[first])
+            if self._with_rows is not None:
+                yield from self._gap(members, (end - self._with_rows) // self.node.window.slide - 1)
+            own = np.arange(first, after)
+            in_window[groups[own]] = True
+            missing = members[~in_window[groups[members]]]
+            in_window[groups[own]] = False
+            # The last of several rows of a group is its last row.
+            is_last = np.append(np.diff(groups[own]) != 0, True)
+            members = np.append(missing, own[is_last])
+            self.forgotten += max(0, len(members) - MAX_GROUPS)
+            members = members[-MAX_GROUPS:]
+            missing = members[members < first]
+            rows = np.append(own, missing)
+            self._with_rows = self._done = end
+            yield rows, np.full(len(rows), end), rows < first
+        self._latest = source.take(pa.array(members)).combine_chunks()
+
+    def _gap(self, members: Positions, last: int) -> Iterator[Part]:
+        """Yield windows without rows: those up to number `last` after the last window with rows."""
+        assert self._with_rows is not None
+        slide, count = self.node.window.slide, len(members)
+        done = (self._done - self._with_rows) // slide
+        if last <= done:
+            return
+        self._done = self._with_rows + last * slide
+        filled = max(done, min(last, max(1, MAX_GAP_ROWS // count)))
+        self.left_out += (last - filled) * count
+        size = max(1, OUTPUT_ROWS // count)
+        for first in range(done + 1, filled + 1, size):
+            numbers = np.arange(first, min(first + size, filled + 1))
+            ends = np.repeat(self._with_rows + numbers * slide, count)
+            yield np.tile(members, len(numbers)), ends, np.ones(len(ends), np.bool_)
+
+    def _batches(self, source: pa.Table, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of windows. A window is never divided between batches."""
+        waiting: list[Part] = []
+        size = 0
+        for part in parts:
+            if waiting and size + len(part[0]) > OUTPUT_ROWS:
+                yield self._batch(source, waiting)
+                waiting, size = [], 0
+            waiting.append(part)
+            size += len(part[0])
+        if waiting:
+            yield self._batch(source, waiting)
+
+    def _batch(self, source: pa.Table, parts: list[Part]) -> pa.RecordBatch:
+        positions, ends, is_new = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        node, rows = self.node, source.take(pa.array(positions)).combine_chunks()
+        columns: dict[str, Any] = dict(zip(rows.schema.names, (each.combine_chunks() for each in rows), strict=True))
+        self.results += len(positions)
+        if is_new.any():
+            new = pa.array(is_new)
+            columns[node.end] = pa.array(ends).cast(columns[node.end].type)
+            if node.start is not None:
+                columns[node.start] = pa.array(ends - node.window.range).cast(columns[node.start].type)
+            if not node.repeats:
+                for name in node.filled:
+                    value = pa.scalar(node.value_of(self._types[name]), columns[name].type)
+                    columns[name] = pc.if_else(new, value, columns[name])
+            batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=self._stored.schema)
+            vectors = BatchColumns(batch, self._macs)
+            for out in node.computed:
+                columns[out.name] = pc.if_else(new, computed(out, batch, vectors), columns[out.name])
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._visible], self._visible)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the stored rows, the last rows of groups, the watermark and the ends of windows."""
+        with_rows = pa.array([self._with_rows], pa.int64())
+        state = pa.table({WATERMARK: [self._stored.watermark], WITH_ROWS: with_rows, DONE: [self._done]})
+        return {ROWS: self._stored.rows, LATEST: self._latest, STATE: state}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+        (state,) = tables[STATE].to_pylist()
+        self._stored.restore(tables[ROWS], state[WATERMARK])
+        self._latest = tables[LATEST].cast(self._stored.schema)
+        self._with_rows, self._done = state[WITH_ROWS], state[DONE]
+
+
+def _group_numbers(rows: pa.Table, keys: tuple[str, ...]) -> Positions:
+    """Return a number for each row. Rows with equal keys have the same number. NULL is equal to NULL."""
+    numbers = np.zeros(rows.num_rows, np.int64)
+    for name in keys:
+        column = rows.column(name).combine_chunks()
+        if pa.types.is_floating(column.type):
+            # -0.0 is equal to 0.0, and all NaN are equal.
+            column = pc.if_else(pc.is_nan(column), np.nan, pc.add(column, 0.0))
+        codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+        numbers = np.unique(numbers * (codes.max() + 1) + codes, return_inverse=True)[1].astype(np.int64)
+    return numbers
