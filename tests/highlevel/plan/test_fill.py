@@ -21,10 +21,12 @@ from highlevel.plan.operators import fill
 from highlevel.plan.operators.fill import MAX_GAP_ROWS, FillOperator
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Punctuation
+from lowlevel.watermarks.idle import IdleRule
 from queries.gsql import compile_query
 from tests.conformance.traffic import LINKS, START, Row, draw_fields, write_links
 from tests.conftest import Rounds
 from tests.harness.live_pipes import AGREED, Pipe, counts
+from tests.harness.live_pipes import START as PIPE_START
 from tests.references.graph_streams import feed, stream
 from tests.references.pcap_bytes import NS
 from tests.references.plan_references import ROWS, by_ts, schema_of
@@ -211,5 +213,22 @@ def test_a_live_query_fills_while_packets_of_others_arrive(tmp_path: Path) -> No
     while len(found) < 4:
         found += counts(iter([next(results)]))
     assert found == [(0, AGREED + 1), (10, 0), (20, 0), (30, 0)]
+    pipe.close()
+    assert list(results) == []
+
+
+def test_a_live_query_fills_while_no_packet_arrives(tmp_path: Path) -> None:
+    pipe, now = Pipe(tmp_path / "p.pipe"), [PIPE_START]
+    plan = compile_query("SELECT count(*) AS n FROM p [RANGE 10 seconds] FILL 0")
+    run = InlineRun([plan], [Input("p", pipe.path, "p")], slack=2 * NS, lull=IdleRule(NS, lambda: now[0]))
+    results = run.results()
+    pipe.write(*[1] * AGREED)
+    pipe.write(15)
+    found = counts(iter([next(results)]))
+    assert found == [(0, AGREED)]
+    now[0] += 45 * NS  # the link is idle: no later packet is older than 44
+    while len(found) < 4:
+        found += counts(iter([next(results)]))
+    assert found == [(0, AGREED), (10, 1), (20, 0), (30, 0)]
     pipe.close()
     assert list(results) == []
