@@ -580,6 +580,8 @@ class SampleKind(StrEnum):
     MIN = "min"
     MAX = "max"
     FIRST = "first"
+    GROUPS = "count_distinct"
+    """The number of groups that exist, of a supergroup only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,7 +601,36 @@ class SampleAggregate:
     @property
     def column(self) -> Column:
         """The column with the value."""
-        return Column(self.name, self.type, nullable=self.kind is not SampleKind.COUNT)
+        return Column(self.name, self.type, nullable=self.kind not in (SampleKind.COUNT, SampleKind.GROUPS))
+
+
+TICKET = Column(".ticket", Type.INT)
+"""The ticket of an admitted row, which aggregates of groups can read."""
+
+DUE, KEPT = Column(".due", Type.BOOL), Column(".kept", Type.BOOL)
+"""Results of functions with a state in CLEANING WHEN; in CLEANING BY and HAVING."""
+
+STATE_VALUE = Column(".value", Type.FLOAT)
+"""The value of the state at the end of the window, after HAVING."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFunctions:
+    """Functions with a state, of the family `family` of `highlevel.sampling.families`.
+
+    Only rows that the state admits reach superaggregates and groups. `weight` is a column of the input, or None. `due`
+    is the argument of the function in CLEANING WHEN, over superaggregates; `clean` and `finish` are those of the
+    functions in CLEANING BY and HAVING, over groups. They are None if the query has no such function. The results are
+    the columns DUE, KEPT and STATE_VALUE.
+    """
+
+    family: str
+    size: int
+    seed: int
+    weight: str | None = None
+    due: Expression | None = None
+    clean: Expression | None = None
+    finish: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -620,6 +651,7 @@ class Sample(Node):
     by: Expression | None
     having: Expression | None
     outputs: tuple[Output, ...]
+    functions: StateFunctions | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:

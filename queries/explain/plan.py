@@ -236,6 +236,10 @@ def _sample(node: Sample) -> Iterator[str]:
         argument = "*" if each.argument is None else expression_text(each.argument)
         scope = "supergroup" if each.of_supergroup else "group"
         yield line("aggregate", f"{each.name} = {each.kind}({argument}) of the {scope}")
+    if node.functions is not None:
+        functions = node.functions
+        weight = "" if functions.weight is None else f", weight {functions.weight}"
+        yield line("sample", f"{functions.family}, size {functions.size}, seed {functions.seed}{weight}")
     for name, condition in (("clean when", node.when), ("clean by", node.by), ("having", node.having)):
         if condition is not None:
             yield line(name, expression_text(condition))

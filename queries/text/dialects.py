@@ -85,10 +85,17 @@ _LIST = "a list of constants after IN: x IN (1, 2), or a sub-query"
 CLOCKS = ("now", "current_timestamp", "current_date", "current_time", "localtimestamp", "sysdate", "getdate")
 """Functions and words that mean the current time."""
 
+STATE_FUNCTIONS = (
+    *("ssample", "ssdo_clean", "ssclean_with", "ssfinal_clean", "ssthreshold"),
+    *("rsample", "rsdo_clean", "rsclean_with", "rsfinal_clean"),
+)
+"""Functions with a state, which only queries that sample have."""
+
 FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(CLOCKS, _CLOCK),
     **dict.fromkeys(("if", "iff", "iif", "decode"), _CASE),
-    **dict.fromkeys(("count$", "sum$", "min$", "max$"), "SUPERGROUP or CLEANING WHEN in the query"),
+    **dict.fromkeys(("count$", "sum$", "min$", "max$", "count_distinct$"), "SUPERGROUP or CLEANING WHEN in the query"),
+    **dict.fromkeys(STATE_FUNCTIONS, "SUPERGROUP or CLEANING WHEN in the query"),
     **dict.fromkeys(("ifnull", "nvl", "isnull"), "coalesce(x, y)"),
     **dict.fromkeys(("regexp_matches", "regexp_like", "regexp", "rlike"), "matches(x, 'regular expression')"),
     **dict.fromkeys(("percentile", "percentile_cont", "percentile_disc"), "quantile(x, 0.99)"),

@@ -342,6 +342,10 @@ class ExpressionParser:
         function = self._word()
         self._nest()
         self._at += 1
+        if function.text.lower() in dialects.STATE_FUNCTIONS and self._token.keyword == ")":
+            self._close()
+            self._nesting -= 1
+            return Call(function, ())
         remedy = dialects.FUNCTIONS.get(function.text.lower())
         if remedy is not None and self._token.keyword in (")", "SELECT"):
             raise QueryError(f"unknown function '{function.text}'", self._sql, function.start, remedy)

@@ -3,19 +3,38 @@
 Rows are processed in the order of arrival. Superaggregates are over all rows of a supergroup in a window, including
 rows of deleted groups. So the operator computes the superaggregates of a batch first, and evaluates `when` once for the
 whole batch. Only the updates of groups, and the deletions, are row by row.
+
+Functions with a state, and the number of groups, depend on earlier cleanings. Then each supergroup is processed by
+itself: the operator evaluates the state and `when` for the rows up to the next cleaning at once, cleans, and evaluates
+them again for the remaining rows. A new supergroup takes over the state of the window before, so a batch is cut at the
+first row of such a supergroup. The result does not depend on the sizes of batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan.nodes import Sample, SampleAggregate, SampleKind, bound_count, macs_of
+from highlevel.plan.nodes import (
+    DUE,
+    KEPT,
+    STATE_VALUE,
+    TICKET,
+    Sample,
+    SampleAggregate,
+    SampleKind,
+    bound_count,
+    macs_of,
+)
 from highlevel.plan.operators.apply import computed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
+from highlevel.sampling.families import FAMILIES
+from highlevel.sampling.state import Numbers, SampleState, seed_of
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition
@@ -24,11 +43,14 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
-GROUPS, SUPERGROUPS, STATE, WATERMARK = "groups", "supergroups", "state", "watermark"
+GROUPS, SUPERGROUPS, STATES, STATE, WATERMARK = "groups", "supergroups", "states", "state", "watermark"
 """Names in snapshots."""
 
 BYTES_OF_VALUE = 64
 """Approximate size of a key or an aggregate, as an object in a dictionary."""
+
+SPAN = 256
+"""Rows that are evaluated at once after a cleaning. Without another cleaning the number doubles."""
 
 Key = tuple[Any, ...]
 
@@ -54,6 +76,9 @@ class SampleOperator:
         self._macs = frozenset(column.name for column in node.group_columns if column.type is Type.MAC)
         self._groups: dict[Key, dict[Key, list[Any]]] = {}
         self._supers: dict[Key, list[Any]] = {}
+        self._states: dict[Key, SampleState] = {}
+        """States of open windows, and of the last closed windows, which the next ones take over."""
+        self._counts_groups = any(each.kind is SampleKind.GROUPS for each in self._super)
         self.watermark = BEGINNING
         self.late = 0
         self.received = 0
@@ -77,7 +102,9 @@ class SampleOperator:
             on_time = times_of(batch.column(self._time)) >= self.watermark
             self.late += batch.num_rows - int(on_time.sum())
             batch = batch.filter(pa.array(on_time))
-        if batch.num_rows:
+        if batch.num_rows and (self.node.functions is not None or self._counts_groups):
+            self._add_in_turn(batch)
+        elif batch.num_rows:
             self._add(batch)
         return iter(())
 
@@ -99,7 +126,120 @@ class SampleOperator:
             groups = self._groups.setdefault(part, {})
             groups[key] = _updated(self._own, groups.get(key), update)
             if clean:
-                self._groups[part] = self._cleaned(groups, super_row)
+                self._groups[part] = self._cleaned(groups, super_row, None)
+
+    def _add_in_turn(self, batch: pa.RecordBatch) -> None:
+        """Update each supergroup by itself."""
+        keys = list(zip(*(batch.column(name).to_pylist() for name in self.node.keys), strict=True))
+        parts = [tuple(key[at] for at in self._part_at) for key in keys]
+        for start, stop in self._slices(parts):
+            positions: dict[Key, list[int]] = {}
+            for position in range(start, stop):
+                positions.setdefault(parts[position], []).append(position)
+            for part, members in positions.items():
+                self._add_to(part, [keys[position] for position in members], batch.take(pa.array(members, pa.int64())))
+
+    def _slices(self, parts: list[Key]) -> Iterator[tuple[int, int]]:
+        """Cut a batch before the first row of each supergroup that takes over a state."""
+        start = 0
+        if self.node.functions is not None and self._time is not None:
+            known = set(self._states)
+            for position, part in enumerate(parts):
+                if part not in known:
+                    known.add(part)
+                    if self._part_before(part) in known and position > start:
+                        yield start, position
+                        start = position
+        yield start, len(parts)
+
+    def _part_before(self, part: Key) -> Key | None:
+        """Return the supergroup of the window before."""
+        return None if self._time is None or part[0] is None else (part[0] - 1, *part[1:])
+
+    def _state_of(self, part: Key) -> SampleState | None:
+        functions = self.node.functions
+        if functions is None:
+            return None
+        if part not in self._states:
+            before = self._part_before(part)
+            previous = None if before is None else self._states.get(before)
+            seed = seed_of(functions.seed, part)
+            self._states[part] = FAMILIES[functions.family].state.after(functions.size, seed, previous)
+        return self._states[part]
+
+    def _add_to(self, part: Key, keys: list[Key], batch: pa.RecordBatch) -> None:
+        """Add rows of one supergroup."""
+        columns, count = BatchColumns(batch, self._input_macs), batch.num_rows
+        state, functions = self._state_of(part), self.node.functions
+        weights = None
+        if functions is not None and functions.weight is not None:
+            weights = _floats(batch.column(functions.weight).to_pylist())
+        of_row = [each for each in self._own if each.kind is not SampleKind.FIRST and each.argument != TICKET]
+        values = dict(zip(of_row, self._arguments(of_row, columns, count), strict=True))
+        of_super = self._arguments(self._super, columns, count)
+        at, span = 0, SPAN
+        while at < count:
+            stop = min(count, at + span)
+            positions, tickets = list(range(at, stop)), [0] * (stop - at)
+            if state is not None:
+                admitted, drawn = state.admit(None if weights is None else weights[at:stop], stop - at)
+                positions, tickets = (np.flatnonzero(admitted) + at).tolist(), drawn[admitted].tolist()
+            if positions:
+                super_rows = self._supers_after(part, keys, positions, of_super)
+                clean = self._first_cleaning(super_rows, state)
+                taken = len(positions) if clean is None else clean + 1
+                supers = BatchColumns(_batch(self._super_values, super_rows[:taken]), self._macs)
+                arguments: list[list[Any]] = []
+                for each in self._own:
+                    if each.kind is SampleKind.FIRST:
+                        arguments += self._arguments([each], supers, taken)
+                    elif each.argument == TICKET:
+                        arguments.append(tickets[:taken])
+                    else:
+                        arguments.append([values[each][position] for position in positions[:taken]])
+                updates = list(zip(*arguments, strict=True)) or [()] * taken
+                groups = self._groups.setdefault(part, {})
+                for position, update in zip(positions[:taken], updates, strict=True):
+                    groups[keys[position]] = _updated(self._own, groups.get(keys[position]), update)
+                self._supers[part] = super_rows[taken - 1]
+                if clean is not None:
+                    stop = positions[clean] + 1
+            else:
+                clean = None
+            if state is not None:
+                state.advance(stop - at)
+            if clean is not None:
+                self._groups[part] = self._cleaned(groups, super_rows[clean], state)
+            at, span = stop, SPAN if clean is not None else 2 * span
+
+    def _supers_after(
+        self, part: Key, keys: list[Key], positions: list[int], arguments: list[list[Any]]
+    ) -> list[list[Any]]:
+        """Return the superaggregates after each of the rows `positions`, if no cleaning is between them."""
+        groups, new, values = self._groups.get(part, {}), set(), self._supers.get(part)
+        rows = []
+        for position in positions:
+            if keys[position] not in groups:
+                new.add(keys[position])
+            update = [
+                len(groups) + len(new) if each.kind is SampleKind.GROUPS else argument[position]
+                for each, argument in zip(self._super, arguments, strict=True)
+            ]
+            values = _updated(self._super, values, update)
+            rows.append(values)
+        return rows
+
+    def _first_cleaning(self, super_rows: list[list[Any]], state: SampleState | None) -> int | None:
+        """Return the first row after which the supergroup is cleaned."""
+        if self.node.when is None:
+            return None
+        supers, functions = _batch(self._super_values, super_rows), self.node.functions
+        if functions is not None and functions.due is not None:
+            assert state is not None
+            groups = _floats(_values(functions.due, BatchColumns(supers, self._macs), len(super_rows)))
+            supers = _with_column(supers, DUE.name, pa.array(state.is_due(groups)))
+        due = Condition(self.node.when).true_rows(BatchColumns(supers, self._macs), len(super_rows))
+        return int(np.argmax(due)) if due.any() else None
 
     def _arguments(self, aggregates: Sequence[SampleAggregate], columns: BatchColumns, count: int) -> list[list[Any]]:
         """Return the values of the arguments for each aggregate. count(*) has the argument 1."""
@@ -113,10 +253,16 @@ class SampleOperator:
             rows.append(self._supers[part])
         return rows
 
-    def _cleaned(self, groups: dict[Key, list[Any]], super_row: list[Any]) -> dict[Key, list[Any]]:
+    def _cleaned(
+        self, groups: dict[Key, list[Any]], super_row: list[Any], state: SampleState | None
+    ) -> dict[Key, list[Any]]:
         """Return the groups for which CLEANING BY is true."""
         assert self.node.by is not None
         rows = self._group_rows(groups, super_row)
+        functions = self.node.functions
+        if functions is not None and functions.clean is not None:
+            assert state is not None
+            rows = _with_column(rows, KEPT.name, pa.array(state.clean(self._numbers(functions.clean, rows))))
         kept = Condition(self.node.by).true_rows(BatchColumns(rows, self._macs), rows.num_rows)
         return {key: values for (key, values), keep in zip(groups.items(), kept.tolist(), strict=True) if keep}
 
@@ -132,12 +278,39 @@ class SampleOperator:
             return
         self.watermark = bound
         for part in [part for part in self._groups if bound == END or (self._time is not None and part[0] < bound)]:
-            rows = self._group_rows(self._groups.pop(part), self._supers.pop(part))
-            yield from self._results(rows)
+            groups, super_row = self._groups.pop(part), self._supers.pop(part)
+            if self._counts_groups:
+                kinds = [each.kind for each in self._super]
+                super_row = [
+                    len(groups) if kind is SampleKind.GROUPS else value
+                    for kind, value in zip(kinds, super_row, strict=True)
+                ]
+            yield from self._results(self._group_rows(groups, super_row), self._states.get(part))
+        if self._states:
+            self._states = {
+                part: state
+                for part, state in self._states.items()
+                if bound != END and (self._time is None or part[0] + 1 >= bound)
+            }
         if bound == END or self.node.time_columns:
             yield Punctuation(punctuation.link, bound)
 
-    def _results(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _numbers(self, expression: Expression, rows: pa.RecordBatch) -> Numbers:
+        """Return the weights or tickets of groups."""
+        values = _values(expression, BatchColumns(rows, self._macs), rows.num_rows)
+        assert self.node.functions is not None
+        return _floats(values) if FAMILIES[self.node.functions.family].weighted else np.array(values, np.int64)
+
+    def _finished(self, rows: pa.RecordBatch, state: SampleState) -> pa.RecordBatch:
+        """Add the results of the functions in HAVING and SELECT. The next window takes over the state before them."""
+        functions, last = self.node.functions, replace(state)
+        if functions is not None and functions.finish is not None:
+            rows = _with_column(rows, KEPT.name, pa.array(last.finish(self._numbers(functions.finish, rows))))
+        return _with_column(rows, STATE_VALUE.name, pa.array([last.value] * rows.num_rows, pa.float64()))
+
+    def _results(self, rows: pa.RecordBatch, state: SampleState | None) -> Iterator[pa.RecordBatch]:
+        if state is not None:
+            rows = self._finished(rows, state)
         if self.node.having is not None:
             kept = Condition(self.node.having).true_rows(BatchColumns(rows, self._macs), rows.num_rows)
             rows = rows.filter(pa.array(kept))
@@ -151,11 +324,23 @@ class SampleOperator:
         """Return the groups, the superaggregates and the watermark."""
         groups = [(*key, *values) for part in self._groups.values() for key, values in part.items()]
         supers = [(*part, *values) for part, values in self._supers.items()]
-        return {
+        tables = {
             GROUPS: pa.Table.from_batches([_batch(pa.schema([*self._keys, *self._own_values]), groups)]),
             SUPERGROUPS: pa.Table.from_batches([_batch(pa.schema([*self._part_keys, *self._super_values]), supers)]),
             STATE: pa.table({WATERMARK: [self.watermark], SUPERGROUPS: [len(supers)]}),
         }
+        if self.node.functions is not None:
+            states = [(*part, *_fields(state).values()) for part, state in self._states.items()]
+            tables[STATES] = pa.Table.from_batches([_batch(self._state_schema, states)])
+        return tables
+
+    @property
+    def _state_schema(self) -> pa.Schema:
+        assert self.node.functions is not None
+        family = FAMILIES[self.node.functions.family]
+        kinds = {name: type(value) for name, value in _fields(family.state.after(1, 0, None)).items()}
+        types = {int: pa.int64(), float: pa.float64()}
+        return pa.schema([*self._part_keys, *(pa.field("." + name, types[kind]) for name, kind in kinds.items())])
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
@@ -166,6 +351,10 @@ class SampleOperator:
         for row in _rows(tables[GROUPS], tables[GROUPS].num_rows):
             key = row[: len(self.node.keys)]
             self._groups[tuple(key[at] for at in self._part_at)][key] = list(row[len(key) :])
+        if self.node.functions is not None:
+            family = FAMILIES[self.node.functions.family]
+            for row in _rows(tables[STATES], tables[STATES].num_rows):
+                self._states[row[: len(self._part_at)]] = family.state(*row[len(self._part_at) :])
 
 
 def _updated(aggregates: Sequence[SampleAggregate], values: list[Any] | None, update: Sequence[Any]) -> list[Any]:
@@ -185,6 +374,8 @@ def _folded(aggregate: SampleAggregate, old: Any, new: Any) -> Any:
             return old + 1
         case SampleKind.FIRST:
             return old
+        case SampleKind.GROUPS:
+            return new
         case _ if old is None:
             return new
         case SampleKind.SUM:
@@ -199,6 +390,18 @@ def _folded(aggregate: SampleAggregate, old: Any, new: Any) -> Any:
 def _values(expression: Expression, columns: BatchColumns, count: int) -> list[Any]:
     values: list[Any] = arrow_column(evaluate(expression, columns), count, expression.type).to_pylist()
     return values
+
+
+def _floats(values: list[Any]) -> Numbers:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _fields(state: SampleState) -> dict[str, Any]:
+    return {field.name: getattr(state, field.name) for field in fields(state)}
+
+
+def _with_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*batch.columns, values], names=[*batch.schema.names, name])
 
 
 def _batch(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:

@@ -1,0 +1,60 @@
+"""Reservoir sampling: `size` groups of each supergroup, all with equal probability.
+
+Each row draws a random ticket. The sample is the `size` groups with the smallest tickets of all rows (bottom-k; Fan,
+Muller and Rezucha, JASA 1962). It is uniform, because the tickets are independent of the rows.
+
+A row is a candidate if its ticket is not above `limit`, the ticket number `size` of the groups at the last cleaning.
+The limit only decreases, so a row above it cannot belong to the final sample: neither `limit` nor the times of
+cleanings change the result. As in Vitter's algorithms (TOMS 1985, section 4), row t is a candidate with probability
+about size/t, so n rows have about size * (1 + ln(n/size)) candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from highlevel.sampling.state import Numbers, SampleState, random_hashes
+from lowlevel.expressions.columns import Mask
+
+TOLERANCE = 2
+"""Cleaning is due if there are more than this many times `size` groups."""
+
+TICKETS = 0
+"""The purpose of the random numbers."""
+
+
+@dataclass
+class ReservoirState(SampleState):
+    """The state of rsample, rsdo_clean, rsclean_with and rsfinal_clean."""
+
+    limit: int = 2**63 - 1
+
+    @classmethod
+    def after(cls, size: int, seed: int, previous: Self | None) -> Self:  # noqa: ARG003 - windows are independent
+        """Return a state without a limit."""
+        return cls(size, seed)
+
+    def admit(self, weights: Numbers | None, count: int) -> tuple[Mask, Numbers]:
+        """Admit rows with a ticket up to the limit."""
+        tickets = np.asarray(random_hashes(self.seed, TICKETS, self.rows, count).data)
+        return tickets <= self.limit, tickets
+
+    def is_due(self, groups: Numbers) -> Mask:
+        """Return whether there are more than TOLERANCE times `size` groups."""
+        return np.asarray(groups > TOLERANCE * self.size)
+
+    def clean(self, values: Numbers) -> Mask:
+        """Keep the groups with the smallest tickets, and lower the limit."""
+        kept = self.finish(values)
+        if len(values) >= self.size:
+            self.limit = int(values[kept].max())
+        return kept
+
+    def finish(self, values: Numbers) -> Mask:
+        """Keep the groups with the smallest tickets."""
+        kept = np.zeros(len(values), np.bool_)
+        kept[np.argsort(values, kind="stable")[: self.size]] = True
+        return kept

@@ -1,0 +1,87 @@
+"""The state that the functions of one family share in one supergroup of one window.
+
+    WHERE          admit     which rows become members of groups
+    CLEANING WHEN  is_due    after which rows the groups are cleaned
+    CLEANING BY    clean     which groups remain
+    HAVING         finish    which groups are in the result
+    SELECT         value     a number of the state
+
+Johnson, Muthukrishnan and Rozenbaum (SIGMOD 2005) call them stateful functions (STATE, SFUN). Between two cleanings
+`admit` and `is_due` are pure, so the operator calls them for many rows at once. `advance` then counts the rows that it
+has processed.
+
+Random numbers are hashes of the seed, the supergroup, the window, and a number that the state counts. So they depend
+on the order of the rows, and not on batches, restarts or engines.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.expressions.columns import Mask, Vector
+from lowlevel.expressions.hashing import hash_values
+
+Numbers = npt.NDArray[Any]
+
+
+@dataclass
+class SampleState(ABC):
+    """The state of a supergroup. The fields of a subclass are integers and floats; a snapshot stores them.
+
+    `size` is the requested number of groups. `seed` determines the random numbers of this supergroup and window. `rows`
+    counts the rows that `admit` has decided on.
+    """
+
+    size: int
+    seed: int
+    rows: int = 0
+
+    @classmethod
+    @abstractmethod
+    def after(cls, size: int, seed: int, previous: Self | None) -> Self:
+        """Return the state at the start of a window. `previous` is the state of the window before, before `finish`."""
+
+    @abstractmethod
+    def admit(self, weights: Numbers | None, count: int) -> tuple[Mask, Numbers]:
+        """Return for each of the next `count` rows whether it is admitted, and its ticket, an integer.
+
+        The ticket of a group is the smallest one of its rows.
+        """
+
+    @abstractmethod
+    def is_due(self, groups: Numbers) -> Mask:
+        """Return for numbers of groups whether the groups must be cleaned."""
+
+    @abstractmethod
+    def clean(self, values: Numbers) -> Mask:
+        """Return the groups that remain, of all groups of the supergroup in the order of their first rows."""
+
+    @abstractmethod
+    def finish(self, values: Numbers) -> Mask:
+        """Return the groups of the result at the end of the window."""
+
+    @property
+    def value(self) -> float:
+        """A number of the state, 0 if the family has none."""
+        return 0.0
+
+    def advance(self, rows: int) -> None:
+        """Count rows that `admit` has decided on."""
+        self.rows += rows
+
+
+def seed_of(*parts: object) -> int:
+    """Return a seed of 63 bits for a query's seed, a supergroup and a window."""
+    return int.from_bytes(blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
+
+
+def random_hashes(seed: int, purpose: int, first: int, count: int) -> Vector:
+    """Return `count` hashes of 63 bits, of the numbers from `first` on. Each `purpose` has independent ones."""
+    words = [Vector(np.array([word], np.int64)) for word in (seed, purpose)]
+    return hash_values([*words, Vector(np.arange(first, first + count, dtype=np.int64))])

@@ -1,0 +1,128 @@
+"""Dynamic subset-sum sampling: `size` groups, from which the sum of any subset can be estimated.
+
+A row with the weight x is admitted with the probability min(1, x/z), and then represents max(x, z) (threshold sampling;
+Duffield, Lund and Thorup, IEEE Trans. Inf. Theory 2005). z is the threshold. If there are too many groups, cleaning
+raises z to z', for which sum(min(1, w/z')) = size over the represented weights w = max(x, z). It keeps each group with
+that probability, and the group then represents max(w, z') = max(x, z').
+
+Unbiased: z' depends on the groups only. So given the groups, the expectation of the represented weight is
+w/z' * z' = w if w < z', and w otherwise. The represented weight of each row is a martingale that begins with x.
+
+Variance: if no z exceeds Z, a row's weight is at most max(x, Z), with the expectation x. So its variance is at most
+x * max(Z - x, 0). Rows are admitted independently. Cleaning draws by the pivotal method (Deville and Tille, Biometrika
+1998), which keeps exactly `size` groups, and of which no two have a positive covariance (VarOpt; Cohen et al., SIAM J.
+Comput. 2011). So the variance of the sum of a subset is at most the sum of the variances of its rows, hence Z times the
+sum of the subset.
+
+The first z of a window is that of the window before, divided by RELAXATION: the traffic may have decreased. Without a
+window before, z is 0, and all rows with a weight above 0 are admitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from highlevel.sampling.state import Numbers, SampleState, random_hashes
+from lowlevel.expressions.columns import Mask
+from lowlevel.expressions.hashing import uniform
+
+TOLERANCE = 2
+"""Cleaning is due if there are more than this many times `size` groups."""
+
+RELAXATION = 10
+"""Divisor of the threshold of the window before (Johnson et al. 2005, section 7)."""
+
+LEAST = float(np.finfo(np.float64).tiny)
+"""The least weight, so that a threshold is not 0."""
+
+ADMISSIONS, DRAWS = 0, 1
+"""The purposes of the random numbers."""
+
+
+@dataclass
+class SubsetSumState(SampleState):
+    """The state of ssample, ssdo_clean, ssclean_with, ssfinal_clean and ssthreshold. `draws` counts random numbers."""
+
+    threshold: float = 0.0
+    draws: int = 0
+
+    @classmethod
+    def after(cls, size: int, seed: int, previous: Self | None) -> Self:
+        """Return a state with a part of the threshold of the window before."""
+        return cls(size, seed, threshold=0.0 if previous is None else previous.threshold / RELAXATION)
+
+    @property
+    def value(self) -> float:
+        """The threshold."""
+        return self.threshold
+
+    def admit(self, weights: Numbers | None, count: int) -> tuple[Mask, Numbers]:
+        """Admit a row with the probability weight / threshold. Only finite weights above 0 are admitted."""
+        assert weights is not None
+        numbers = np.asarray(uniform(random_hashes(self.seed, ADMISSIONS, self.rows, count)).data)
+        admitted = (weights > 0) & (weights < np.inf) & (numbers * self.threshold <= weights)
+        return admitted, np.zeros(count, np.int64)
+
+    def is_due(self, groups: Numbers) -> Mask:
+        """Return whether there are more than TOLERANCE times `size` groups."""
+        return np.asarray(groups > TOLERANCE * self.size)
+
+    def clean(self, values: Numbers) -> Mask:
+        """Raise the threshold, and keep `size` groups. All groups remain if there are no more."""
+        if len(values) <= self.size:
+            return np.ones(len(values), np.bool_)
+        weights = np.maximum(np.nan_to_num(values), max(self.threshold, LEAST))
+        self.threshold = threshold_of(weights, self.size)
+        probabilities = np.minimum(1.0, weights / self.threshold)
+        numbers = np.asarray(uniform(random_hashes(self.seed, DRAWS, self.draws, len(weights))).data)
+        self.draws += len(weights)
+        return pivotal_sample(probabilities, numbers)
+
+    def finish(self, values: Numbers) -> Mask:
+        """Clean for the last time."""
+        return self.clean(values)
+
+
+def threshold_of(weights: Numbers, size: int) -> float:
+    """Return z with sum(min(1, w/z)) = size. There are more weights than `size`, and all are above 0."""
+    ordered = np.sort(weights)[::-1]
+    rests = np.cumsum(ordered[::-1])[::-1]
+    large = np.arange(size)  # numbers of weights above z, each of which is kept
+    thresholds = rests[:size] / (size - large)
+    suitable = np.flatnonzero(thresholds >= ordered[:size])
+    return float(thresholds[suitable[0]]) if len(suitable) else float(ordered[size - 1])
+
+
+def pivotal_sample(probabilities: Numbers, numbers: Numbers) -> Mask:
+    """Return a sample with the given probabilities, and as many elements as their sum, which is an integer.
+
+    Two undecided elements with the probabilities p and q play against each other: if p + q < 1, one of them is decided
+    as out, and the other gets p + q; otherwise one is decided as in, and the other gets p + q - 1. Each keeps its
+    expectation. `numbers` are random numbers in (0, 1], one for each play.
+    """
+    kept = probabilities >= 1
+    undecided = np.flatnonzero(~kept)
+    if not len(undecided):
+        return kept
+    expected = round(float(probabilities[undecided].sum()))
+    open_at, p = int(undecided[0]), float(probabilities[undecided[0]])
+    for at, q, number in zip(undecided[1:].tolist(), probabilities[undecided[1:]].tolist(), numbers, strict=False):
+        total = p + q
+        if total < 1:
+            if number * total <= q:
+                open_at = at
+            p = total
+        else:
+            # `at` is in with the probability (1 - p) / (2 - total); then the other one stays open.
+            if number * (2 - total) <= 1 - p:
+                kept[at] = True
+            else:
+                kept[open_at] = True
+                open_at = at
+            p = total - 1
+    # p is 0 or 1, except for the errors of rounding.
+    kept[open_at] = int(kept[undecided].sum()) < expected
+    return kept
