@@ -57,7 +57,7 @@ def test_random_calls(
 ) -> None:
     with wiretide.open(*capture[0], threads=threads) as inputs:
         compared = [check(f"calls {threads} {number}", inputs, database) for number in rounds(300)]
-    assert sum(compared) > len(compared) / 2
+    assert sum(compared) > len(compared) / 4
 
 
 @pytest.mark.spark
