@@ -181,8 +181,6 @@ PIPELINE_METRICS = (
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
-    FILL_ROWS_LEFT_OUT,
-    FILL_GROUPS_FORGOTTEN,
     WINDOWS_CLOSED,
     RESULT_ROWS,
     WINDOWS_OPEN,
@@ -191,6 +189,9 @@ PIPELINE_METRICS = (
     PUNCTUATION_LAG,
 )
 """Metrics of a query's operators, on every engine."""
+
+FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
+"""Metrics of queries with FILL, on every engine."""
 
 GRAPH_METRICS = (
     OPERATOR_ROWS_RECEIVED,
@@ -216,7 +217,7 @@ SPOOL_METRICS = (
 )
 """Metrics of spool readers."""
 
-METRICS = (*PIPELINE_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)
+METRICS = (*PIPELINE_METRICS, *FILL_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)
 
 
 def set_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:

@@ -107,8 +107,8 @@ def test_the_index_page_names_the_streams_of_all_leaves() -> None:
 
 
 def test_the_kernels_of_joins_are_for_queries_that_join(inputs: list[Input]) -> None:
-    of_joins = [each for each in native.kernels if each.function.__module__.startswith("highlevel.joins.")]
     joins, rows = (IdleKernels(InlineRun([graph(root)], inputs)) for root in (PAIRS, packets("a")))
+    of_joins = [each for each in native.kernels if each.function.__module__.startswith("highlevel.joins.")]
     assert of_joins
     assert not any(map(joins, of_joins))
     assert all(map(rows, of_joins))
