@@ -63,6 +63,8 @@ def wrong_imports(name: str, source: str) -> list[str]:
         top = module.partition(".")[0]
         if not top:
             wrong.append(f"{name}:{line} imports {module}: write the whole name")
+        elif top == "tests" and any(part.startswith("test_") for part in module.split(".")):
+            wrong.append(f"{name}:{line} imports {module}: a test module; shared code belongs into its own module")
         elif package in FREE:
             continue
         elif top in FREE:
@@ -97,6 +99,7 @@ def test_imports_go_only_to_the_left() -> None:
         ("lowlevel/table/table.py", "from tests.twins import table"),
         ("highlevel/sliding/aggregate.py", "from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate"),
         ("queries/gsql.py", "import highlevel.baselines"),
+        ("tests/queries/test_a.py", "from tests.queries.test_b import rows"),
     ],
 )
 def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> None:

@@ -8,41 +8,17 @@ VLDB 2002).
 from collections import Counter
 from random import Random
 
-import pyarrow as pa
 import pytest
 
-from highlevel.plan.node_operators import make_operator
-from highlevel.plan.nodes import Sample
-from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
 from tests.conftest import Rounds
+from tests.references.sample_rows import sample_rows
 
 LOSSY_COUNTING = """SELECT minute, srcPort, count(*) AS n, count$(*) AS total FROM M
 GROUP BY time/60 AS minute, destPort, srcPort SUPERGROUP destPort
 CLEANING WHEN count$(*) % {w} = 0
 CLEANING BY count(*) + first((count$(*) + {w} - 1) / {w}) - 1 > count$(*) / {w}"""
-
-
-def sample_rows(sql: str, rows: list[tuple], sizes: Random, watermarks: list[int] | None = None) -> list[tuple]:
-    """Run the root of a query over rows of its input, in batches of random sizes."""
-    node = compile_query(sql).root
-    assert isinstance(node, Sample)
-    names = [column.name for column in node.input.columns]
-    operator = make_operator(node)
-    at, items = 0, []
-    while at < len(rows):
-        count = sizes.randint(1, 60)
-        columns = zip(*rows[at : at + count], strict=True)
-        batch = pa.RecordBatch.from_arrays([pa.array(values, pa.int64()) for values in columns], names)
-        items += operator.rows(0, batch)
-        at += count
-        if sizes.random() < 0.1:
-            copy = make_operator(node)
-            copy.restore(operator.snapshot())
-            operator = copy
-    items += operator.punctuate(0, Punctuation("M", END))
-    return [tuple(row.values()) for item in items if isinstance(item, pa.RecordBatch) for row in item.to_pylist()]
 
 
 def lossy_counts(rows: list[tuple], w: int) -> Counter[tuple]:

@@ -18,7 +18,7 @@ from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
 from tests.conftest import Rounds
-from tests.highlevel.plan.test_sample import sample_rows
+from tests.references.sample_rows import sample_rows
 from tests.references.sampling_twin import reservoir, subset_sum
 
 SUBSET_SUM = """SELECT minute, destPort, srcPort, sum(len) AS bytes, ssthreshold() AS z FROM M
