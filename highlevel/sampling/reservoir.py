@@ -5,7 +5,7 @@ Muller and Rezucha, JASA 1962). It is uniform, because the tickets are independe
 
 A row is a candidate if its ticket is not above `limit`, the ticket number `size` of the groups at the last cleaning.
 The limit only decreases, so a row above it cannot belong to the final sample: neither `limit` nor the times of
-cleanings change the result. As in Vitter's algorithms (TOMS 1985, section 4), row t is a candidate with probability
+cleanings change the result. As in Vitter's algorithms (TOMS 1985), row t is a candidate with probability
 about size/t, so n rows have about size * (1 + ln(n/size)) candidates.
 """
 

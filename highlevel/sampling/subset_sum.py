@@ -33,7 +33,7 @@ TOLERANCE = 2
 """Cleaning is due if there are more than this many times `size` groups."""
 
 RELAXATION = 10
-"""Divisor of the threshold of the window before (Johnson et al. 2005, section 7)."""
+"""Divisor of the threshold of the window before: the traffic may have decreased, and cleanings raise it again."""
 
 LEAST = float(np.finfo(np.float64).tiny)
 """The least weight, so that a threshold is not 0."""

@@ -34,21 +34,21 @@ from lowlevel.expressions.tree import (
     Conditional,
     Expression,
     Extreme,
-    Hashed,
+    HashOf,
     InList,
     InPrefix,
     InWatchlist,
     IsNull,
-    Joined,
+    JoinedText,
     Literal,
     LongestPrefix,
     Masked,
     Mean,
-    Parsed,
+    ParsedText,
     Present,
     ScalarCall,
     SeenWithin,
-    Spelled,
+    TextOf,
     Unary,
     UserCall,
     Variance,
@@ -139,20 +139,20 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             assert isinstance(subject, Vector)
             exponent = None if argument is None else _values(argument, columns)
             return scalar_functions.of_number(function, subject, exponent, others)
-        case Spelled(operand):
+        case TextOf(operand):
             return text_casts.spell(evaluate(operand, columns), operand.type)
-        case Joined(left, right):
+        case JoinedText(left, right):
             before, after = evaluate(left, columns), evaluate(right, columns)
             assert isinstance(before, TextVector)
             assert isinstance(after, TextVector)
             return text_casts.join(before, after)
-        case Parsed(operand, kind):
+        case ParsedText(operand, kind):
             text = evaluate(operand, columns)
             assert isinstance(text, TextVector)
             return text_casts.parse(text, kind)
         case UserCall(function, arguments):
             return function.apply([evaluate(argument, columns) for argument in arguments])
-        case Hashed(arguments, seed, is_uniform):
+        case HashOf(arguments, seed, is_uniform):
             hashes = hashing.hash_values([Vector(np.array(seed)), *(evaluate(each, columns) for each in arguments)])
             return hashing.uniform(hashes) if is_uniform else hashes
         case Extreme(left, right, largest):

@@ -365,7 +365,7 @@ class ScalarCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Spelled:
+class TextOf:
     """A value as text, as results show it (`lowlevel.expressions.text_casts`)."""
 
     operand: Expression
@@ -378,7 +378,7 @@ class Spelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedText:
     """The texts `left` and `right` as one text; NULL if one of them is NULL."""
 
     left: Expression
@@ -392,7 +392,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedText:
     """The value of a text as `type`; NULL for a text that is no such value (`lowlevel.expressions.text_casts`)."""
 
     operand: Expression
@@ -401,7 +401,7 @@ class Parsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Hashed:
+class HashOf:
     """A hash of values: an integer of 63 bits, or with `is_uniform` a FLOAT in (0, 1] (`lowlevel.expressions.hashing`).
 
     `seed` selects one of many independent hashes.
@@ -452,11 +452,11 @@ Expression = (
     | Extreme
     | Masked
     | ScalarCall
-    | Spelled
-    | Joined
-    | Parsed
+    | TextOf
+    | JoinedText
+    | ParsedText
     | UserCall
-    | Hashed
+    | HashOf
 )
 
 
@@ -482,7 +482,7 @@ def columns_of(expression: Expression) -> Iterator[Column]:
 def parts_of(expression: Expression) -> Iterator[Expression]:
     """Yield every expression of the tree, depth first, with repeats, beginning with the tree itself."""
     yield expression
-    if isinstance(expression, UserCall | Hashed):
+    if isinstance(expression, UserCall | HashOf):
         for argument in expression.arguments:
             yield from parts_of(argument)
         return
@@ -497,17 +497,17 @@ def calls_user(expression: Expression) -> bool:
     return any(isinstance(part, UserCall) for part in parts_of(expression))
 
 
-def text_of_values(expression: Expression) -> Expression | None:
+def part_made_of_values(expression: Expression) -> Expression | None:
     """Return the part of a text that makes it of values: such texts have other IDs in each batch. None without one."""
     match expression:
         case Call(function=function) if function in SPELLINGS:
             return expression
-        case Spelled() | Joined():
+        case TextOf() | JoinedText():
             return expression
         case ScalarCall(operand=operand) if operand.type is Type.TEXT:
-            return text_of_values(operand)
+            return part_made_of_values(operand)
         case Conditional(value=value, otherwise=otherwise) if expression.type is Type.TEXT:
-            return text_of_values(value) or text_of_values(otherwise)
+            return part_made_of_values(value) or part_made_of_values(otherwise)
     return None
 
 
@@ -520,7 +520,7 @@ def transform(expression: Expression, change: Callable[[Expression], Expression 
     replacement = change(expression)
     if replacement is not None:
         return replacement
-    if isinstance(expression, UserCall | Hashed):
+    if isinstance(expression, UserCall | HashOf):
         arguments = tuple(transform(argument, change) for argument in expression.arguments)
         same = all(new is old for new, old in zip(arguments, expression.arguments, strict=True))
         return expression if same else replace(expression, arguments=arguments)

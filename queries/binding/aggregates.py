@@ -41,7 +41,7 @@ from lowlevel.expressions.tree import (
     Unary,
     Variance,
     columns_of,
-    text_of_values,
+    part_made_of_values,
     transform,
 )
 from lowlevel.expressions.types import INTEGERS, NUMBERS, Op, Type
@@ -361,7 +361,7 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
         )
     subject = operands[0]
     for argument in operands if several else operands[:1]:
-        spelling = text_of_values(argument.bound)
+        spelling = part_made_of_values(argument.bound)
         if spelling is not None:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
             made_of = "the text of bytes" if isinstance(spelling, Call) else "a text made of values"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowlevel.expressions.tree import Call, Expression, Hashed, Literal
+from lowlevel.expressions.tree import Call, Expression, HashOf, Literal
 from lowlevel.expressions.types import SPELLINGS, Function, Type
 from lowlevel.expressions.user_functions import DEFINED
 from queries.binding.address_functions import USAGES as ADDRESS_FUNCTIONS
@@ -124,4 +124,4 @@ def _hash(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
             operand.fail(f"{function} over bytes", "columns of other types, or text(…) of bytes")
         if isinstance(operand.bound, Literal):
             operand.fail(f"a constant in {function}", "columns, and a seed as the last argument")
-    return Hashed(tuple(operand.bound for operand in values), seed, function == "uniform")
+    return HashOf(tuple(operand.bound for operand in values), seed, function == "uniform")

@@ -9,11 +9,11 @@ from lowlevel.expressions.tree import (
     Binary,
     Conditional,
     Expression,
-    Joined,
+    JoinedText,
     Literal,
-    Parsed,
+    ParsedText,
     ScalarCall,
-    Spelled,
+    TextOf,
 )
 from lowlevel.expressions.types import NAMES, Op, Scalar, Type
 from queries.binding.comparisons import Operand
@@ -137,7 +137,7 @@ def concatenation(operands: Sequence[Operand], function: str = "||") -> Expressi
             parts.append(text)
     columns = [part for part in parts if not isinstance(part, Literal)]
     if len(columns) > 1:
-        return reduce(Joined, parts)
+        return reduce(JoinedText, parts)
     if not columns:
         return parts[0]
     empty = Literal("", Type.TEXT)
@@ -157,7 +157,7 @@ def _as_text(function: str, operand: Operand) -> Expression:
         case Type.BOOL:
             words = Conditional(bound, Literal("true", Type.TEXT), Literal("false", Type.TEXT))
             return Conditional(is_known(bound), words, Literal(None, Type.TEXT)) if bound.nullable else words
-    return Spelled(bound)
+    return TextOf(bound)
 
 
 def cast(subject: Operand, word: Word, *, is_try: bool = False) -> Expression:
@@ -190,7 +190,7 @@ def cast(subject: Operand, word: Word, *, is_try: bool = False) -> Expression:
         case _, Type.TEXT:
             return _as_text(f"CAST to {text.upper()}", subject)
         case Type.TEXT, _:
-            return Parsed(bound, wanted)
+            return ParsedText(bound, wanted)
         case Type.TIME, (Type.INT | Type.FLOAT):
             expected = "extract(epoch FROM ts) for seconds, or ts - TIMESTAMP '1970-01-01' for nanoseconds"
         case _:

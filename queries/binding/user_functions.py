@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from lowlevel.expressions.tree import Expression, Literal, ScalarCall, Spelled, UserCall
+from lowlevel.expressions.tree import Expression, Literal, ScalarCall, TextOf, UserCall
 from lowlevel.expressions.types import Scalar, Type
 from lowlevel.expressions.user_functions import ANNOTATIONS, DEFINED, FunctionError, UserFunction, define
 from queries.binding.comparisons import Operand
@@ -109,5 +109,5 @@ def _argument(function: UserFunction, operand: Operand, kind: Type) -> Expressio
     if kind is Type.FLOAT and operand.type is Type.INT:
         return ScalarCall(Scalar.DOUBLE, bound)
     if kind is Type.TEXT and operand.type is not Type.TEXT:
-        return bound if isinstance(bound, Literal) and bound.value is None else Spelled(bound)
+        return bound if isinstance(bound, Literal) and bound.value is None else TextOf(bound)
     return bound

@@ -21,7 +21,7 @@ from lowlevel.expressions.tree import (
     Literal,
     columns_of,
     computed_column,
-    text_of_values,
+    part_made_of_values,
     transform,
 )
 from lowlevel.expressions.types import Op, Type
@@ -327,7 +327,7 @@ class Grouping:
         return split_select(select, functions, lambda expression, start: self._lift(expression, {}, start))
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
-        spelling = text_of_values(expression)
+        spelling = part_made_of_values(expression)
         of_groups = what.startswith("SELECT") and not isinstance(spelling, Call)
         if spelling is not None and self._links is not None and not of_groups:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"

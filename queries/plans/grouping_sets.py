@@ -72,7 +72,7 @@ def _check(query: Query, keys: set[Expression]) -> None:
         if over is not None:
             problem = f"OVER in a query with {clause}"
             raise QueryError(problem, query.sql, over.start, "OVER in a query that reads this one")
-        inner = next(_names_outside_of_calls(expression, keys), None)
+        inner = next(_columns_within(expression, keys), None)
         if inner is not None:
             expected = f"{inner.word.text} as an item of SELECT, and the expression in a query that reads this one"
             raise QueryError(
@@ -95,7 +95,7 @@ def _nodes_in(node: object) -> Iterator[object]:
         yield from _nodes_in(member)
 
 
-def _names_outside_of_calls(expression: Expression, keys: set[Expression]) -> Iterator[Name]:
+def _columns_within(expression: Expression, keys: set[Expression]) -> Iterator[Name]:
     """Yield the names of grouping columns within an expression that is no such column, but not in aggregates."""
     if expression in keys or (isinstance(expression, Call) and expression.function.text.lower() == GROUPING):
         return
@@ -107,7 +107,7 @@ def _names_outside_of_calls(expression: Expression, keys: set[Expression]) -> It
             if isinstance(member, Name) and member in keys:
                 yield member
             elif is_dataclass(member) and not isinstance(member, Word | Query):
-                yield from _names_outside_of_calls(cast(Expression, member), keys)
+                yield from _columns_within(cast(Expression, member), keys)
 
 
 def _key(query: Query, item: SelectItem) -> Expression:

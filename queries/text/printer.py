@@ -14,21 +14,21 @@ from lowlevel.expressions.tree import (
     Conditional,
     Expression,
     Extreme,
-    Hashed,
+    HashOf,
     InList,
     InPrefix,
     InWatchlist,
     IsNull,
-    Joined,
+    JoinedText,
     Literal,
     LongestPrefix,
     Masked,
     Mean,
-    Parsed,
+    ParsedText,
     Present,
     ScalarCall,
     SeenWithin,
-    Spelled,
+    TextOf,
     Unary,
     UserCall,
     Variance,
@@ -109,15 +109,18 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"mask({_print(operand)[0]}, {ipv4}, {ipv6})", _ATOM
         case ScalarCall(function, operand, argument, constants):
             return _scalar(function, _print(operand)[0], argument, constants)
-        case Spelled(operand):
+        case TextOf(operand):
             return f"CAST({_print(operand)[0]} AS VARCHAR)", _ATOM
-        case Joined(left, right):
-            return f"{_within(left, BITWISE if isinstance(left, Joined) else TERM)} || {_within(right, TERM)}", BITWISE
-        case Parsed(operand, kind):
+        case JoinedText(left, right):
+            return (
+                f"{_within(left, BITWISE if isinstance(left, JoinedText) else TERM)} || {_within(right, TERM)}",
+                BITWISE,
+            )
+        case ParsedText(operand, kind):
             return f"CAST({_print(operand)[0]} AS {PARSED_NAMES[kind]})", _ATOM
         case UserCall(function, arguments):
             return f"{function.name}({', '.join(_print(argument)[0] for argument in arguments)})", _ATOM
-        case Hashed(arguments, seed, is_uniform):
+        case HashOf(arguments, seed, is_uniform):
             inside = [*(_print(argument)[0] for argument in arguments), *([str(seed)] if seed else [])]
             return f"{'uniform' if is_uniform else 'hash'}({', '.join(inside)})", _ATOM
         case Extreme(left, right, largest):

@@ -41,8 +41,8 @@ MAX_GAP_ROWS = 100_000
 LATEST, STATE = "latest", "state"
 """Tables of a snapshot: the last row of each known group; the watermark and the ends of windows."""
 
-WITH_ROWS, DONE = "with_rows", "done"
-"""Columns of STATE: the end of the last window with rows, and of the last window that is processed."""
+END_WITH_ROWS, LAST_END = "end_with_rows", "last_end"
+"""Columns of STATE: the end of the last window with rows, and of the last window whose rows were returned."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -61,11 +61,11 @@ class FillOperator:
         names = [node.end, *node.keys]
         rest = [column.name for column in node.input.columns if column.name not in names]
         self._order = [SortKey(name) for name in (*names, *rest)]
-        self._types = {column.name: column for column in node.input.columns}
+        self._columns = {column.name: column for column in node.input.columns}
         self._macs = macs_of(node.input)
         self._visible = [column.name for column in node.columns]
-        self._with_rows: int | None = None
-        self._done = 0  # not used before the first row
+        self._end_with_rows: int | None = None
+        self._last_end = 0  # has a meaning from the first row on
         self.received = 0
         self.results = 0
         self.left_out = 0
@@ -105,9 +105,9 @@ class FillOperator:
         low = self._stored.watermark
         if low == END:
             self._latest = self._stored.schema.empty_table()
-        if self.node.fills_lulls and self._with_rows is not None and low != END:
+        if self.node.fills_lulls and self._end_with_rows is not None and low != END:
             source, members = self._latest, np.arange(self._latest.num_rows)
-            passed = (low - 1 - self._with_rows) // self.node.window.slide
+            passed = (low - 1 - self._end_with_rows) // self.node.window.slide
             yield from self._batches(source, self._gap(members, passed))
         if self._watermark > before:
             yield Punctuation(punctuation.link, self._watermark)
@@ -116,9 +116,9 @@ class FillOperator:
     def _watermark(self) -> int:
         """The watermark of the results."""
         low = self._stored.watermark
-        if low == END or self._with_rows is None or self.node.fills_lulls:
+        if low == END or self._end_with_rows is None or self.node.fills_lulls:
             return low
-        return min(low, self._done + self.node.window.slide)
+        return min(low, self._last_end + self.node.window.slide)
 
     def _windows(self, source: pa.Table, known: int) -> Iterator[Part]:
         """Yield the windows of sorted rows, after `known` last rows of groups, and the gaps between them."""
@@ -129,37 +129,37 @@ class FillOperator:
         members = np.arange(known)
         for first, after in zip(firsts, [*firsts[1:], len(ends)], strict=True):
             end = int(ends[first])
-            if self._with_rows is not None:
-                yield from self._gap(members, (end - self._with_rows) // self.node.window.slide - 1)
-            own = np.arange(first, after)
-            in_window[groups[own]] = True
+            if self._end_with_rows is not None:
+                yield from self._gap(members, (end - self._end_with_rows) // self.node.window.slide - 1)
+            rows = np.arange(first, after)
+            in_window[groups[rows]] = True
             missing = members[~in_window[groups[members]]]
-            in_window[groups[own]] = False
+            in_window[groups[rows]] = False
             # The last of several rows of a group is its last row.
-            is_last = np.append(np.diff(groups[own]) != 0, True)
-            members = np.append(missing, own[is_last])
+            is_last = np.append(np.diff(groups[rows]) != 0, True)
+            members = np.append(missing, rows[is_last])
             self.forgotten += max(0, len(members) - MAX_GROUPS)
             members = members[-MAX_GROUPS:]
             missing = members[members < first]
-            rows = np.append(own, missing)
-            self._with_rows = self._done = end
-            yield rows, np.full(len(rows), end), rows < first
+            positions = np.append(rows, missing)
+            self._end_with_rows = self._last_end = end
+            yield positions, np.full(len(positions), end), positions < first
         self._latest = source.take(pa.array(members)).combine_chunks()
 
     def _gap(self, members: Positions, last: int) -> Iterator[Part]:
         """Yield windows without rows: those up to number `last` after the last window with rows."""
-        assert self._with_rows is not None
+        assert self._end_with_rows is not None
         slide, count = self.node.window.slide, len(members)
-        done = (self._done - self._with_rows) // slide
-        if last <= done:
+        returned = (self._last_end - self._end_with_rows) // slide
+        if last <= returned:
             return
-        self._done = self._with_rows + last * slide
-        filled = max(done, min(last, max(1, MAX_GAP_ROWS // count)))
+        self._last_end = self._end_with_rows + last * slide
+        filled = max(returned, min(last, max(1, MAX_GAP_ROWS // count)))
         self.left_out += (last - filled) * count
         size = max(1, OUTPUT_ROWS // count)
-        for first in range(done + 1, filled + 1, size):
+        for first in range(returned + 1, filled + 1, size):
             numbers = np.arange(first, min(first + size, filled + 1))
-            ends = np.repeat(self._with_rows + numbers * slide, count)
+            ends = np.repeat(self._end_with_rows + numbers * slide, count)
             yield np.tile(members, len(numbers)), ends, np.ones(len(ends), np.bool_)
 
     def _batches(self, source: pa.Table, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:
@@ -187,7 +187,7 @@ class FillOperator:
                 columns[node.start] = pa.array(ends - node.window.range).cast(columns[node.start].type)
             if not node.repeats:
                 for name in node.filled:
-                    value = pa.scalar(node.value_of(self._types[name]), columns[name].type)
+                    value = pa.scalar(node.value_of(self._columns[name]), columns[name].type)
                     columns[name] = pc.if_else(new, value, columns[name])
             batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=self._stored.schema)
             vectors = BatchColumns(batch, self._macs)
@@ -197,8 +197,8 @@ class FillOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the stored rows, the last rows of groups, the watermark and the ends of windows."""
-        with_rows = pa.array([self._with_rows], pa.int64())
-        state = pa.table({WATERMARK: [self._stored.watermark], WITH_ROWS: with_rows, DONE: [self._done]})
+        ends = {END_WITH_ROWS: pa.array([self._end_with_rows], pa.int64()), LAST_END: [self._last_end]}
+        state = pa.table({WATERMARK: [self._stored.watermark], **ends})
         return {ROWS: self._stored.rows, LATEST: self._latest, STATE: state}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -206,7 +206,7 @@ class FillOperator:
         (state,) = tables[STATE].to_pylist()
         self._stored.restore(tables[ROWS], state[WATERMARK])
         self._latest = tables[LATEST].cast(self._stored.schema)
-        self._with_rows, self._done = state[WITH_ROWS], state[DONE]
+        self._end_with_rows, self._last_end = state[END_WITH_ROWS], state[LAST_END]
 
 
 def _group_numbers(rows: pa.Table, keys: tuple[str, ...]) -> Positions:

@@ -277,15 +277,9 @@ class SampleOperator:
         if bound <= self.watermark:
             return
         self.watermark = bound
-        for part in [part for part in self._groups if bound == END or (self._time is not None and part[0] < bound)]:
-            groups, super_row = self._groups.pop(part), self._supers.pop(part)
-            if self._counts_groups:
-                kinds = [each.kind for each in self._super]
-                super_row = [
-                    len(groups) if kind is SampleKind.GROUPS else value
-                    for kind, value in zip(kinds, super_row, strict=True)
-                ]
-            yield from self._results(self._group_rows(groups, super_row), self._states.get(part))
+        closed = [part for part in self._groups if bound == END or (self._time is not None and part[0] < bound)]
+        if closed:  # conditions and outputs are evaluated once for all supergroups
+            yield from self._results(pa.concat_batches([self._closed(part) for part in closed]))
         if self._states:
             self._states = {
                 part: state
@@ -294,6 +288,18 @@ class SampleOperator:
             }
         if bound == END or self.node.time_columns:
             yield Punctuation(punctuation.link, bound)
+
+    def _closed(self, part: Key) -> pa.RecordBatch:
+        """Return and forget the groups of a supergroup whose window is closed, with the results of its functions."""
+        groups, super_row = self._groups.pop(part), self._supers.pop(part)
+        if self._counts_groups:
+            kinds = [each.kind for each in self._super]
+            super_row = [
+                len(groups) if kind is SampleKind.GROUPS else value
+                for kind, value in zip(kinds, super_row, strict=True)
+            ]
+        rows, state = self._group_rows(groups, super_row), self._states.get(part)
+        return rows if state is None else self._finished(rows, state)
 
     def _numbers(self, expression: Expression, rows: pa.RecordBatch) -> Numbers:
         """Return the weights or tickets of groups."""
@@ -308,9 +314,7 @@ class SampleOperator:
             rows = _with_column(rows, KEPT.name, pa.array(last.finish(self._numbers(functions.finish, rows))))
         return _with_column(rows, STATE_VALUE.name, pa.array([last.value] * rows.num_rows, pa.float64()))
 
-    def _results(self, rows: pa.RecordBatch, state: SampleState | None) -> Iterator[pa.RecordBatch]:
-        if state is not None:
-            rows = self._finished(rows, state)
+    def _results(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self.node.having is not None:
             kept = Condition(self.node.having).true_rows(BatchColumns(rows, self._macs), rows.num_rows)
             rows = rows.filter(pa.array(kept))
