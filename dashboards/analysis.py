@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from capture.metrics import Metric, Samples
 from dashboards.output.console import format_bytes
 from dashboards.output.run_warnings import run_warnings
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.inline.readings import Reading
+from highlevel.plan.measurement import Measurement
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, leaf_names
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_COLLISIONS, TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.explain.drawing import Figures, draw
 from queries.explain.plan import explain
+
+if TYPE_CHECKING:
+    from highlevel.spark.batch import BatchRun
 
 ENTRIES = (
     (TABLE_FLUSHED, "flushed at the end of a pane"),
@@ -25,25 +32,31 @@ ENTRIES = (
 HEADER = ("node", "rows in", "rows out", "bytes out", "seconds", "state")
 
 
-class Analysis:
+class Analysis(ABC):
     """One run of a query with measurements. `lines` are complete after the run."""
 
-    def __init__(self, plan: Plan, inputs: Sequence[Input], threads: int | None = None) -> None:
-        """Open the inputs. Raises InputError for one that cannot be read."""
-        self.run = InlineRun([plan], inputs, threads=threads, measure=True)
-        self.plan = self.run.plans[0]
-        self.seconds = 0.0
+    plan: Plan
+    """The plan as the engine runs it."""
+    seconds = 0.0
+    """Seconds of the whole run."""
+    result_rows = 0
+    ended_early = False
+    """Whether the query ended before the end of its inputs."""
+    workers = "threads"
+    """The units that run the low level."""
 
+    def __init__(self) -> None:
+        """Measure nothing yet."""
+        self.measurements: Sequence[Measurement] = ()
+        """The figures of each node of the plan."""
+        self.low_level_seconds: Sequence[float] = ()
+        """Busy seconds of each worker."""
+        self._samples = Samples()
+        self._readings: Sequence[Reading] = ()
+
+    @abstractmethod
     def complete(self) -> None:
-        """Run the query to the end. Its results are not kept."""
-        begin = time.perf_counter()
-        try:
-            for _ in self.run.results():
-                pass
-            self.seconds = time.perf_counter() - begin
-            self._samples, self._readings = self.run.samples(), self.run.readings()
-        finally:
-            self.run.close()
+        """Run the query to the end, and set all figures. Its results are not kept."""
 
     def warnings(self) -> list[str]:
         """Return warnings about data that could not be read."""
@@ -55,23 +68,22 @@ class Analysis:
 
     def drawing(self) -> str:
         """Return the plan with the figures as SVG."""
-        nodes, figures = self.run.nodes, {}
-        for node in self.plan.nodes:
-            measured = nodes.measurements[nodes.positions[node]]
+        figures = {}
+        for node, measured in zip(self.plan.nodes, self.measurements, strict=True):
             returned = f"{measured.rows:,} rows, {format_bytes(measured.bytes)}"
             figures[node] = Figures(returned, None if isinstance(node, Leaf) else measured.seconds)
         return draw(self.plan, figures)
 
     def lines(self) -> Iterator[str]:
         """Yield the figures: the time of both levels, a table of the nodes, and the work of each leaf."""
-        samples, busy = self._samples, self.run.low_level_seconds or []
-        operators = sum(measurement.seconds for measurement in self.run.nodes.measurements)
-        threads = f" in {len(busy)} threads" if len(busy) > 1 else ""
+        samples, busy = self._samples, self.low_level_seconds
+        operators = sum(measurement.seconds for measurement in self.measurements)
+        workers = f" in {len(busy)} {self.workers}" if len(busy) > 1 else ""
         yield (
-            f"measured: {self.seconds:.2f} s; low level {sum(busy):.2f} s{threads}, high level {operators:.2f} s;"
-            f" {self.run.nodes.results[0]:,} rows of results"
+            f"measured: {self.seconds:.2f} s; low level {sum(busy):.2f} s{workers}, high level {operators:.2f} s;"
+            f" {self.result_rows:,} rows of results"
         )
-        if self.run.has_ended_early:
+        if self.ended_early:
             yield "the query ended before the end of its inputs: rows that the low level had read were not used"
         yield from _aligned([HEADER, *self._rows(samples)])
         for leaf, name in zip(self.plan.leaves, leaf_names(self.plan), strict=True):
@@ -82,16 +94,70 @@ class Analysis:
 
     def _rows(self, samples: Samples) -> Iterator[tuple[str, ...]]:
         """Yield a row for each node, in the order of the plan."""
-        nodes = self.run.nodes
-        for node, name in zip(self.plan.nodes, self.plan.node_names, strict=True):
-            measured = nodes.measurements[nodes.positions[node]]
+        by_node = dict(zip(self.plan.nodes, self.measurements, strict=True))
+        for (node, measured), name in zip(by_node.items(), self.plan.node_names, strict=True):
             if isinstance(node, Leaf):
                 received = _of(samples, ROWS_ACCEPTED, name) + _of(samples, ROWS_FILTERED, name)
-                seconds, state = "", format_bytes(_of(samples, TABLE_BYTES, name))
+                seconds = ""
             else:
-                received = sum(nodes.measurements[nodes.positions[source]].rows for source in node.inputs)
-                seconds, state = f"{measured.seconds:.3f}", format_bytes(measured.state_bytes)
+                received = sum(by_node[source].rows for source in node.inputs)
+                seconds = f"{measured.seconds:.3f}"
+            state = format_bytes(measured.state_bytes)
             yield name, f"{received:,}", f"{measured.rows:,}", format_bytes(measured.bytes), seconds, state
+
+
+class InlineAnalysis(Analysis):
+    """A run of the inline engine."""
+
+    def __init__(self, plan: Plan, inputs: Sequence[Input], threads: int | None = None) -> None:
+        """Open the inputs. Raises InputError for one that cannot be read."""
+        super().__init__()
+        self.run = InlineRun([plan], inputs, threads=threads, measure=True)
+        self.plan = self.run.plans[0]
+
+    def complete(self) -> None:
+        """Run the query in the threads of this process."""
+        begin = time.perf_counter()
+        try:
+            for _ in self.run.results():
+                pass
+            self.seconds = time.perf_counter() - begin
+            self._samples, self._readings = self.run.samples(), self.run.readings()
+        finally:
+            self.run.close()
+        nodes = self.run.nodes
+        self.measurements = [nodes.measurements[nodes.positions[node]] for node in self.plan.nodes]
+        for leaf, name in zip(self.plan.leaves, leaf_names(self.plan), strict=True):
+            nodes.measurements[nodes.positions[leaf]].state_bytes = _of(self._samples, TABLE_BYTES, name)
+        self.low_level_seconds = self.run.low_level_seconds or ()
+        self.result_rows, self.ended_early = nodes.results[0], self.run.has_ended_early
+
+
+class SparkAnalysis(Analysis):
+    """A run of the batch engine on Spark. The figures of a node are the sums of those of its tasks."""
+
+    workers = "tasks"
+
+    def __init__(self, plan: Plan, inputs: Sequence[Input], on: str) -> None:
+        """Prepare a run on the engine `on`: `local`, `local[N]` or the URL of a Spark master."""
+        super().__init__()
+        self.plan, self._inputs, self._on = plan, inputs, on
+
+    def complete(self) -> None:
+        """Start Spark and run the query; the start is not measured. Raises InputError for a wrong input."""
+        from highlevel.spark.batch import BatchRun
+        from highlevel.spark.session import finite_session
+
+        with finite_session(self._on, [source.path for source in self._inputs]) as spark:
+            self.measure(BatchRun(spark, self.plan, list(self._inputs), measure=True))
+
+    def measure(self, batch: BatchRun) -> None:
+        """Complete a run with measurements."""
+        begin = time.perf_counter()
+        self.result_rows = batch.run().num_rows
+        self.seconds = time.perf_counter() - begin
+        self.measurements, self.low_level_seconds = batch.measurements, batch.task_seconds
+        self._samples, self._readings = batch.samples, batch.readings
 
 
 def _of(samples: Samples, metric: Metric, leaf: str) -> int:

@@ -126,23 +126,15 @@ def answer(
             yield Answer((batch for _, batch in all_.batches), all_.samples, all_.readings, all_.run)
         return
     check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
-    from capture.open import open_finite
     from highlevel.spark.batch import BatchRun
-    from highlevel.spark.java import require_java
-    from highlevel.spark.session import close, session
+    from highlevel.spark.session import finite_session
 
-    require_java()
-    for source in inputs:
-        open_finite(source.path, "Spark")  # report a wrong input before a JVM is started
-    spark = session("local[*]" if on == "local" else on)
-    try:
+    with finite_session(on, [source.path for source in inputs]) as spark:
         batch = BatchRun(spark, plan, list(inputs), slots or TABLE_SLOTS)
         rows = batch.run()
         if plan.windowed:
             rows = _by_window(rows)
         yield Answer(iter(rows.to_batches()), lambda: batch.samples, lambda: batch.readings)
-    finally:
-        close(spark)
 
 
 def _by_window(rows: pa.Table) -> pa.Table:

@@ -28,7 +28,7 @@ from capture.files.stream import StreamedCapture
 from capture.flows.sampling import FixedRates
 from capture.open import open_capture
 from dashboards import request
-from dashboards.analysis import Analysis
+from dashboards.analysis import Analysis, InlineAnalysis, SparkAnalysis
 from dashboards.answer import Answer, StartAll, StartRun, answer, answer_all, check_engine
 from dashboards.tables import Tables, tables_in
 from highlevel.inline.engine import Input, UnwantedError, check_threads
@@ -198,15 +198,17 @@ class Inputs:
         return results
 
     def analyze(self, plan: Plan) -> Analysis:
-        """Return a run of a query over files with measurements. Raises ValueError for other inputs and for Spark."""
-        if not isinstance(self._source, Captures) or self._source.options.on != request.INLINE:
-            raise ValueError(f"explain(analyze=True) measures queries over files with the engine {request.INLINE}")
+        """Return a run of a query over files with measurements. Raises ValueError for other inputs."""
+        if not isinstance(self._source, Captures):
+            raise ValueError("explain(analyze=True) measures queries over files: got a table")
         source = self._source
         inputs = request.bind_inputs(source.files, source.streams, source.options.follow)
         for each in inputs:
             if is_live(each):
                 raise ValueError(f"explain(analyze=True) reads complete files: got {each.name}")
-        return Analysis(plan, inputs, threads=source.options.threads)
+        if source.options.on != request.INLINE:
+            return SparkAnalysis(plan, inputs, source.options.on)
+        return InlineAnalysis(plan, inputs, threads=source.options.threads)
 
     def run(self, plan: Plan, start: StartRun) -> Batches:
         """Return a new run of a query. Raises ValueError after `close`."""
@@ -251,7 +253,7 @@ class Result:
         """Explain the plan of the query, as `wiretide.explain`.
 
         With `analyze` run the query over its files, and add measured figures of each node. Raises ValueError for
-        tables, for inputs that are no files, and for Spark.
+        tables and for inputs that are no files.
         """
         if not analyze:
             return explain(self._plan)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capture.errors import InputError, WiretideError
-from dashboards.commands.query import NO_INPUT, load_functions, parse_bindings, parse_params
+from dashboards.commands.query import NO_INPUT, check_engine_name, load_functions, parse_bindings, parse_params
+from dashboards.request import INLINE
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
@@ -117,6 +118,14 @@ def explain(
     threads: Annotated[
         int | None, typer.Option(min=1, help="With --analyze: number of reading threads. Default: one per core.")
     ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="ENGINE",
+            help="With --analyze: inline (this process), local or local[N] (Spark on this machine, in N threads), or "
+            "the URL of a Spark master.",
+        ),
+    ] = INLINE,
     layer: Annotated[
         Layer | None, typer.Option(help="IP layer of plain column names of a query. Default: outer.")
     ] = None,
@@ -139,7 +148,7 @@ def explain(
     Spool: its segments, commits, watermarks, losses and damage. The spool may be in use.
 
     --analyze: the query is run over files, without its output. The figures are rows and bytes between the nodes, the
-    time and the largest state of each node, and the work of the low level.
+    time and the largest state of each node, and the work of the low level. On Spark they are sums over its tasks.
 
     \b
     wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
@@ -151,14 +160,17 @@ def explain(
 
     if output is not None and output.suffix.lower() in IMAGES:
         raise typer.BadParameter(f"--output {output}: got {output.suffix}, expected .svg for a drawing, or .txt")
+    check_engine_name(on)
+    if threads is not None and on != INLINE:
+        raise typer.BadParameter(f"--threads and --on {on}: expected --on local[{threads}], or --on inline")
     load_functions(functions or [])
     params = parse_params(param or [])
     draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")
     if analyze:
-        analysis = _analyzed(words, stream or [], threads, layer, params)
+        analysis = _analyzed(words, stream or [], threads, on, layer, params)
         text = analysis.drawing() if draws else escape_lines(analysis.text())
-    elif stream or threads:
-        raise typer.BadParameter("--stream and --threads need --analyze, which runs the query")
+    elif stream or threads or on != INLINE:
+        raise typer.BadParameter("--stream, --threads and --on need --analyze, which runs the query")
     elif len(words) > 1:
         raise typer.BadParameter(f"got {len(words)} words, expected one query; --analyze reads inputs before the query")
     elif draws:
@@ -181,11 +193,16 @@ def _drawing(text: str, layer: Layer | None, params: Mapping[str, object]) -> st
 
 
 def _analyzed(
-    words: list[str], stream: list[str], threads: int | None, layer: Layer | None, params: Mapping[str, object]
+    words: list[str],
+    stream: list[str],
+    threads: int | None,
+    on: str,
+    layer: Layer | None,
+    params: Mapping[str, object],
 ) -> Analysis:
     """Run a query over its inputs, and return its figures."""
     from dashboards import request
-    from dashboards.analysis import Analysis
+    from dashboards.analysis import InlineAnalysis, SparkAnalysis
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar, warn
     from dashboards.stop_signals import interrupting
@@ -198,11 +215,18 @@ def _analyzed(
     live = [str(source.path) for source in inputs if is_live(source)]
     if live:
         raise typer.BadParameter(f"--analyze reads complete files: got {live[0]}")
-    analysis = Analysis(plan, inputs, threads=threads)
-    compile_kernels(idle=IdleKernels(analysis.run))
-    with interrupting(), progress_bar(detail=lambda: "measuring") as bar:
-        analysis.run.progress = bar
-        analysis.complete()
+    analysis: Analysis
+    if on == INLINE:
+        analysis = inline = InlineAnalysis(plan, inputs, threads=threads)
+        compile_kernels(idle=IdleKernels(inline.run))
+        with interrupting(), progress_bar(detail=lambda: "measuring") as bar:
+            inline.run.progress = bar
+            inline.complete()
+    else:
+        analysis = SparkAnalysis(plan, inputs, on)
+        compile_kernels()
+        with interrupting():
+            analysis.complete()
     for warning in analysis.warnings():
         warn(warning)
     return analysis

@@ -52,6 +52,12 @@ def parse_params(pairs: list[str]) -> dict[str, object]:
     return values
 
 
+def check_engine_name(on: str) -> None:
+    """Raise BadParameter for a text that is no engine."""
+    if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
+        raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
+
+
 def load_functions(files: list[Path]) -> None:
     """Execute the files of --functions, which define functions and aggregates. Raises FunctionError."""
     from lowlevel.expressions.user_functions import load
@@ -210,8 +216,7 @@ def query(
             raise typer.BadParameter(f"{problem}, expected for example SELECT count(*) FROM p")
         raise typer.BadParameter(NO_INPUT)
     several = len(queries) > 1
-    if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
-        raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
+    check_engine_name(on)
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
     kind = _format_of(format, None if several else output)

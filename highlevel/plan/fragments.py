@@ -97,6 +97,19 @@ class Fragments:
         subaggregates = (sub.name for sub in leaf.low.subaggregates)
         return (PANE, *(column.name for column in leaf.columns if column.name in columns), *subaggregates)
 
+    def origin_of(self, node: Node) -> Node:
+        """Return the node of the query that a node of a fragment runs."""
+
+        def without_cut(part: Node) -> Node:
+            if not isinstance(part, FragmentInput):
+                return part
+            source = self.sources[part.number]
+            if source.fragment is not None:
+                return self.origin_of(self.fragments[source.fragment].root)
+            return self.plan.leaves[source.leaf or 0]
+
+        return node.transform(without_cut)
+
     def _readers(self, source: int) -> list[int]:
         return [number for number, fragment in enumerate(self.fragments) if source in sources_of(fragment)]
 

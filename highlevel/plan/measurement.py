@@ -27,6 +27,18 @@ class Measurement:
     state_bytes: int = 0
     _next_look: float = 0.0
 
+    def add(self, rows: int, bytes_: int, seconds: float, state_bytes: int) -> None:
+        """Add the figures of another operator of the same node, in another partition."""
+        self.rows += rows
+        self.bytes += bytes_
+        self.seconds += seconds
+        self.state_bytes += state_bytes
+
+    @property
+    def figures(self) -> tuple[int, int, float, int]:
+        """Return the arguments of `add`, as JSON values."""
+        return self.rows, self.bytes, self.seconds, self.state_bytes
+
     def measure(self, operator: NodeOperator, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         """Yield the items of an operator. The time between two items, while others work with them, does not count."""
         while True:

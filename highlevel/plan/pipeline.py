@@ -32,19 +32,22 @@ class Pipeline:
         count_operators: bool | None = None,
         count_closed: bool = True,
         watchlists: Watchlists | None = None,
+        measure: bool = False,
     ) -> None:
         """Unite the `links` of each leaf of the plan. Names may repeat (several files of one link).
 
         `make` makes the operators. `count_operators`: see `query_samples`. `count_closed`: count windows when they
         become final; False if several partitions have the same windows, and the caller takes their ids from `windowed`.
-        `watchlists`: the open files, by default its own. Raises ValueError for a leaf without links, whose windows
-        would never be final.
+        `watchlists`: the open files, by default its own. `measure`: see `NodeOperators`. Raises ValueError for a leaf
+        without links, whose windows would never be final.
         """
         check_links(plan, links)
         self.plan = plan
         self.count_operators = count_operators
         self.count_closed = count_closed
-        self.nodes = NodeOperators([plan.root], links, make=make, count_closed=count_closed, watchlists=watchlists)
+        self.nodes = NodeOperators(
+            [plan.root], links, make=make, count_closed=count_closed, watchlists=watchlists, measure=measure
+        )
         self.operators = self.nodes.operators
         self.links = self.nodes.links
         """The link of each port."""

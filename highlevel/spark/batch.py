@@ -29,7 +29,8 @@ from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.plan.fragments import cut
-from highlevel.plan.plan import Plan
+from highlevel.plan.measurement import Measurement
+from highlevel.plan.plan import Plan, leaf_names
 from highlevel.spark.byte_ranges import (
     RangeReader,
     Task,
@@ -48,6 +49,7 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.session import jvm_failures
+from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 
 
@@ -56,7 +58,9 @@ class BatchRun:
     """One finite answer. Raises InputError for an input. `say` receives warnings.
 
     Call `run` once. Afterwards `samples` contains the counters and `readings` the outcome of each input. If `run`
-    fails, `samples` contains the restarts.
+    fails, `samples` contains the restarts. With `measure`, `measurements` contains the figures of each node of the plan
+    and `task_seconds` the time of each task of the low level; counters of a leaf have its name in the plan in place of
+    the query.
     """
 
     spark: SparkSession
@@ -66,6 +70,9 @@ class BatchRun:
     samples: Samples = field(default_factory=Samples)
     readings: list[Reading] = field(default_factory=list)
     guessed_wrong: bool = False
+    measure: bool = False
+    measurements: list[Measurement] = field(default_factory=list)
+    task_seconds: list[float] = field(default_factory=list)
     say: Callable[[str], None] = lambda line: print(f"wiretide: {line}", file=sys.stderr)
 
     def __post_init__(self) -> None:
@@ -104,10 +111,10 @@ class BatchRun:
         """Return the output of the last stage: PACKED rows and counters."""
         parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
         feeds = InputAssignment.of([self.plan], self.inputs, parts)
-        reader = RangeReader(feeds, tuple(size_of(file) for file in self.files), tuple(tasks), self.slots)
+        reader = RangeReader(feeds, tuple(size_of(file) for file in self.files), tuple(tasks), self.slots, self.measure)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
         for level in range(feeds.levels):
-            host = FiniteHost(feeds, level)
+            host = FiniteHost(feeds, level, self.measure)
             rows = rows.repartitionById(parts, "part").mapInArrow(host, host.schema)
         return rows
 
@@ -142,8 +149,24 @@ class BatchRun:
             reading_of(str(file.path), counted, file) for counted, file in zip(by_input, self.files, strict=True)
         ]
         add_counts(self.samples, self.plan.name, merged)
+        if self.measure:
+            self._measure(scans, merged)
         self.samples.merge(self._restarts.samples, ALL_METRICS)
         return pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
+
+    def _measure(self, scans: Sequence[dict[str, Any]], merged: Sequence[dict[str, Any]]) -> None:
+        """Add the figures of all tasks. Tables of tasks add their memory to that of their leaf."""
+        self.measurements = [Measurement() for _ in self.plan.nodes]
+        self.task_seconds = [each["seconds"] for each in scans]
+        for each in (*scans, *merged):
+            for position, figures in each["measured"]:
+                self.measurements[position].add(*figures)
+        names = dict(zip(leaf_names(self.plan), self.plan.leaves, strict=True))
+        for each in scans:
+            for metric, labels, value in each["samples"]:
+                if metric == TABLE_BYTES.name:
+                    leaf = names[labels[TABLE_BYTES.labels.index("query")]]
+                    self.measurements[self.plan.nodes.index(leaf)].state_bytes += int(value)
 
     def _answers(self, tasks: Sequence[Task]) -> pa.Table:
         """Run the job. Repeat it if a process of Spark did not start or ended."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -30,6 +31,8 @@ from capture.files.split import ByteRange, RangeScan, even_offsets, guess_record
 from capture.files.stream import StreamedCapture
 from capture.open import open_finite, open_mapped
 from highlevel.inline.engine import files_of
+from highlevel.plan.measurement import Measurement
+from highlevel.plan.plan import leaf_names
 from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, batch_of, leaf_rows
 from lowlevel.node.node import Node
@@ -191,13 +194,15 @@ def opened(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | S
 class RangeReader:
     """Task function for the one query of `feeds`. Picklable. Row n of the mapped DataFrame is task n.
 
-    `sizes` are the lengths of the inputs in bytes.
+    `sizes` are the lengths of the inputs in bytes. With `measure` counters have the name of their leaf in the plan in
+    place of the query, and contain `seconds` of the task and `measured`: the figures of leaves.
     """
 
     feeds: InputAssignment
     sizes: tuple[int, ...]
     tasks: tuple[Task, ...]
     slots: int
+    measure: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield packed partials (`reading`), and for part COUNTERS the bounds of the walk and the counters as JSON."""
@@ -209,9 +214,11 @@ class RangeReader:
 
     def _read(self, task: Task) -> Iterator[list[ArrivalRow]]:
         """Yield the rows of one task, at least once. The last rows are the counters."""
+        begin, waited = time.perf_counter(), 0.0
         each_input = self.feeds.inputs[task.number]
         readers = self.feeds.readers(task.number)
         leaves = [self.feeds.leaf(reader) for reader in readers]
+        measured = [Measurement() for _ in readers]
         file, scan = opened(task, each_input.path, self.sizes[task.number])
         files = files_of(each_input.link, self.feeds.inputs)
         node = Node(each_input.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS, files=files)
@@ -230,20 +237,34 @@ class RangeReader:
                         partials[leaf].append(item)
                         gathered += item.num_rows
                 if gathered >= BUFFERED_PARTIALS:
-                    yield self._packed(task.number, readers, partials, place)
+                    if self.measure:
+                        _count(measured, partials)
+                    rows = self._packed(task.number, readers, partials, place)
+                    waiting = time.perf_counter()
+                    yield rows
+                    waited += time.perf_counter() - waiting
                     partials, gathered, place = [[] for _ in readers], 0, place + 1
             walked = scan.range
         for leaf, item in itertools.chain(node.finish(), node.flush()):
             if isinstance(item, pa.RecordBatch):
                 partials[leaf].append(item)
-        samples = node.samples([(leaf.name,) for leaf in leaves], walked.damage)
+        plan = self.feeds.plans[0]
+        names = leaf_names(plan) if self.measure else [leaf.name for leaf in plan.leaves]
+        samples = node.samples([(names[self.feeds.leaves[reader][1]],) for reader in readers], walked.damage)
         counts: dict[str, Any] = {
             "task": {"number": task.number, "start": task.start},
             "walked": asdict(walked),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }
+        rows = self._packed(task.number, readers, partials, place)
+        if self.measure:
+            _count(measured, partials)
+            counts["seconds"] = time.perf_counter() - begin - waited
+            counts["measured"] = [
+                (plan.nodes.index(leaf), each.figures) for leaf, each in zip(leaves, measured, strict=True)
+            ]
         counted = (COUNTERS, COUNTERS, 0, place, BEGINNING, BEGINNING, json.dumps(counts).encode())
-        yield [*self._packed(task.number, readers, partials, place), counted]
+        yield [*rows, counted]
 
     def _packed(
         self, number: int, readers: list[int], partials: list[list[pa.RecordBatch]], place: int
@@ -254,3 +275,9 @@ class RangeReader:
             taken = LeafOutput(BEGINNING, batches)
             rows += [row for row in leaf_rows(self.feeds, reader, number, place, taken) if row[-1] is not None]
         return rows
+
+
+def _count(measured: Sequence[Measurement], partials: Sequence[Sequence[pa.RecordBatch]]) -> None:
+    """Add the rows and bytes of the partials of each leaf."""
+    for measurement, batches in zip(measured, partials, strict=True):
+        measurement.add(sum(each.num_rows for each in batches), sum(each.nbytes for each in batches), 0.0, 0)

@@ -36,11 +36,13 @@ def counters_of(counters: Sequence[bytes]) -> pa.RecordBatch:
 class FiniteHost:
     """Task function of one level, for the one query of `feeds`. Picklable.
 
-    The last level yields PACKED rows. Other levels yield rows for the next level.
+    The last level yields PACKED rows. Other levels yield rows for the next level. With `measure` its counters contain
+    `measured`: the figures of nodes.
     """
 
     feeds: InputAssignment
     level: int
+    measure: bool = False
 
     @property
     def last(self) -> bool:
@@ -70,7 +72,10 @@ class FiniteHost:
             mine.sort(key=lambda each: (each.port, each.sequence))
             for task in self._fragments(part):
                 output = task.finish(mine)
-                counts.append(json.dumps(counts_of(task, output)).encode())
+                counters = counts_of(task, output)
+                if self.measure:
+                    counters["measured"] = task.measurements()
+                counts.append(json.dumps(counters).encode())
                 if not task.last:
                     passed_on += [row for row in task.repartitioned(output, 0) if row[-1] is not None]
                 elif output.batches:
@@ -84,7 +89,7 @@ class FiniteHost:
     def _fragments(self, part: int) -> list[FragmentTask]:
         levels = self.feeds.fragments[0].levels
         return [
-            FragmentTask(self.feeds, 0, number, part, finite=True)
+            FragmentTask(self.feeds, 0, number, part, finite=True, measure=self.measure)
             for number, level in enumerate(levels)
             if level == self.level
         ]

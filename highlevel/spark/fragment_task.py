@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from highlevel.plan.fragments import Fragments, sources_of
 from highlevel.plan.node_operators import make_finite_operator, make_operator
-from highlevel.plan.nodes import bound_count
+from highlevel.plan.nodes import Leaf, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, make_punctuation
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
@@ -57,13 +57,17 @@ class FragmentOutput:
 
 @dataclass
 class FragmentTask:
-    """Fragment `number` of a query in partition `part`; `finite` if all rows arrive before the first watermark."""
+    """Fragment `number` of a query in partition `part`; `finite` if all rows arrive before the first watermark.
+
+    `measure`: measure the operators.
+    """
 
     feeds: InputAssignment
     query: int
     number: int
     part: int
     finite: bool = False
+    measure: bool = False
 
     @property
     def fragments(self) -> Fragments:
@@ -99,7 +103,21 @@ class FragmentTask:
         plan = self.fragments.plan
         several = len(plan.nodes) - len(plan.leaves) > 1
         make = make_finite_operator if self.finite else make_operator
-        return Pipeline(self.fragment, links, make=make, count_operators=several, count_closed=False)
+        return Pipeline(
+            self.fragment, links, make=make, count_operators=several, count_closed=False, measure=self.measure
+        )
+
+    def measurements(self) -> list[tuple[int, tuple[int, int, float, int]]]:
+        """Return for each measured operator the position of its node in the plan of the query, and its figures.
+
+        Leaves are measured where they are read (`highlevel.spark.byte_ranges`).
+        """
+        nodes, fragments = self.pipeline.nodes, self.fragments
+        return [
+            (fragments.plan.nodes.index(fragments.origin_of(node)), measured.figures)
+            for node, measured in zip(nodes.nodes, nodes.measurements, strict=False)
+            if not isinstance(node, Leaf)
+        ]
 
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Process the rows of all arrivals in their order, then the watermarks of all arrivals."""

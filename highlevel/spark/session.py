@@ -14,7 +14,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from capture.interrupts import uninterrupted
+from capture.open import open_finite
 from highlevel.spark.errors import RunError, report_of, start_failure
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import Scratch
@@ -170,6 +171,22 @@ def close(spark: SparkSession) -> None:
                 _forget(spark)
             finally:
                 _end_own_jvm(context)
+
+
+@contextmanager
+def finite_session(on: str, paths: Sequence[Path]) -> Iterator[SparkSession]:
+    """Start a session on the engine `on` (`local`, `local[N]` or the URL of a master) for finite inputs, and end it.
+
+    Raises InputError for an input that Spark cannot read, before a JVM is started.
+    """
+    require_java()
+    for path in paths:
+        open_finite(path, "Spark")
+    spark = session("local[*]" if on == "local" else on)
+    try:
+        yield spark
+    finally:
+        close(spark)
 
 
 def _end_own_jvm(context: SparkContext) -> None:

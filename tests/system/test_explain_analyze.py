@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import wiretide
-from dashboards.analysis import Analysis
+from dashboards.analysis import InlineAnalysis
 from dashboards.request import bind
 from tests.harness.command_line import run
 from tests.references.small_captures import icmp, udp, write
@@ -35,7 +35,7 @@ def figures(lines: list[str]) -> dict[str, tuple[int, int]]:
 
 def analyzed(sql: str, capture: Path, threads: int = 1) -> list[str]:
     plan, inputs = bind(sql, "outer", None, [capture], None, follow=False)
-    analysis = Analysis(plan, inputs, threads=threads)
+    analysis = InlineAnalysis(plan, inputs, threads=threads)
     analysis.complete()
     return [*analysis.lines()]
 
@@ -75,7 +75,7 @@ def test_rows_of_a_graph_with_a_join_and_a_limit(capture: Path) -> None:
 
 def test_a_measured_run_has_the_results_of_another(capture: Path) -> None:
     plan, inputs = bind("SELECT DISTINCT srcIP FROM packets", "outer", None, [capture], None, follow=False)
-    analysis = Analysis(plan, inputs, threads=1)
+    analysis = InlineAnalysis(plan, inputs, threads=1)
     assert sum(batch.num_rows for _, batch in analysis.run.results()) == len(set(SOURCES))
     assert all(measured.seconds >= 0 for measured in analysis.run.nodes.measurements)
     assert max(measured.state_bytes for measured in analysis.run.nodes.measurements) > 0
@@ -99,7 +99,13 @@ def test_the_command_prints_the_plan_and_the_figures(capture: Path) -> None:
         (["--analyze", "@top-talkers"], "no input: write at least one input before the query"),
         (["--analyze", "-", "@top-talkers"], "--analyze reads complete files: got -"),
         (["M.pcap", "@top-talkers"], "got 2 words, expected one query"),
-        (["@top-talkers", "--threads", "2"], "--stream and --threads need --analyze"),
+        (["@top-talkers", "--threads", "2"], "--stream, --threads and --on need --analyze"),
+        (["@top-talkers", "--on", "local"], "--stream, --threads and --on need --analyze"),
+        (
+            ["--analyze", "--on", "cluster", "M.pcap", "@top-talkers"],
+            "--on cluster: expected inline, local, or the URL",
+        ),
+        (["--analyze", "--on", "local", "--threads", "2", "M.pcap", "@top-talkers"], "expected --on local[2], or"),
         (["--analyze", "missing.pcap", "@top-talkers"], "missing.pcap"),
         (["--analyze", "M.pcap", "SELECT cuont(*) FROM p"], "unknown function 'cuont'"),
     ],
@@ -111,10 +117,20 @@ def test_wrong_requests(words: list[str], message: str, capture: Path) -> None:
     assert not output
 
 
-def test_python_measures_files_with_the_inline_engine_only(capture: Path) -> None:
+@pytest.mark.spark
+def test_the_command_and_python_measure_spark(capture: Path) -> None:
+    sql = "SELECT srcIP, len FROM packets WHERE protocol = 17"
+    status, output, _ = run("explain", "--analyze", "--on", "local[1]", capture, sql, cwd=capture.parent)
+    assert status == 0
+    assert figures(output.split("\n")) == {"leaf": (45, 30), "apply": (30, 30)}
+    python = wiretide.open(capture, on="local[1]").query(sql).explain(analyze=True)
+    assert figures(python.split("\n")) == figures(output.split("\n"))
+
+
+def test_python_measures_files_only(capture: Path) -> None:
     import pyarrow as pa
 
-    with pytest.raises(ValueError, match="measures queries over files with the engine inline"):
+    with pytest.raises(ValueError, match="measures queries over files: got a table"):
         wiretide.open(pa.table({"a": [1]})).query("SELECT a FROM t").explain(analyze=True)
     with pytest.raises(ValueError, match="reads complete files: got standard input"):
         wiretide.open("-").query("SELECT ts FROM t").explain(analyze=True)

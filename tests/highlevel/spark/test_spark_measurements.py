@@ -1,0 +1,153 @@
+"""Measured batch runs on Spark: rows between nodes are those of the inline engine, on any number of partitions.
+
+The tasks are called as Spark calls them, without a JVM, except in tests that are marked. The tests detect a node of a
+fragment that is counted for another node of the query, a partition or a task that is not counted, and rows of an edge
+that is cut and counted twice.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from dashboards.analysis import InlineAnalysis, SparkAnalysis
+from highlevel.inline.engine import Input
+from highlevel.plan.fragments import FragmentInput, cut
+from highlevel.plan.nodes import Leaf, Node
+from highlevel.plan.plan import Plan
+from highlevel.spark.batch import BatchRun
+from highlevel.spark.byte_ranges import RangeReader, Task, size_of
+from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.finite_host import FiniteHost
+from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED
+from queries.gsql import compile_query
+from tests.conformance.traffic import LINKS, generate_links
+from tests.harness.spark_tasks import through_partitions
+
+JOIN = "FROM office a [RANGE 3 s, WA ts], packets b [RANGE 1 s, WA ts] WHERE a.srcIP = b.destIP AND a.len > 60"
+QUERIES = {
+    "rows": "SELECT ts, srcIP, len FROM packets WHERE len > 60",
+    "groups": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP HAVING n > 3",
+    "join": f"SELECT a.ts, b.len {JOIN}",
+    "groups of a join": f"SELECT b.protocol, count(*) AS n {JOIN} GROUP BY b.protocol",
+    "join of groups": "SELECT a.n, b.n FROM (SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY "
+    "srcIP) a [RANGE 10 s, WA window_end], (SELECT destIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY "
+    "destIP) b [RANGE 0 s, WA window_end] WHERE a.srcIP = b.destIP",
+    "distinct": "SELECT DISTINCT ts/10 AS t, srcIP FROM packets WHERE protocol = 6",
+    "operation": "SELECT srcIP FROM office INTERSECT SELECT destIP FROM Backbone_2",
+    "over": "SELECT srcIP, len, rank() OVER (PARTITION BY srcIP ORDER BY len, ts) AS r FROM packets",
+    "order": "SELECT srcIP, count(*) AS n FROM packets GROUP BY srcIP ORDER BY n DESC, srcIP",
+    "levels": "SELECT max(n) AS m FROM (SELECT srcIP, count(*) AS n FROM (SELECT DISTINCT ts, srcIP, destIP FROM "
+    "packets) [RANGE 10 s, WA ts] GROUP BY srcIP) [RANGE 20 s, WA window_end]",
+}
+
+
+class TaskRun(BatchRun):
+    """A batch run without Spark: its tasks run one after the other, in `parts` partitions."""
+
+    def _answers(self, tasks: Sequence[Task]) -> pa.Table:
+        parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
+        feeds = InputAssignment.of([self.plan], self.inputs, parts)
+        sizes = tuple(map(size_of, self.files))
+        reader = RangeReader(feeds, sizes, tuple(tasks), self.slots, self.measure)
+        batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
+        for level in range(feeds.levels):
+            batches = through_partitions(FiniteHost(feeds, level, self.measure), batches, parts, Random(level))
+        return pa.Table.from_batches(batches)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Input]:
+    paths, _ = generate_links(tmp_path_factory.mktemp("links"), packets=150)
+    return [Input(name, path, name) for name, path in zip(LINKS, paths, strict=True)]
+
+
+def measured(plan: Plan, inputs: list[Input], parts: int) -> TaskRun:
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=parts))
+    run = TaskRun(spark, plan, inputs, measure=True)  # type: ignore[arg-type]
+    run.run()
+    return run
+
+
+def inline(plan: Plan, inputs: list[Input]) -> InlineAnalysis:
+    analysis = InlineAnalysis(plan, inputs, threads=1)
+    analysis.complete()
+    return analysis
+
+
+def runs_of(plan: Plan, node: Node) -> int:
+    """Return the number of fragments that run a node."""
+    fragments = cut(plan)
+    parts = [part for fragment in fragments.fragments for part in fragment.nodes if not isinstance(part, FragmentInput)]
+    return sum(fragments.origin_of(part) == node for part in parts)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("name", QUERIES)
+def test_each_node_returns_the_rows_of_the_inline_engine(name: str, parts: int, inputs: list[Input]) -> None:
+    plan = compile_query(QUERIES[name])
+    expected, found = inline(plan, inputs), measured(plan, inputs, parts)
+    assert len(found.measurements) == len(plan.nodes)
+    rows = 0
+    for node, ours, theirs in zip(plan.nodes, found.measurements, expected.measurements, strict=True):
+        if isinstance(node, Leaf):
+            assert ours.rows >= theirs.rows if node.low.reduced else ours.rows == theirs.rows
+            assert (ours.seconds, ours.state_bytes > 0) == (0, node.low.reduced)
+        else:
+            assert runs_of(plan, node) == 1
+            assert ours.rows == theirs.rows, node
+            assert ours.seconds > 0
+        rows += ours.rows
+        assert (ours.bytes > 0) == (ours.rows > 0)
+    assert rows > 20
+
+
+def test_a_node_of_several_fragments_is_counted_in_each(inputs: list[Input]) -> None:
+    """Both joins need the rows of the inner query by another key."""
+    inner = "(SELECT ts, srcIP, destIP, len FROM packets WHERE len > 60)"
+    sql = f"""SELECT a.ts, b.len, c.len FROM {inner} a [RANGE 1 s, WA ts] JOIN {inner} b [RANGE 1 s, WA ts]
+        ON a.srcIP = b.srcIP JOIN {inner} c [RANGE 1 s, WA ts] ON b.destIP = c.destIP AND c.len > 90"""
+    plan = compile_query(sql)
+    expected, found = inline(plan, inputs), measured(plan, inputs, 3)
+    several = 0
+    for node, ours, theirs in zip(plan.nodes, found.measurements, expected.measurements, strict=True):
+        times = 1 if isinstance(node, Leaf) else runs_of(plan, node)
+        assert ours.rows == times * theirs.rows
+        several += times > 1
+    assert several
+
+
+def test_the_low_level_counts_rows_by_leaf_and_seconds_by_task(inputs: list[Input]) -> None:
+    plan = compile_query(QUERIES["join"])
+    expected, found = inline(plan, inputs), measured(plan, inputs, 2)
+    assert len(found.task_seconds) == len(inputs)
+    assert all(seconds > 0 for seconds in found.task_seconds)
+    for name in ("leaf 1", "leaf 2"):
+        for metric in (ROWS_ACCEPTED, ROWS_FILTERED):
+            assert found.samples.total(metric, query=name) == expected.run.samples().total(metric, query=name)
+
+
+def test_without_measure_tasks_send_no_figures(inputs: list[Input]) -> None:
+    plan = compile_query(QUERIES["join"])
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+    run = TaskRun(spark, plan, inputs)  # type: ignore[arg-type]
+    rows = run.run()
+    assert (run.measurements, run.task_seconds) == ([], [])
+    assert sorted(rows.to_pylist(), key=repr) == sorted(measured(plan, inputs, 2).run().to_pylist(), key=repr)
+    assert run.samples.total(ROWS_ACCEPTED, query="query") > 0
+
+
+@pytest.mark.spark
+def test_a_run_in_a_session_has_the_rows_of_the_inline_engine(spark: object, inputs: list[Input]) -> None:
+    plan = compile_query(QUERIES["groups of a join"])
+    analysis, expected = SparkAnalysis(plan, inputs, "local[2]"), inline(plan, inputs)
+    analysis.measure(BatchRun(spark, plan, inputs, measure=True))  # type: ignore[arg-type]
+    assert [each.rows for each in analysis.measurements] == [each.rows for each in expected.measurements]
+    assert analysis.result_rows == expected.result_rows > 0
+    head, *lines = analysis.lines()
+    assert f"low level {sum(analysis.low_level_seconds):.2f} s in 2 tasks" in head
+    assert [line.split()[:4] for line in lines[1:3]] == [line.split()[:4] for line in [*expected.lines()][2:4]]
+    assert "<svg" in analysis.drawing()
+    assert analysis.warnings() == []
