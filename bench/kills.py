@@ -143,8 +143,8 @@ def run(setting: Setting) -> Report:
         took = time.monotonic() - begin
         wrong = sum(differing(plan, base / "state" / "output", capture) for plan in plans)
         totals = TotalsFiles(base / "state" / "totals")
-        read = int(totals.load(totals.last()).samples.total(SPOOL_SEGMENTS_READ))
-        batches = totals.last() + 1
+        read = int(totals.load(totals.last_batch_id()).samples.total(SPOOL_SEGMENTS_READ))
+        batches = totals.last_batch_id() + 1
     rows = [(f"{killed.total()}", f"{took:,.0f} s", f"{batches:,}", f"{writing.segments:,}", f"{read:,}")]
     report.table("one folder, again and again", ("kills", "took", "micro-batches", "segments", "read"), rows)
     report.table("by phase of the micro-batch", ("phase", "kills"), [(name, f"{killed[name]}") for name in killed])

@@ -34,15 +34,15 @@ CORES = 2
 
 def run(setting: Setting) -> Report:
     """Measure batch on the long capture, and the stream on the short one."""
-    from highlevel.spark.session import close, session
+    from highlevel.spark.session import close_session, start_session
 
     report = Report("spark")
-    spark = session(f"local[{CORES}]", CORES)
+    spark = start_session(f"local[{CORES}]", CORES)
     try:
         _batch(report, spark, setting)
         _stream(report, spark, setting)
     finally:
-        close(spark)
+        close_session(spark)
     return report
 
 

@@ -146,9 +146,9 @@ class SparkAnalysis(Analysis):
     def complete(self) -> None:
         """Start Spark and run the query; the start is not measured. Raises InputError for a wrong input."""
         from highlevel.spark.batch import BatchRun
-        from highlevel.spark.session import finite_session
+        from highlevel.spark.session import open_finite_session
 
-        with finite_session(self._on, [source.path for source in self._inputs]) as spark:
+        with open_finite_session(self._on, [source.path for source in self._inputs]) as spark:
             self.measure(BatchRun(spark, self.plan, list(self._inputs), measure=True))
 
     def measure(self, batch: BatchRun) -> None:

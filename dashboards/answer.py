@@ -127,9 +127,9 @@ def answer(
         return
     check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
     from highlevel.spark.batch import BatchRun
-    from highlevel.spark.session import finite_session
+    from highlevel.spark.session import open_finite_session
 
-    with finite_session(on, [source.path for source in inputs]) as spark:
+    with open_finite_session(on, [source.path for source in inputs]) as spark:
         batch = BatchRun(spark, plan, list(inputs), slots or TABLE_SLOTS)
         rows = batch.run()
         if plan.windowed:

@@ -179,7 +179,7 @@ def started_threads() -> StartedThreads:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """One Spark session of two cores for all marked tests; it listens on loopback and writes to temporary folders."""
     from highlevel.spark.java import require_java
-    from highlevel.spark.session import close, session
+    from highlevel.spark.session import close_session, start_session
 
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:
@@ -188,6 +188,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         environment.setenv("SPARK_LOCAL_DIRS", str(scratch))
-        started = session("local[2]", name="wiretide-tests", log=scratch / "log")
+        started = start_session("local[2]", name="wiretide-tests", log=scratch / "log")
         yield started
-        close(started)
+        close_session(started)

@@ -64,13 +64,13 @@ def _check_kernels() -> Check:
 def _check_java() -> Check:
     if importlib.util.find_spec("pyspark") is None:
         return Check("java", "missing", "not checked: only Spark needs it")
-    from highlevel.spark.java import Machine, advice, java_home
+    from highlevel.spark.java import Machine, find_java_home, give_install_advice
 
-    home = java_home()
+    home = find_java_home()
     return (
         Check("java", "ok", str(home))
         if home
-        else Check("java", "missing", f"Spark needs it. {advice(Machine.here())}")
+        else Check("java", "missing", f"Spark needs it. {give_install_advice(Machine.detect())}")
     )
 
 

@@ -100,12 +100,12 @@ class Monitor:
 
         require_java()
 
-        from highlevel.spark.session import session
+        from highlevel.spark.session import start_session
         from highlevel.spark.stream import StreamRun
 
         pipeline = self.pipeline
         self.run = StreamRun(
-            lambda: session(pipeline.master, partitions=pipeline.partitions, log=pipeline.folder / "spark.log"),
+            lambda: start_session(pipeline.master, partitions=pipeline.partitions, log=pipeline.folder / "spark.log"),
             self.plans,
             self.inputs,
             pipeline.folder,
@@ -135,7 +135,7 @@ class Monitor:
         """After a restart, show the counters and the last windows of the previous run."""
         assert self.run is not None, "call _prepare() before"
         with self._show_lock:
-            totals, last = self.run.totals, self.run.continued
+            totals, last = self.run.totals, self.run.continued_batch
             if self.last_shown >= 0 or not totals.samples:
                 return
             self.last_shown = last  # Spark may repeat this micro-batch, but its rows are already shown
@@ -146,7 +146,7 @@ class Monitor:
                 if rows is not None:
                     newest = pc.max(rows["window_end"])
                     self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
-                self.exporter.progress(plan.name, totals.lows[plan.name])
+                self.exporter.progress(plan.name, totals.watermarks[plan.name])
 
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
@@ -165,7 +165,7 @@ class Monitor:
                 for line in window_lines(self.plans_by_name[name], table):
                     self.say(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
-            self.exporter.progress(name, self.run.totals.lows[name])
+            self.exporter.progress(name, self.run.totals.watermarks[name])
 
     def _print_spools(self) -> None:
         """Print the progress of the spools, if the last time was SPOOLS_EVERY seconds ago."""
@@ -204,14 +204,14 @@ class Monitor:
         """Stop Spark and the server. May be called twice. Ctrl-C takes effect afterwards."""
         with uninterrupted():
             if self.run is not None:
-                from highlevel.spark.session import close
+                from highlevel.spark.session import close_session
 
                 run, self.run = self.run, None
                 try:
                     run.stop()
                 finally:
                     if run.spark is not None:
-                        close(run.spark)
+                        close_session(run.spark)
             if self.server is not None:
                 self.server.close()
                 self.server = None

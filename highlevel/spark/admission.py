@@ -45,32 +45,38 @@ class Admission:
         self.indexes = indexes
         self.max_blocks = max_blocks
         self.speed = speed
-        self.moments = replay_moments(indexes, speed) if speed is not None else []
+        self.moments = compute_moments(indexes, speed) if speed is not None else []
         self.replay_start = 0
         self.wall_start: int | None = None
 
-    def latest(self, start: Sequence[int], wall: int) -> list[int]:
-        """Return the offsets that the next micro-batch reads up to, from `start`, at `wall` (any clock, ns)."""
-        places = [max(place, 0) for place in start]
-        taken = [0] * len(places)
-        clock = self._clock(places, wall)
-        going = [(low_at(index, places[n]), n) for n, index in enumerate(self.indexes)]
-        heapify(going)
-        while going:
-            _, number = heappop(going)
-            place, index = places[number], self.indexes[number]
-            if place == len(index.blocks):
-                continue
-            if taken[number] == self.max_blocks:
-                break
-            if clock is not None and self.moments[number][place] > clock:
-                continue
-            places[number] += 1
-            taken[number] += 1
-            heappush(going, (low_at(index, places[number]), number))
-        return places
+    def select_blocks(self, start_positions: Sequence[int], wall_time: int) -> list[int]:
+        """Return the end position of each input in the next micro-batch.
 
-    def _clock(self, places: Sequence[int], wall: int) -> int | None:
+        The micro-batch reads from `start_positions`. `wall_time` is the time of any clock, in ns.
+        """
+        positions = [max(position, 0) for position in start_positions]
+        block_counts = [0] * len(positions)
+        replay_time = self._replay_time(positions, wall_time)
+        queue = [
+            (watermark_after(index, positions[input_number]), input_number)
+            for input_number, index in enumerate(self.indexes)
+        ]
+        heapify(queue)
+        while queue:
+            _, input_number = heappop(queue)
+            position, index = positions[input_number], self.indexes[input_number]
+            if position == len(index.blocks):
+                continue
+            if block_counts[input_number] == self.max_blocks:
+                break
+            if replay_time is not None and self.moments[input_number][position] > replay_time:
+                continue
+            positions[input_number] += 1
+            block_counts[input_number] += 1
+            heappush(queue, (watermark_after(index, positions[input_number]), input_number))
+        return positions
+
+    def _replay_time(self, positions: Sequence[int], wall_time: int) -> int | None:
         """Return the time of the replay clock. The first call starts it at the moment of the newest block read so far.
 
         So after a restart no block that was already read delays the replay.
@@ -78,46 +84,55 @@ class Admission:
         if self.speed is None:
             return None
         if self.wall_start is None:
-            self.wall_start = wall
-            self.replay_start = max((self.moments[n][place - 1] for n, place in enumerate(places) if place), default=0)
-        return self.replay_start + int((wall - self.wall_start) * self.speed)
+            self.wall_start = wall_time
+            self.replay_start = max(
+                (
+                    self.moments[input_number][position - 1]
+                    for input_number, position in enumerate(positions)
+                    if position
+                ),
+                default=0,
+            )
+        return self.replay_start + int((wall_time - self.wall_start) * self.speed)
 
 
-def replay_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
+def compute_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
     """Return, for each block of each input, the moment at which it is due in a replay at `speed`.
 
     Moments are ns of trace time, without the excess of long pauses. A block of an input is never due before an earlier
     block of this input. No pause is longer than LONGEST_PAUSE wall seconds.
     """
-    dues = [list(accumulate((due(index, n) for n in range(len(index.blocks))), max)) for index in indexes]
-    begin = min((index.watermark for index in indexes if index.blocks), default=0)
-    times = np.unique(np.array([begin, *(time for each in dues for time in each)], np.int64))
+    due_times = [
+        list(accumulate((due_time(index, position) for position in range(len(index.blocks))), max)) for index in indexes
+    ]
+    start_time = min((index.watermark for index in indexes if index.blocks), default=0)
+    times = np.unique(np.array([start_time, *(time for input_times in due_times for time in input_times)], np.int64))
     pauses = np.minimum(np.diff(times), int(LONGEST_PAUSE * speed * SECOND))
     moments = np.concatenate([[0], np.cumsum(pauses)])
-    return [moments[np.searchsorted(times, each)].tolist() if each else [] for each in dues]
+    return [moments[np.searchsorted(times, input_times)].tolist() if input_times else [] for input_times in due_times]
 
 
-def low_at(index: Index, place: int) -> int:
-    """Return the watermark of an input after `place` blocks, END after the last."""
-    return index.watermark if place == 0 else index.blocks[place - 1].watermark
+def watermark_after(index: Index, position: int) -> int:
+    """Return the watermark of an input after `position` blocks, END after the last."""
+    return index.watermark if position == 0 else index.blocks[position - 1].watermark
 
 
-def due(index: Index, place: int) -> int:
-    """Return the trace time, in ns, from which block `place` is due."""
-    block = index.blocks[place]
+def due_time(index: Index, position: int) -> int:
+    """Return the trace time, in ns, from which block `position` is due."""
+    block = index.blocks[position]
     # The watermark of the last block is END, so it cannot show that its newest time is wrong. This time is used only if
     # the block covers no more time than all blocks before it.
     if block.watermark == END:
         return (
             block.max_ts
-            if place == 0 or block.max_ts - block.min_ts <= block.min_ts - index.watermark
+            if position == 0 or block.max_ts - block.min_ts <= block.min_ts - index.watermark
             else block.min_ts
         )
     return block.max_ts if block.max_ts <= block.watermark else max(block.min_ts, block.watermark)
 
 
-def split_run(blocks: Sequence[Block], tasks: int) -> list[Sequence[Block]]:
-    """Divide consecutive blocks into up to `tasks` ranges of about the same number of blocks."""
-    tasks = max(1, min(tasks, len(blocks)))
-    cuts = [len(blocks) * n // tasks for n in range(tasks + 1)]
-    return [blocks[start:end] for start, end in pairwise(cuts)]
+def split_blocks(blocks: Sequence[Block], task_count: int) -> list[Sequence[Block]]:
+    """Divide consecutive blocks into up to `task_count` ranges of about the same number of blocks."""
+    task_count = max(1, min(task_count, len(blocks)))
+    bounds = [len(blocks) * task // task_count for task in range(task_count + 1)]
+    return [blocks[start:end] for start, end in pairwise(bounds)]

@@ -34,21 +34,21 @@ from highlevel.plan.plan import Plan, leaf_names
 from highlevel.spark.byte_ranges import (
     RangeReader,
     Task,
-    exact_tasks,
-    guessed_tasks,
-    size_of,
-    whole_tasks,
+    guess_tasks,
+    input_size,
+    make_exact_tasks,
+    make_whole_tasks,
 )
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import add_counts
-from highlevel.spark.errors import report_of
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.errors import make_report
 from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.session import jvm_failures
+from highlevel.spark.session import convert_jvm_failures
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 
@@ -69,7 +69,7 @@ class BatchRun:
     slots: int = TABLE_SLOTS
     samples: Samples = field(default_factory=Samples)
     readings: list[Reading] = field(default_factory=list)
-    guessed_wrong: bool = False
+    has_wrong_guess: bool = False
     measure: bool = False
     measurements: list[Measurement] = field(default_factory=list)
     task_seconds: list[float] = field(default_factory=list)
@@ -78,108 +78,114 @@ class BatchRun:
     def __post_init__(self) -> None:
         """Open and check the inputs that the query reads."""
         self._restarts = Restarts(self.say)
-        read = [each for each in self.inputs if any(each.feeds(leaf) for leaf in self.plan.leaves)]
-        check_one_input(self.plan.leaves, read)
-        allow_open_files(len(read))
-        self.files = [open_finite(each.path, "the batch engine") for each in read]
-        self.inputs = [replace(each, path=Path(each.path).absolute()) for each in read]
+        used_inputs = [input_ for input_ in self.inputs if any(input_.feeds(leaf) for leaf in self.plan.leaves)]
+        check_one_input(self.plan.leaves, used_inputs)
+        allow_open_files(len(used_inputs))
+        self.files = [open_finite(input_.path, "the batch engine") for input_ in used_inputs]
+        self.inputs = [replace(input_, path=Path(input_.path).absolute()) for input_ in used_inputs]
         for leaf in self.plan.leaves:
             compile_kernels(leaf.low.kind)
 
     def run(self) -> pa.Table:
         """Compute the answer. The order of the rows is not defined."""
-        if self._divisible:
-            answer = self._collect(guessed_tasks(self.files, self.spark.sparkContext.defaultParallelism))
+        if self._is_divisible:
+            answer = self._compute(guess_tasks(self.files, self.spark.sparkContext.defaultParallelism))
             if answer is not None:
                 return answer
-            self.guessed_wrong = True
-        answer = self._collect(self._proved_tasks())
+            self.has_wrong_guess = True
+        answer = self._compute(self._make_exact_tasks())
         assert answer is not None, "walks from exact boundaries are contiguous"
         return answer
 
-    def _proved_tasks(self) -> list[Task]:
+    def _make_exact_tasks(self) -> list[Task]:
         """Divide the inputs at exact boundaries, or not at all if rows depend on earlier records."""
-        if not self._divisible:
-            return whole_tasks(self.files)
-        return exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
+        if not self._is_divisible:
+            return make_whole_tasks(self.files)
+        return make_exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
 
     @property
-    def _divisible(self) -> bool:
+    def _is_divisible(self) -> bool:
         return all(leaf.low.dealt for leaf in self.plan.leaves)
 
-    def _stages(self, tasks: Sequence[Task]) -> DataFrame:
+    def _make_last_stage(self, tasks: Sequence[Task]) -> DataFrame:
         """Return the output of the last stage: PACKED rows and counters."""
-        parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
-        feeds = InputAssignment.of([self.plan], self.inputs, parts)
-        reader = RangeReader(feeds, tuple(size_of(file) for file in self.files), tuple(tasks), self.slots, self.measure)
+        part_count = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
+        assignment = InputAssignment.of([self.plan], self.inputs, part_count)
+        sizes = tuple(input_size(file) for file in self.files)
+        reader = RangeReader(assignment, sizes, tuple(tasks), self.slots, self.measure)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
-        for level in range(feeds.levels):
-            host = FiniteHost(feeds, level, self.measure)
-            rows = rows.repartitionById(parts, "part").mapInArrow(host, host.schema)
+        for level in range(assignment.levels):
+            host = FiniteHost(assignment, level, self.measure)
+            rows = rows.repartitionById(part_count, "part").mapInArrow(host, host.schema)
         return rows
 
-    def _collect(self, tasks: Sequence[Task]) -> pa.Table | None:
+    def _compute(self, tasks: Sequence[Task]) -> pa.Table | None:
         """Run over ranges. Return None if their walks are not contiguous, because the answer is then wrong."""
         if not tasks:
             return self.plan.schema.empty_table()
-        answers = self._answers(tasks)
+        job_output = self._run_job(tasks)
         tables: list[pa.Table] = []
-        scans: list[dict[str, Any]] = []  # by the tasks of the first stage
-        merged: list[dict[str, Any]] = []  # and of the second
-        for part, payload in zip(answers.column("part").to_pylist(), answers.column("payload"), strict=True):
+        scan_counts: list[dict[str, Any]] = []  # by the tasks of the first stage
+        fragment_counts: list[dict[str, Any]] = []  # and of the second
+        for part, payload in zip(job_output.column("part").to_pylist(), job_output.column("payload"), strict=True):
             if part == COUNTERS:
-                each = json.loads(payload.as_py())
-                (scans if "task" in each else merged).append(each)
+                counts = json.loads(payload.as_py())
+                (scan_counts if "task" in counts else fragment_counts).append(counts)
             else:
                 tables.append(unpack(payload.as_buffer()))
-        scans.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
-        for number, file in enumerate(self.files):
-            walked = [ByteRange(**each["walked"]) for each in scans if each["task"]["number"] == number]
+        scan_counts.sort(key=lambda counts: (counts["task"]["number"], counts["task"]["start"]))
+        for input_number, file in enumerate(self.files):
+            walked_ranges = [
+                ByteRange(**counts["walked"]) for counts in scan_counts if counts["task"]["number"] == input_number
+            ]
             if isinstance(file, Capture) and not ranges_are_contiguous(
-                walked, file.format.first_record, len(file.data)
+                walked_ranges, file.format.first_record, len(file.data)
             ):
                 return None
         self.samples = Samples()
-        by_input: list[list[Samples]] = [[] for _ in self.files]
-        for each in scans:
-            counted = Samples({(name, tuple(labels)): value for name, labels, value in each["samples"]})
-            self.samples.merge(counted, ALL_METRICS)
-            by_input[each["task"]["number"]].append(counted)
+        samples_by_input: list[list[Samples]] = [[] for _ in self.files]
+        for counts in scan_counts:
+            task_samples = Samples({(name, tuple(labels)): value for name, labels, value in counts["samples"]})
+            self.samples.merge(task_samples, ALL_METRICS)
+            samples_by_input[counts["task"]["number"]].append(task_samples)
         self.readings = [
-            reading_of(str(file.path), counted, file) for counted, file in zip(by_input, self.files, strict=True)
+            reading_of(str(file.path), task_samples, file)
+            for task_samples, file in zip(samples_by_input, self.files, strict=True)
         ]
-        add_counts(self.samples, self.plan.name, merged)
+        add_counts(self.samples, self.plan.name, fragment_counts)
         if self.measure:
-            self._measure(scans, merged)
+            self._add_measurements(scan_counts, fragment_counts)
         self.samples.merge(self._restarts.samples, ALL_METRICS)
         return pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
 
-    def _measure(self, scans: Sequence[dict[str, Any]], merged: Sequence[dict[str, Any]]) -> None:
+    def _add_measurements(
+        self, scan_counts: Sequence[dict[str, Any]], fragment_counts: Sequence[dict[str, Any]]
+    ) -> None:
         """Add the figures of all tasks. Tables of tasks add their memory to that of their leaf."""
         self.measurements = [Measurement() for _ in self.plan.nodes]
-        self.task_seconds = [each["seconds"] for each in scans]
-        for each in (*scans, *merged):
-            for position, figures in each["measured"]:
+        self.task_seconds = [counts["seconds"] for counts in scan_counts]
+        for counts in (*scan_counts, *fragment_counts):
+            for position, figures in counts["measured"]:
                 self.measurements[position].add(*figures)
-        names = dict(zip(leaf_names(self.plan), self.plan.leaves, strict=True))
-        for each in scans:
-            for metric, labels, value in each["samples"]:
+        leaves = dict(zip(leaf_names(self.plan), self.plan.leaves, strict=True))
+        for counts in scan_counts:
+            for metric, labels, value in counts["samples"]:
                 if metric == TABLE_BYTES.name:
-                    leaf = names[labels[TABLE_BYTES.labels.index("query")]]
+                    leaf = leaves[labels[TABLE_BYTES.labels.index("query")]]
                     self.measurements[self.plan.nodes.index(leaf)].state_bytes += int(value)
 
-    def _answers(self, tasks: Sequence[Task]) -> pa.Table:
+    def _run_job(self, tasks: Sequence[Task]) -> pa.Table:
         """Run the job. Repeat it if a process of Spark did not start or ended."""
         while True:
             try:
-                with jvm_failures():
-                    return self._stages(tasks).toArrow()
+                with convert_jvm_failures():
+                    return self._make_last_stage(tasks).toArrow()
             except PySparkException as failure:
-                report = report_of(failure)
-                delay = self._restarts.delay(report)
+                report = make_report(failure)
+                delay = self._restarts.next_delay(report)
                 if delay is None:
                     self.samples.merge(self._restarts.samples, ALL_METRICS)
-                    raise self._restarts.failure(report) from None
+                    raise self._restarts.make_final_error(report) from None
                 time.sleep(delay)
 
 

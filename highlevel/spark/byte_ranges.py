@@ -33,8 +33,8 @@ from capture.open import open_finite, open_mapped
 from highlevel.inline.engine import files_of
 from highlevel.plan.measurement import Measurement
 from highlevel.plan.plan import leaf_names
-from highlevel.spark.feeds import InputAssignment
-from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, batch_of, leaf_rows
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, leaf_rows, make_batch
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 
@@ -58,9 +58,9 @@ class StreamScan:
 
 @dataclass(frozen=True)
 class StreamTask:
-    """Task for the whole input `number`, which cannot be mapped. It has the interface of RangeTask."""
+    """Task for the whole input `input_number`, which cannot be mapped. It has the interface of RangeTask."""
 
-    number: int
+    input_number: int
     start: int = 0
 
     def open(self, path: Path, size: int) -> StreamedCapture:
@@ -90,26 +90,26 @@ BUFFERED_PARTIALS = 1 << 20
 
 @dataclass(frozen=True)
 class RangeTask:
-    """Bytes `[start, cut)` of input `number`. `exact` is True if start is known to be a record boundary.
+    """Bytes `[start, cut)` of input `input_number`. `is_exact` is True if start is known to be a record boundary.
 
-    `form` is the record format of the file. `section` and `interfaces` are the state of a pcapng reader at `start`.
+    `file_format` is the record format of the file. `section` and `interfaces`: the state of a pcapng reader at `start`.
     """
 
-    number: int
+    input_number: int
     start: int
     cut: int
-    exact: bool
-    form: FileFormat
+    is_exact: bool
+    file_format: FileFormat
     section: int = NO_SECTION
     interfaces: int = 0
 
     def open(self, path: Path, size: int) -> Capture:
         """Open the input with the length that the driver saw."""
-        return replace(open_as_seen(path, size), format=self.form)
+        return replace(open_with_size(path, size), format=self.file_format)
 
     def scan(self, file: Capture) -> RangeScan | None:
         """Walk the range. Return None if its start must be guessed and no offset looks like a boundary."""
-        start = self.start if self.exact else guess_record_boundary(file, self.start)
+        start = self.start if self.is_exact else guess_record_boundary(file, self.start)
         if start is None:
             return None
         return RangeScan(file, start, self.cut, BLOCK_RECORDS, self.section, self.interfaces)
@@ -118,59 +118,71 @@ class RangeTask:
 Task = RangeTask | StreamTask
 
 
-def guessed_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
-    """Divide the inputs into about `tasks` ranges of similar size, at least one per input.
+def guess_tasks(files: Sequence[AnyCapture], task_count: int) -> list[Task]:
+    """Divide the inputs into about `task_count` ranges of similar size, at least one per input.
 
     More tasks are used if a range would be larger than MAX_RANGE_BYTES. Only classic pcap files are divided at guessed
     offsets. Other formats are divided at exact boundaries, and compressed files are not divided.
     """
-    found: list[Task] = []
-    for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True)):
-        form = file.format
-        if isinstance(file, StreamedCapture) or not isinstance(form, PcapFormat):
-            found += _exact(number, file, count)
+    tasks: list[Task] = []
+    for input_number, (file, range_count) in enumerate(zip(files, _count_ranges(files, task_count), strict=True)):
+        file_format = file.format
+        if isinstance(file, StreamedCapture) or not isinstance(file_format, PcapFormat):
+            tasks += _split_input(input_number, file, range_count)
             continue
-        bounds = even_offsets(form.first_record, len(file.data), count)
+        bounds = even_offsets(file_format.first_record, len(file.data), range_count)
         for start, end in pairwise(bounds):
-            found.append(RangeTask(number, start, end, start == bounds[0], form))
-    return found
+            tasks.append(RangeTask(input_number, start, end, start == bounds[0], file_format))
+    return tasks
 
 
-def exact_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
+def make_exact_tasks(files: Sequence[AnyCapture], task_count: int) -> list[Task]:
     """Divide the inputs at exact record boundaries, after a walk over the files."""
-    counts = zip(files, _counts(files, tasks), strict=True)
-    return [task for number, (file, count) in enumerate(counts) for task in _exact(number, file, count)]
+    files_and_counts = zip(files, _count_ranges(files, task_count), strict=True)
+    return [
+        task
+        for input_number, (file, range_count) in enumerate(files_and_counts)
+        for task in _split_input(input_number, file, range_count)
+    ]
 
 
-def whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
+def make_whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
     """Make one task of each input, for rows that depend on earlier records."""
-    return [task for number, file in enumerate(files) for task in _exact(number, file, 1)]
+    return [task for input_number, file in enumerate(files) for task in _split_input(input_number, file, 1)]
 
 
-def size_of(file: AnyCapture) -> int:
+def input_size(file: AnyCapture) -> int:
     """Bytes of the file of an input."""
     return file.size if isinstance(file, StreamedCapture) else len(file.data)
 
 
-def _exact(number: int, file: AnyCapture, count: int) -> Sequence[Task]:
+def _split_input(input_number: int, file: AnyCapture, range_count: int) -> Sequence[Task]:
     if isinstance(file, StreamedCapture):
-        return [StreamTask(number)]
-    form, size = file.format, len(file.data)
-    ranges = split(file, count) if count > 1 else [ByteRange(form.first_record, size)]
+        return [StreamTask(input_number)]
+    file_format, size = file.format, len(file.data)
+    ranges = split(file, range_count) if range_count > 1 else [ByteRange(file_format.first_record, size)]
     return [
-        RangeTask(number, each.start, size if each.damage else each.end, True, form, each.section, each.interfaces)
-        for each in ranges
+        RangeTask(
+            input_number,
+            byte_range.start,
+            size if byte_range.damage else byte_range.end,
+            True,
+            file_format,
+            byte_range.section,
+            byte_range.interfaces,
+        )
+        for byte_range in ranges
     ]
 
 
-def _counts(files: Sequence[AnyCapture], tasks: int) -> list[int]:
+def _count_ranges(files: Sequence[AnyCapture], task_count: int) -> list[int]:
     """Return the number of ranges of each file."""
-    sizes = [size_of(file) for file in files]
-    share = max(MIN_RANGE_BYTES, sum(sizes) // tasks)
-    return [max(1, round(size / share), -(-size // MAX_RANGE_BYTES)) for size in sizes]
+    sizes = [input_size(file) for file in files]
+    range_size = max(MIN_RANGE_BYTES, sum(sizes) // task_count)
+    return [max(1, round(size / range_size), -(-size // MAX_RANGE_BYTES)) for size in sizes]
 
 
-def open_as_seen(path: Path, size: int) -> Capture:
+def open_with_size(path: Path, size: int) -> Capture:
     """Open a capture with the length `size` that the driver saw, and ignore later data.
 
     Raise InputError if it has become shorter.
@@ -181,7 +193,7 @@ def open_as_seen(path: Path, size: int) -> Capture:
     return replace(file, data=file.data[:size])
 
 
-def opened(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | StreamScan | None]:
+def open_task(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | StreamScan | None]:
     """Open the input of a task, and the iterator over its blocks (None if no boundary was found)."""
     if isinstance(task, StreamTask):
         stream = task.open(path, size)
@@ -192,13 +204,13 @@ def opened(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | S
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Task function for the one query of `feeds`. Picklable. Row n of the mapped DataFrame is task n.
+    """Task function for the one query of `assignment`. Picklable. Row n of the mapped DataFrame is task n.
 
     `sizes` are the lengths of the inputs in bytes. With `measure` counters have the name of their leaf in the plan in
     place of the query, and contain `seconds` of the task and `measured`: the figures of leaves.
     """
 
-    feeds: InputAssignment
+    assignment: InputAssignment
     sizes: tuple[int, ...]
     tasks: tuple[Task, ...]
     slots: int
@@ -207,77 +219,83 @@ class RangeReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield packed partials (`reading`), and for part COUNTERS the bounds of the walk and the counters as JSON."""
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for rows in self._read(self.tasks[number]):
+            for task_number in batch.column(0).to_pylist():
+                for rows in self._read(self.tasks[task_number]):
                     if rows:
-                        yield batch_of(rows)
+                        yield make_batch(rows)
 
     def _read(self, task: Task) -> Iterator[list[ArrivalRow]]:
         """Yield the rows of one task, at least once. The last rows are the counters."""
-        begin, waited = time.perf_counter(), 0.0
-        each_input = self.feeds.inputs[task.number]
-        readers = self.feeds.readers(task.number)
-        leaves = [self.feeds.leaf(reader) for reader in readers]
-        measured = [Measurement() for _ in readers]
-        file, scan = opened(task, each_input.path, self.sizes[task.number])
-        files = files_of(each_input.link, self.feeds.inputs)
-        node = Node(each_input.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS, files=files)
-        walked = ByteRange(-1, -1)
+        begin, waited_seconds = time.perf_counter(), 0.0
+        input_ = self.assignment.inputs[task.input_number]
+        readers = self.assignment.readers(task.input_number)
+        leaves = [self.assignment.leaf(reader) for reader in readers]
+        measurements = [Measurement() for _ in readers]
+        file, scan = open_task(task, input_.path, self.sizes[task.input_number])
+        files = files_of(input_.link, self.assignment.inputs)
+        node = Node(input_.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS, files=files)
+        walked_range = ByteRange(-1, -1)
         partials: list[list[pa.RecordBatch]] = [[] for _ in readers]
-        gathered = 0
-        place = 0
+        partial_count = 0
+        sequence = 0
         if scan is not None:
-            expected = 0
+            mapped_end = 0
             for block in scan:
-                if isinstance(file, Capture) and block.end >= expected:
-                    expected = block.end + MAPPED_BYTES
+                if isinstance(file, Capture) and block.end >= mapped_end:
+                    mapped_end = block.end + MAPPED_BYTES
                     file.prefault_pages(block.end, MAPPED_BYTES)
-                for leaf, item in node.process(block):
+                for leaf_index, item in node.process(block):
                     if isinstance(item, pa.RecordBatch):
-                        partials[leaf].append(item)
-                        gathered += item.num_rows
-                if gathered >= BUFFERED_PARTIALS:
+                        partials[leaf_index].append(item)
+                        partial_count += item.num_rows
+                if partial_count >= BUFFERED_PARTIALS:
                     if self.measure:
-                        _count(measured, partials)
-                    rows = self._packed(task.number, readers, partials, place)
-                    waiting = time.perf_counter()
+                        _add_partials(measurements, partials)
+                    rows = self._pack_partials(task.input_number, readers, partials, sequence)
+                    wait_begin = time.perf_counter()
                     yield rows
-                    waited += time.perf_counter() - waiting
-                    partials, gathered, place = [[] for _ in readers], 0, place + 1
-            walked = scan.range
-        for leaf, item in itertools.chain(node.finish(), node.flush()):
+                    waited_seconds += time.perf_counter() - wait_begin
+                    partials, partial_count, sequence = [[] for _ in readers], 0, sequence + 1
+            walked_range = scan.range
+        for leaf_index, item in itertools.chain(node.finish(), node.flush()):
             if isinstance(item, pa.RecordBatch):
-                partials[leaf].append(item)
-        plan = self.feeds.plans[0]
+                partials[leaf_index].append(item)
+        plan = self.assignment.plans[0]
         names = leaf_names(plan) if self.measure else [leaf.name for leaf in plan.leaves]
-        samples = node.samples([(names[self.feeds.leaves[reader][1]],) for reader in readers], walked.damage)
+        labels = [(names[self.assignment.leaves[reader][1]],) for reader in readers]
+        samples = node.samples(labels, walked_range.damage)
         counts: dict[str, Any] = {
-            "task": {"number": task.number, "start": task.start},
-            "walked": asdict(walked),
+            "task": {"number": task.input_number, "start": task.start},
+            "walked": asdict(walked_range),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }
-        rows = self._packed(task.number, readers, partials, place)
+        rows = self._pack_partials(task.input_number, readers, partials, sequence)
         if self.measure:
-            _count(measured, partials)
-            counts["seconds"] = time.perf_counter() - begin - waited
+            _add_partials(measurements, partials)
+            counts["seconds"] = time.perf_counter() - begin - waited_seconds
             counts["measured"] = [
-                (plan.nodes.index(leaf), each.figures) for leaf, each in zip(leaves, measured, strict=True)
+                (plan.nodes.index(leaf), measurement.figures)
+                for leaf, measurement in zip(leaves, measurements, strict=True)
             ]
-        counted = (COUNTERS, COUNTERS, 0, place, BEGINNING, BEGINNING, json.dumps(counts).encode())
-        yield [*rows, counted]
+        counter_row = (COUNTERS, COUNTERS, 0, sequence, BEGINNING, BEGINNING, json.dumps(counts).encode())
+        yield [*rows, counter_row]
 
-    def _packed(
-        self, number: int, readers: list[int], partials: list[list[pa.RecordBatch]], place: int
+    def _pack_partials(
+        self, input_number: int, readers: list[int], partials: list[list[pa.RecordBatch]], sequence: int
     ) -> list[ArrivalRow]:
-        """Return the partials of each leaf as rows for its ports. `place` is their position in the task's output."""
+        """Return the partials of each leaf as rows for its ports. `sequence` is their position in the task's output."""
         rows = []
         for reader, batches in zip(readers, partials, strict=True):
-            taken = LeafOutput(BEGINNING, batches)
-            rows += [row for row in leaf_rows(self.feeds, reader, number, place, taken) if row[-1] is not None]
+            leaf_output = LeafOutput(BEGINNING, batches)
+            rows += [
+                row
+                for row in leaf_rows(self.assignment, reader, input_number, sequence, leaf_output)
+                if row[-1] is not None
+            ]
         return rows
 
 
-def _count(measured: Sequence[Measurement], partials: Sequence[Sequence[pa.RecordBatch]]) -> None:
+def _add_partials(measurements: Sequence[Measurement], partials: Sequence[Sequence[pa.RecordBatch]]) -> None:
     """Add the rows and bytes of the partials of each leaf."""
-    for measurement, batches in zip(measured, partials, strict=True):
-        measurement.add(sum(each.num_rows for each in batches), sum(each.nbytes for each in batches), 0.0, 0)
+    for measurement, batches in zip(measurements, partials, strict=True):
+        measurement.add(sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches), 0.0, 0)

@@ -32,14 +32,14 @@ def checksum(content: Any) -> str:
     return f"{zlib.crc32(content):08x}"
 
 
-def verify(path: Path, content: Any, size: int, expected: str) -> None:
+def verify(path: Path, content: Any, expected_size: int, expected_checksum: str) -> None:
     """Compare the content of a file with its length and checksum. Raises FolderError that names the file."""
-    found = memoryview(content).nbytes
-    if found != size:
-        raise FolderError(f"{path}: damaged: got {found} bytes, expected {size}; {REMEDY}")
-    got = checksum(content)
-    if got != expected:
-        raise FolderError(f"{path}: damaged: got checksum {got}, expected {expected}; {REMEDY}")
+    found_size = memoryview(content).nbytes
+    if found_size != expected_size:
+        raise FolderError(f"{path}: damaged: got {found_size} bytes, expected {expected_size}; {REMEDY}")
+    found_checksum = checksum(content)
+    if found_checksum != expected_checksum:
+        raise FolderError(f"{path}: damaged: got checksum {found_checksum}, expected {expected_checksum}; {REMEDY}")
 
 
 def write_document(path: Path, content: Any, indent: int | None = None) -> None:

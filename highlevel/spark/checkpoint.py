@@ -25,59 +25,63 @@ def offsets_checksum(checkpoint: Path, batch_id: int) -> str:
     return checksum(read_bytes(checkpoint / "offsets" / str(batch_id)))
 
 
-def check_checkpoint(folder: Path, inputs: Collection[str]) -> int:
+def check_checkpoint(folder: Path, offset_keys: Collection[str]) -> int:
     """Return the number of the next micro-batch of a run's folder.
 
-    `inputs` are the keys of the offsets. Raises FolderError if the checkpoint is damaged, or does not belong to the
-    totals and results of the folder.
+    `offset_keys` are the keys of the offsets. Raises FolderError if the checkpoint is damaged, or does not belong to
+    the totals and results of the folder.
     """
     checkpoint = folder / "checkpoint"
-    files = TotalsFiles(folder / "totals")
-    offsets, commits = _numbers(checkpoint / "offsets"), _numbers(checkpoint / "commits")
-    newest = max(offsets, default=-1)
-    done = max([*commits, files.last(), *_results(folder / "output")], default=-1)
-    if done > newest:
+    totals_files = TotalsFiles(folder / "totals")
+    planned_ids, committed_ids = _batch_ids(checkpoint / "offsets"), _batch_ids(checkpoint / "commits")
+    newest_batch_id = max(planned_ids, default=-1)
+    newest_result_id = max(
+        [*committed_ids, totals_files.last_batch_id(), *_result_batch_ids(folder / "output")], default=-1
+    )
+    if newest_result_id > newest_batch_id:
         raise FolderError(
-            f"{checkpoint}: incomplete: it ends with micro-batch {newest}, but {folder} contains micro-batch {done}; "
-            f"{REMEDY}"
+            f"{checkpoint}: incomplete: it ends with micro-batch {newest_batch_id}, but {folder} contains micro-batch "
+            f"{newest_result_id}; {REMEDY}"
         )
-    if newest < 0:
+    if newest_batch_id < 0:
         return 0
-    following = newest + 1 if newest in commits else newest
+    next_batch_id = newest_batch_id + 1 if newest_batch_id in committed_ids else newest_batch_id
     _parse(checkpoint / "metadata", 1)
-    if newest in commits:
-        _parse(checkpoint / "commits" / str(newest), 2)
-    for batch_id in range(max(0, following - 1), newest + 1):
+    if newest_batch_id in committed_ids:
+        _parse(checkpoint / "commits" / str(newest_batch_id), 2)
+    for batch_id in range(max(0, next_batch_id - 1), newest_batch_id + 1):
         path = checkpoint / "offsets" / str(batch_id)
-        found = _parse(path, 3)
-        if set(found) != set(inputs) or not all(type(value) is int for value in found.values()):
-            raise FolderError(f"{path}: damaged: got offsets of {', '.join(found) or 'no input'}; {REMEDY}")
-        if batch_id < following or batch_id == files.last():
-            expected = files.load(batch_id).offsets
-            if offsets_checksum(checkpoint, batch_id) != expected:
-                raise FolderError(f"{path}: damaged: got another checksum than {expected}; {REMEDY}")
-    return following
+        planned_offsets = _parse(path, 3)
+        if set(planned_offsets) != set(offset_keys) or not all(
+            type(value) is int for value in planned_offsets.values()
+        ):
+            raise FolderError(f"{path}: damaged: got offsets of {', '.join(planned_offsets) or 'no input'}; {REMEDY}")
+        if batch_id < next_batch_id or batch_id == totals_files.last_batch_id():
+            expected_checksum = totals_files.load(batch_id).offsets
+            if offsets_checksum(checkpoint, batch_id) != expected_checksum:
+                raise FolderError(f"{path}: damaged: got another checksum than {expected_checksum}; {REMEDY}")
+    return next_batch_id
 
 
-def _numbers(folder: Path) -> list[int]:
+def _batch_ids(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()]
 
 
-def _results(output: Path) -> list[int]:
+def _result_batch_ids(output: Path) -> list[int]:
     return [int(path.stem[5:]) for path in output.glob("*/part-*.parquet") if path.stem[5:].isdigit()]
 
 
-def _parse(path: Path, line: int) -> dict[str, object]:
+def _parse(path: Path, line_count: int) -> dict[str, object]:
     """Return the JSON object in a line of a file of the checkpoint."""
     try:
         lines = read_bytes(path).decode().splitlines()
-        if len(lines) != line or (line > 1 and lines[0] != "v1"):
+        if len(lines) != line_count or (line_count > 1 and lines[0] != "v1"):
             raise ValueError(lines)
-        found = json.loads(lines[-1])
-        if not isinstance(found, dict):
-            raise ValueError(found)
+        document = json.loads(lines[-1])
+        if not isinstance(document, dict):
+            raise ValueError(document)
     except FileNotFoundError:
         raise FolderError(f"{path}: missing; {REMEDY}") from None
     except ValueError:
         raise FolderError(f"{path}: damaged: not a file of a checkpoint of Spark; {REMEDY}") from None
-    return found
+    return document

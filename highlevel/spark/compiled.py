@@ -14,5 +14,5 @@ def compile_kernels(kind: str = "packets") -> None:
         import lowlevel.rows.flows  # declares its kernels
     if kind == "samples":
         import lowlevel.rows.samples  # noqa: F401
-    for each in missing():
-        each.compile()
+    for kernel in missing():
+        kernel.compile()

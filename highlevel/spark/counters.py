@@ -32,40 +32,40 @@ MERGED_ELSEWHERE = frozenset(
 """Metrics of links and of windows. The driver computes them from the bounds and windows of all partitions."""
 
 
-def counts_of(task: FragmentTask, output: FragmentOutput) -> Counts:
+def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
     """Return the counters, the bounds of links and the open windows after a micro-batch."""
     pipeline = task.pipeline
     windows = [
         (number, operator.take_closed_windows(), operator.open_windows()) for number, operator in pipeline.windowed
     ]
-    bounds, received = _of_links(task)
-    skipped = MERGED_ELSEWHERE if task.last else {*MERGED_ELSEWHERE, RESULT_ROWS.name}
+    bounds, received_partials = _collect_link_counts(task)
+    skipped = MERGED_ELSEWHERE if task.is_last else {*MERGED_ELSEWHERE, RESULT_ROWS.name}
     samples = [
         [name, labels, value] for (name, labels), value in pipeline.samples(BEGINNING).items() if name not in skipped
     ]
-    mark = output.mark if task.last else None
+    punctuation = output.punctuation if task.is_last else None
     return {
         "query": task.query,
-        "fragment": task.number,
-        "samples": [*samples, [PARTIALS_RECEIVED.name, [task.fragments.plan.name], received]],
+        "fragment": task.fragment_number,
+        "samples": [*samples, [PARTIALS_RECEIVED.name, [task.fragments.plan.name], received_partials]],
         "windows": windows,
         "bounds": bounds,
-        "watermark": None if mark is None else min(bounds_of(mark, bound_count(pipeline.plan.root))),
+        "watermark": None if punctuation is None else min(bounds_of(punctuation, bound_count(pipeline.plan.root))),
     }
 
 
-def _of_links(task: FragmentTask) -> tuple[list[tuple[int, int]], int]:
+def _collect_link_counts(task: FragmentTask) -> tuple[list[tuple[int, int]], int]:
     """Return (number of the input, its watermark) for each port of a link, and the partials received from links."""
     bounds: list[tuple[int, int]] = []
-    received = 0
-    ports = task.feeds.ports[task.query]
-    for operator, (_, of_leaf), source in zip(
+    received_partials = 0
+    ports = task.assignment.ports[task.query]
+    for operator, (_, leaf_ports), source in zip(
         task.pipeline.leaf_operators, task.sources, sources_of(task.fragment), strict=True
     ):
         if task.fragments.sources[source].leaf is not None and isinstance(operator, LinkUnion):
-            bounds += zip((ports[port].number for port in of_leaf), operator.bounds, strict=True)
-            received += operator.received
-    return bounds, received
+            bounds += zip((ports[port].number for port in leaf_ports), operator.bounds, strict=True)
+            received_partials += operator.received
+    return bounds, received_partials
 
 
 def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
@@ -74,22 +74,22 @@ def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
     Several partitions may have the same window. It is counted once.
     """
     sums = Samples()
-    closed: dict[tuple[int, int], list[Any]] = {}
-    still_open: dict[tuple[int, int], list[Any]] = {}
+    closed_windows: dict[tuple[int, int], list[Any]] = {}
+    open_windows: dict[tuple[int, int], list[Any]] = {}
     for counts in parts:
         for name, labels, value in counts["samples"]:
             key = name, tuple(labels)
             sums[key] = sums.get(key, 0) + value
-        for node, of_closed, of_open in counts["windows"]:
-            closed.setdefault((counts["fragment"], node), []).append(of_closed)
-            still_open.setdefault((counts["fragment"], node), []).append(of_open)
+        for node, closed_part, open_part in counts["windows"]:
+            closed_windows.setdefault((counts["fragment"], node), []).append(closed_part)
+            open_windows.setdefault((counts["fragment"], node), []).append(open_part)
     samples.merge(sums, ALL_METRICS)
-    if closed:
-        samples.add(WINDOWS_CLOSED, sum(map(windows_of, closed.values())), query)
-        samples.set(WINDOWS_OPEN, sum(map(windows_of, still_open.values())), query)
+    if closed_windows:
+        samples.add(WINDOWS_CLOSED, sum(map(count_windows, closed_windows.values())), query)
+        samples.set(WINDOWS_OPEN, sum(map(count_windows, open_windows.values())), query)
 
 
-def windows_of(parts: Sequence[list[list[int]] | int]) -> int:
+def count_windows(parts: Sequence[list[list[int]] | int]) -> int:
     """Return the number of windows of all partitions. A window that several partitions have is counted once."""
-    shared = [(first, end) for part in parts if not isinstance(part, int) for first, end in part]
-    return count(unite(shared)) + sum(part for part in parts if isinstance(part, int))
+    ranges = [(first, end) for part in parts if not isinstance(part, int) for first, end in part]
+    return count(unite(ranges)) + sum(part for part in parts if isinstance(part, int))

@@ -40,29 +40,29 @@ Say = Callable[[str], None]
 """Function that receives lines for the user."""
 
 
-def mapped_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
+def map_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
     """Replace compressed captures by decompressed files. Raises InputError or FolderError."""
-    placed = []
-    for each in inputs:
-        if each.spool:
-            placed.append(each)
+    mapped = []
+    for input_ in inputs:
+        if input_.spool:
+            mapped.append(input_)
             continue
-        capture = open_finite(each.path, "the stream engine")
+        capture = open_finite(input_.path, "the stream engine")
         if not isinstance(capture, Capture):
             capture.close()
-            each = replace(each, path=decompressed(each.path, folder / FOLDER, say))
-        placed.append(each)
-    return placed
+            input_ = replace(input_, path=decompress_once(input_.path, folder / FOLDER, say))
+        mapped.append(input_)
+    return mapped
 
 
-def decompressed(path: Path, folder: Path, say: Say) -> Path:
+def decompress_once(path: Path, folder: Path, say: Say) -> Path:
     """Decompress a capture into `folder` if necessary. Return the file."""
     file = open_source(path)
     if not isinstance(file, FileBytes):
         raise InputError(f"{path}: changed while it was opened; expected a file")
     target = folder / f"{path.name}-{_digest(file)}"
     try:
-        if target.exists() and _intact(target, say):
+        if target.exists() and _is_intact(target, say):
             say(f"{path}: read from {target}, where it was decompressed before")
         else:
             make_private_folder(folder)
@@ -72,34 +72,34 @@ def decompressed(path: Path, folder: Path, say: Say) -> Path:
     return target
 
 
-def with_damage(index: Index, path: Path) -> Index:
+def add_damage(index: Index, path: Path) -> Index:
     """Add the damage of the compressed file to the index of the decompressed file."""
     if path.parent.name != FOLDER:
         return index
     try:
-        damage = read_document(_described_by(path))["damage"]
+        damage = read_document(_description_path(path))["damage"]
     except FileNotFoundError:
         return index
     # An invalid record ends a capture. If the last record is only truncated, the compressed data were truncated too.
     return replace(index, damage=damage) if damage and (index.damage is None or index.damage in TRUNCATIONS) else index
 
 
-def _described_by(path: Path) -> Path:
+def _description_path(path: Path) -> Path:
     """Return the path of the document about a decompressed capture."""
     return path.with_name(path.name + ".json")
 
 
-def _intact(target: Path, say: Say) -> bool:
+def _is_intact(target: Path, say: Say) -> bool:
     """Return whether a decompressed capture has the length and the checksum that were stored when it was written."""
     try:
-        described = read_document(_described_by(target))
+        description = read_document(_description_path(target))
         size, crc = 0, 0
         with target.open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):
                 size, crc = size + len(chunk), zlib.crc32(chunk, crc)
     except (FileNotFoundError, FolderError):
         return False
-    if (size, crc) == (described["bytes"], described["crc"]):
+    if (size, crc) == (description["bytes"], description["crc"]):
         return True
     say(f"{target}: damaged; it is decompressed again")
     return False
@@ -114,9 +114,9 @@ def _digest(file: FileBytes) -> str:
     return digest.hexdigest()
 
 
-def _read(source: Decompressed, room: memoryview, path: Path) -> int | None:
+def _read(source: Decompressed, buffer: memoryview, path: Path) -> int | None:
     try:
-        return source.read_into(room, WAIT_SECONDS)
+        return source.read_into(buffer, WAIT_SECONDS)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -124,19 +124,19 @@ def _read(source: Decompressed, room: memoryview, path: Path) -> int | None:
 def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
     say(f"{path}: decompressing {file.size / 1e6:,.1f} MB into {target} …")
     source = Decompressed(file)
-    room = memoryview(bytearray(CHUNK_BYTES))
+    buffer = memoryview(bytearray(CHUNK_BYTES))
     crc = 0
-    reported = begin = time.monotonic()
+    last_report = start_time = time.monotonic()
     try:
-        with replacing(target) as (descriptor, _), open(descriptor, "wb", buffering=0, closefd=False) as out:
-            while count := _read(source, room, path):
-                out.write(room[:count])
-                crc = zlib.crc32(room[:count], crc)
-                if time.monotonic() - reported >= REPORT_SECONDS:
-                    reported = time.monotonic()
+        with replacing(target) as (descriptor, _), open(descriptor, "wb", buffering=0, closefd=False) as output:
+            while count := _read(source, buffer, path):
+                output.write(buffer[:count])
+                crc = zlib.crc32(buffer[:count], crc)
+                if time.monotonic() - last_report >= REPORT_SECONDS:
+                    last_report = time.monotonic()
                     say(f"{path}: {file.consumed / max(1, file.size):.0%} decompressed")
-            size = out.tell()
-            write_document(_described_by(target), {"damage": source.damage, "bytes": size, "crc": crc})
+            size = output.tell()
+            write_document(_description_path(target), {"damage": source.damage, "bytes": size, "crc": crc})
     except OSError as error:
         raise FolderError(f"{target}: cannot be written: {error.strerror}; it is {path}, decompressed") from error
-    say(f"{path}: decompressed, {size / 1e6:,.1f} MB in {time.monotonic() - begin:.0f} s")
+    say(f"{path}: decompressed, {size / 1e6:,.1f} MB in {time.monotonic() - start_time:.0f} s")

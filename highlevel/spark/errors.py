@@ -17,23 +17,30 @@ from highlevel.aggregation import AggregateError
 from lowlevel.expressions.user_functions import FunctionError
 from lowlevel.spool.folder import SpoolError
 
-RAISED = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+PYTHON_EXCEPTION = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 """The line of a Python traceback that names the exception."""
 
-OF_SPARK = ("org.", "java.", "scala.", "py4j.", "pyspark.")
+SPARK_PACKAGES = ("org.", "java.", "scala.", "py4j.", "pyspark.")
 """Packages of exceptions that only wrap another exception."""
 
 
-PASSED_ON = (*OF_SPARK, "PySparkRuntimeError", "EOFError", "ConnectionResetError", "BrokenPipeError", "SparkException")
-"""The same, and exceptions of a Python process whose JVM ended."""
+WRAPPING_EXCEPTIONS = (
+    *SPARK_PACKAGES,
+    "PySparkRuntimeError",
+    "EOFError",
+    "ConnectionResetError",
+    "BrokenPipeError",
+    "SparkException",
+)
+"""Prefixes of the names of exceptions that only wrap another exception, or only report that the JVM ended."""
 
-REASON = re.compile(
+START_REASON = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
 )
 """Line of a JVM log that contains the reason of its failure."""
 
 
-HARMLESS = re.compile(
+HARMLESS_LOG_LINE = re.compile(
     r"\bWARN(?:ING)?\b|\bINFO\b|^Using Spark's default log4j|^Setting (?:default|Spark) log level|^To adjust logging"
 )
 """Lines in the log of the JVM that do not contain the reason for its end."""
@@ -47,7 +54,7 @@ class FolderError(WiretideError):
     """The folder of a run belongs to another run or is incomplete. The user chooses another folder, or deletes it."""
 
 
-MEANT_FOR_USERS: dict[str, type[Exception]] = {
+USER_ERRORS: dict[str, type[Exception]] = {
     f"{kind.__module__}.{kind.__qualname__}": kind
     for kind in (InputError, FolderError, SpoolError, UnsafeFolderError, FunctionError, AggregateError)
 }
@@ -56,16 +63,16 @@ MEANT_FOR_USERS: dict[str, type[Exception]] = {
 
 def names_user_error(report: str) -> bool:
     """Return True if a report contains a Python exception caused by the inputs, the folder, or a user's function."""
-    return any(not name.startswith(PASSED_ON) for name, _ in RAISED.findall(report))
+    return any(not name.startswith(WRAPPING_EXCEPTIONS) for name, _ in PYTHON_EXCEPTION.findall(report))
 
 
-def report_of(failure: BaseException) -> str:
+def make_report(failure: BaseException) -> str:
     """Return the text of a failure with its Java stack trace, also if the JVM that it names has ended.
 
     `str` of an exception of Spark calls the JVM, and fails without it.
     """
     if isinstance(failure, CapturedException):
-        cause = "" if failure._cause is None else report_of(failure._cause)
+        cause = "" if failure._cause is None else make_report(failure._cause)
         return f"{failure._desc}\n{failure._stackTrace}\n{cause}"
     try:
         return str(failure)
@@ -73,16 +80,16 @@ def report_of(failure: BaseException) -> str:
         return ""
 
 
-def root_cause(report: str) -> Exception:
+def find_root_cause(report: str) -> Exception:
     r"""Convert the text of a failed job to one exception: the raised class if it is meant for users, else RunError.
 
     >>> root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
     InputError('a.pcap: cut')
     """
-    raised = [(name, text) for name, text in RAISED.findall(report) if not name.startswith(OF_SPARK)]
+    raised = [(name, text) for name, text in PYTHON_EXCEPTION.findall(report) if not name.startswith(SPARK_PACKAGES)]
     for name, text in raised:
-        if name in MEANT_FOR_USERS:
-            return MEANT_FOR_USERS[name](text)
+        if name in USER_ERRORS:
+            return USER_ERRORS[name](text)
     if raised:
         name, text = raised[-1]
         return RunError(f"the job on Spark failed: {name.rpartition('.')[2]}: {text}")
@@ -90,7 +97,7 @@ def root_cause(report: str) -> Exception:
     return RunError(f"the job on Spark failed: {first.strip()}")
 
 
-def start_failure(report: str, log: bytes, end: str | None = None) -> str:
+def find_start_failure(report: str, log: bytes, end: str | None = None) -> str:
     r"""Return the reason why Spark did not start, in one line: the exception, or the last line in the log of the JVM.
 
     >>> start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
@@ -99,13 +106,13 @@ def start_failure(report: str, log: bytes, end: str | None = None) -> str:
     "Could not parse URL: 'x'"
     """
     for text in (report, log.decode(errors="replace")):
-        reasons = REASON.findall(text.replace("\n: ", "\n"))
+        reasons = START_REASON.findall(text.replace("\n: ", "\n"))
         if reasons:
             return str(reasons[-1]).strip()
     if end is not None and end.startswith("signal"):
         return f"its JVM ended ({end})"
     lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
-    lines = [line for line in lines if not HARMLESS.search(line)]
+    lines = [line for line in lines if not HARMLESS_LOG_LINE.search(line)]
     if not lines and "JAVA_GATEWAY_EXITED" in report:
         return "its JVM ended before it was ready"
     lines = lines or [line.strip() for line in report.splitlines() if line.strip()][:1]

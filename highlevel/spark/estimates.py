@@ -18,33 +18,33 @@ from lowlevel.integer_ranges import Ranges, unite
 ESTIMATED = "estimated"
 """The column of results that states whether the window contains estimates."""
 
-MOST_RANGES = 1000
-"""Maximum number of ranges of a query. Further oldest ranges are merged, so old windows may be marked without need."""
+MAX_RANGES = 1000
+"""Maximum number of ranges of a query. If there are more, the oldest are merged; this marks the windows between them."""
 
 
-def sampled_times(panes: npt.NDArray[np.int64], origin: int, pane: int) -> Ranges:
+def merge_pane_times(panes: npt.NDArray[np.int64], origin: int, pane: int) -> Ranges:
     """Return the times of panes of `pane` ns, counted from `origin`, as disjoint ranges.
 
     >>> sampled_times(np.array([3, 5, 3, 4, 9]), 100, 10)
     [(130, 160), (190, 200)]
     """
-    numbers = np.unique(panes)
-    cuts = np.flatnonzero(np.diff(numbers) > 1)
-    first, last = numbers[[0, *cuts + 1]], numbers[[*cuts, -1]]
+    pane_numbers = np.unique(panes)
+    gaps = np.flatnonzero(np.diff(pane_numbers) > 1)
+    first, last = pane_numbers[[0, *gaps + 1]], pane_numbers[[*gaps, -1]]
     return [
         (origin + start * pane, origin + (end + 1) * pane)
         for start, end in zip(first.tolist(), last.tolist(), strict=True)
     ]
 
 
-def with_ranges(known: Ranges, new: Ranges) -> Ranges:
+def merge_ranges(known: Ranges, new: Ranges) -> Ranges:
     """Return the union of ranges, at most MOST_RANGES."""
     united = unite([*known, *new])
-    beyond = len(united) - MOST_RANGES
-    return united if beyond <= 0 else [(united[0][0], united[beyond][1]), *united[beyond + 1 :]]
+    excess = len(united) - MAX_RANGES
+    return united if excess <= 0 else [(united[0][0], united[excess][1]), *united[excess + 1 :]]
 
 
-def with_estimates(results: pa.Table, ranges: Ranges) -> pa.Table:
+def mark_estimates(results: pa.Table, ranges: Ranges) -> pa.Table:
     """Add the column ESTIMATED to results with the columns `window_start` and `window_end`, int64 ns.
 
     Results without these columns, or with a column of that name, are returned unchanged.
@@ -53,13 +53,15 @@ def with_estimates(results: pa.Table, ranges: Ranges) -> pa.Table:
     if "window_start" not in names or "window_end" not in names or ESTIMATED in names:
         return results
     start, end = (results[name].to_numpy() for name in ("window_start", "window_end"))
-    return results.append_column(ESTIMATED, pa.array(overlaps(start, end, ranges)))
+    return results.append_column(ESTIMATED, pa.array(overlap_mask(start, end, ranges)))
 
 
-def overlaps(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], ranges: Ranges) -> npt.NDArray[np.bool_]:
+def overlap_mask(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], ranges: Ranges) -> npt.NDArray[np.bool_]:
     """Return a mask of the intervals `[start, end)` that overlap one of the disjoint sorted `ranges`."""
     if not ranges:
         return np.zeros(len(start), np.bool_)
-    first, last = np.array(ranges, np.int64).T
-    place = np.searchsorted(last, start, side="right")  # the first range that ends after the start
-    return np.asarray((place < len(first)) & (first[np.minimum(place, len(first) - 1)] < end))
+    range_starts, range_ends = np.array(ranges, np.int64).T
+    candidates = np.searchsorted(range_ends, start, side="right")  # the first range that ends after the start
+    return np.asarray(
+        (candidates < len(range_starts)) & (range_starts[np.minimum(candidates, len(range_starts) - 1)] < end)
+    )

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from highlevel.spark.counters import counts_of
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.counters import collect_counts
 from highlevel.spark.fragment_task import Arrival, FragmentTask
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import pack
-from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
+from highlevel.spark.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from lowlevel.punctuation import BEGINNING
 
@@ -26,7 +26,7 @@ PACKED = "part int, payload binary"
 """Schema of the last stage: packed rows of a partition, and for part COUNTERS the counters as JSON."""
 
 
-def counters_of(counters: Sequence[bytes]) -> pa.RecordBatch:
+def make_counter_batch(counters: Sequence[bytes]) -> pa.RecordBatch:
     """Return counters, possibly none, as a batch of PACKED."""
     parts = pa.array([COUNTERS] * len(counters), pa.int32())
     return pa.RecordBatch.from_arrays([parts, pa.array(counters, pa.binary())], ["part", "payload"])
@@ -34,31 +34,31 @@ def counters_of(counters: Sequence[bytes]) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class FiniteHost:
-    """Task function of one level, for the one query of `feeds`. Picklable.
+    """Task function of one level, for the one query of `assignment`. Picklable.
 
     The last level yields PACKED rows. Other levels yield rows for the next level. With `measure` its counters contain
     `measured`: the figures of nodes.
     """
 
-    feeds: InputAssignment
+    assignment: InputAssignment
     level: int
     measure: bool = False
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Return True if the level yields results."""
-        return self.level == self.feeds.levels - 1
+        return self.level == self.assignment.levels - 1
 
     @property
     def schema(self) -> str:
         """The output schema in Spark's notation."""
-        return PACKED if self.last else BETWEEN_LEVELS
+        return PACKED if self.is_last else BETWEEN_LEVELS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process all rows of some partitions, then the end of the input."""
         arrivals: dict[int, list[Arrival]] = {}
         counts: list[bytes] = []
-        passed_on: list[ArrivalRow] = []
+        output_rows: list[ArrivalRow] = []
         for batch in batches:
             columns = (batch.column(name).to_pylist() for name in ("part", "query", "port", "sequence"))
             for part, query, port, sequence, payload in zip(*columns, batch.column("payload"), strict=True):
@@ -66,30 +66,32 @@ class FiniteHost:
                     counts.append(payload.as_py())
                     continue
                 arrivals.setdefault(part, []).append(Arrival(query, port, sequence, BEGINNING, BEGINNING, payload))
-                if self.feeds.fragments[query].last_level(self.feeds.ports[query][port].source) > self.level:
-                    passed_on.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
-        for part, mine in sorted(arrivals.items()):
-            mine.sort(key=lambda each: (each.port, each.sequence))
-            for task in self._fragments(part):
-                output = task.finish(mine)
-                counters = counts_of(task, output)
+                if self.assignment.fragments[query].last_level(self.assignment.ports[query][port].source) > self.level:
+                    output_rows.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
+        for part, part_arrivals in sorted(arrivals.items()):
+            part_arrivals.sort(key=lambda arrival: (arrival.port, arrival.sequence))
+            for task in self._make_fragment_tasks(part):
+                output = task.finish(part_arrivals)
+                task_counts = collect_counts(task, output)
                 if self.measure:
-                    counters["measured"] = task.measurements()
-                counts.append(json.dumps(counters).encode())
-                if not task.last:
-                    passed_on += [row for row in task.repartitioned(output, 0) if row[-1] is not None]
+                    task_counts["measured"] = task.measurements()
+                counts.append(json.dumps(task_counts).encode())
+                if not task.is_last:
+                    output_rows += [row for row in task.repartition(output, 0) if row[-1] is not None]
                 elif output.batches:
                     payloads = pa.array([pack(pa.Table.from_batches(output.batches))], pa.binary())
                     yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
-        if not self.last:
-            yield batch_of([*passed_on, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, each) for each in counts)])
+        if not self.is_last:
+            yield make_batch(
+                [*output_rows, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, arrival) for arrival in counts)]
+            )
         else:
-            yield counters_of(counts)
+            yield make_counter_batch(counts)
 
-    def _fragments(self, part: int) -> list[FragmentTask]:
-        levels = self.feeds.fragments[0].levels
+    def _make_fragment_tasks(self, part: int) -> list[FragmentTask]:
+        levels = self.assignment.fragments[0].levels
         return [
-            FragmentTask(self.feeds, 0, number, part, finite=True, measure=self.measure)
-            for number, level in enumerate(levels)
+            FragmentTask(self.assignment, 0, fragment_number, part, is_finite=True, measure=self.measure)
+            for fragment_number, level in enumerate(levels)
             if level == self.level
         ]

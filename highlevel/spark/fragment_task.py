@@ -17,25 +17,25 @@ from highlevel.plan.nodes import Leaf, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, make_punctuation
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
-from highlevel.spark.feeds import InputAssignment, SourcePort
+from highlevel.spark.input_assignment import InputAssignment, SourcePort
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
-from highlevel.spark.repartition import repartition_of
+from highlevel.spark.repartition import make_repartition
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """Rows for one port of one query, and the watermark `low` after them.
+    """Rows for one port of one query, and the watermark `watermark` after them.
 
-    If there are two time columns, as after a join, `second` is the watermark of the second one.
+    If there are two time columns, as after a join, `second_watermark` is the watermark of the second one.
     """
 
     query: int
     port: int
     sequence: int
-    low: int
-    second: int
+    watermark: int
+    second_watermark: int
     payload: pa.Scalar
 
 
@@ -44,7 +44,7 @@ class FragmentOutput:
     """The rows and the last watermark that a fragment returned in one micro-batch."""
 
     batches: list[pa.RecordBatch]
-    mark: AnyPunctuation | None = None
+    punctuation: AnyPunctuation | None = None
 
     def add(self, items: Iterable[GraphItem]) -> None:
         """Add the items of a pipeline."""
@@ -52,59 +52,63 @@ class FragmentOutput:
             if isinstance(item, pa.RecordBatch):
                 self.batches.append(item)
             else:
-                self.mark = item
+                self.punctuation = item
 
 
 @dataclass
 class FragmentTask:
-    """Fragment `number` of a query in partition `part`; `finite` if all rows arrive before the first watermark.
+    """Fragment `fragment_number` of a query in partition `part`.
 
-    `measure`: measure the operators.
+    `is_finite`: all rows arrive before the first watermark. `measure`: measure the operators.
     """
 
-    feeds: InputAssignment
+    assignment: InputAssignment
     query: int
-    number: int
+    fragment_number: int
     part: int
-    finite: bool = False
+    is_finite: bool = False
     measure: bool = False
 
     @property
     def fragments(self) -> Fragments:
         """The fragments of the query."""
-        return self.feeds.fragments[self.query]
+        return self.assignment.fragments[self.query]
 
     @property
     def fragment(self) -> Plan:
         """This fragment."""
-        return self.fragments.fragments[self.number]
+        return self.fragments.fragments[self.fragment_number]
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Return True if the output is the result of the query."""
-        return self.number == len(self.fragments.fragments) - 1
+        return self.fragment_number == len(self.fragments.fragments) - 1
 
     @cached_property
     def sources(self) -> list[tuple[int, list[int]]]:
         """For each leaf: the number of its time columns (1 or 2), and the ports of the query that feed it."""
         leaves = zip(self.fragment.leaves, sources_of(self.fragment), strict=True)
-        return [(bound_count(leaf), self.feeds.ports_of(self.query, source)) for leaf, source in leaves]
+        return [(bound_count(leaf), self.assignment.ports_of(self.query, source)) for leaf, source in leaves]
 
     @cached_property
     def ports(self) -> dict[int, tuple[int, int]]:
         """The ports of the query that the fragment reads, each with (port of the pipeline, number of its times)."""
-        ports = [(port, width) for width, ports in self.sources for port in ports]
-        return {port: (number, width) for number, (port, width) in enumerate(ports)}
+        ports = [(port, time_count) for time_count, ports in self.sources for port in ports]
+        return {port: (pipeline_port, time_count) for pipeline_port, (port, time_count) in enumerate(ports)}
 
     @cached_property
     def pipeline(self) -> Pipeline:
         """The pipeline. If the query has several operators, it counts the work of each."""
-        links = [[self.feeds.link(self.query, port) for port in ports] for _, ports in self.sources]
+        links = [[self.assignment.link(self.query, port) for port in ports] for _, ports in self.sources]
         plan = self.fragments.plan
-        several = len(plan.nodes) - len(plan.leaves) > 1
-        make = make_finite_operator if self.finite else make_operator
+        has_several_operators = len(plan.nodes) - len(plan.leaves) > 1
         return Pipeline(
-            self.fragment, links, make=make, count_operators=several, count_closed=False, measure=self.measure
+            self.fragment,
+            links,
+            make=make_finite_operator if self.is_finite else make_operator,
+            count_operators=has_several_operators,
+            count_closed=False,
+            measure=self.measure,
         )
 
     def measurements(self) -> list[tuple[int, tuple[int, int, float, int]]]:
@@ -114,23 +118,25 @@ class FragmentTask:
         """
         nodes, fragments = self.pipeline.nodes, self.fragments
         return [
-            (fragments.plan.nodes.index(fragments.origin_of(node)), measured.figures)
-            for node, measured in zip(nodes.nodes, nodes.measurements, strict=False)
+            (fragments.plan.nodes.index(fragments.origin_of(node)), measurement.figures)
+            for node, measurement in zip(nodes.nodes, nodes.measurements, strict=False)
             if not isinstance(node, Leaf)
         ]
 
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Process the rows of all arrivals in their order, then the watermarks of all arrivals."""
-        mine = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
+        port_arrivals = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
         output = FragmentOutput([])
-        for port, _, arrival in mine:
+        for port, _, arrival in port_arrivals:
             if arrival.payload.is_valid:
                 for batch in unpack(arrival.payload.as_buffer()).to_batches():
                     output.add(self.pipeline.rows(port, batch))
-        for port, width, arrival in mine:
-            if arrival.low != BEGINNING:
-                mark = make_punctuation(self.pipeline.links[port], (arrival.low, arrival.second)[:width])
-                output.add(self.pipeline.punctuate(port, mark))
+        for port, time_count, arrival in port_arrivals:
+            if arrival.watermark != BEGINNING:
+                punctuation = make_punctuation(
+                    self.pipeline.links[port], (arrival.watermark, arrival.second_watermark)[:time_count]
+                )
+                output.add(self.pipeline.punctuate(port, punctuation))
         return output
 
     def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
@@ -140,18 +146,23 @@ class FragmentTask:
             output.add(self.pipeline.punctuate(port, Punctuation(link, END)))
         return output
 
-    def repartitioned(self, output: FragmentOutput, sequence: int) -> Iterator[ArrivalRow]:
+    def repartition(self, output: FragmentOutput, sequence: int) -> Iterator[ArrivalRow]:
         """Yield the output for the fragments that read it: one ArrivalRow for each partition, even without data.
 
         So each of these fragments runs in every partition, and partitions without data receive the watermark too.
         """
-        low = second = BEGINNING
-        if output.mark is not None:
-            low, second, *_ = (*bounds_of(output.mark, bound_count(self.fragment.root)), BEGINNING)
-        for number, source in enumerate(self.fragments.sources):
-            if source.fragment != self.number:
+        watermark = second_watermark = BEGINNING
+        if output.punctuation is not None:
+            watermark, second_watermark, *_ = (
+                *bounds_of(output.punctuation, bound_count(self.fragment.root)),
+                BEGINNING,
+            )
+        for source_number, source in enumerate(self.fragments.sources):
+            if source.fragment != self.fragment_number:
                 continue
-            port = self.feeds.ports[self.query].index(SourcePort(number, self.part))
-            payloads = repartition_of(self.fragments, number).packed(output.batches, self.feeds.partitions)
+            port = self.assignment.ports[self.query].index(SourcePort(source_number, self.part))
+            payloads = make_repartition(self.fragments, source_number).pack_parts(
+                output.batches, self.assignment.partitions
+            )
             for part, payload in enumerate(payloads):
-                yield part, self.query, port, sequence, low, second, payload
+                yield part, self.query, port, sequence, watermark, second_watermark, payload

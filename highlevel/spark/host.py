@@ -18,11 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.spark.counters import counts_of
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.counters import collect_counts
 from highlevel.spark.fragment_task import Arrival, FragmentTask
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import pack
-from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
+from highlevel.spark.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.state import PartState
 from lowlevel.punctuation import BEGINNING
@@ -40,7 +40,7 @@ ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 class Host:
     """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`."""
 
-    feeds: InputAssignment
+    assignment: InputAssignment
     state: Path
     batch_id: int
     level: int = 0
@@ -48,11 +48,11 @@ class Host:
     @property
     def schema(self) -> str:
         """Output schema in Spark's notation."""
-        return SPARK_SCHEMA if self._last else BETWEEN_LEVELS
+        return SPARK_SCHEMA if self._is_last else BETWEEN_LEVELS
 
     @property
-    def _last(self) -> bool:
-        return self.level == self.feeds.levels - 1
+    def _is_last(self) -> bool:
+        return self.level == self.assignment.levels - 1
 
     @property
     def _folder(self) -> Path:
@@ -64,52 +64,52 @@ class Host:
         Yield (part, query, payload): packed results and counters; before the last level also repartitioned rows.
         """
         arrivals: dict[int, list[Arrival]] = {}
-        out: list[ArrivalRow] = []
+        output_rows: list[ArrivalRow] = []
         for batch in batches:
             columns = (batch.column(name).to_pylist() for name in ARRIVAL_COLUMNS)
             for row in zip(*columns, batch.column("payload"), strict=True):
                 part, query, port, sequence, low, second, payload = row
-                passed_on = part == COUNTERS or port == RESULTS
+                is_passed_on = part == COUNTERS or port == RESULTS
                 if part != COUNTERS:
-                    mine = arrivals.setdefault(part, [])
+                    part_arrivals = arrivals.setdefault(part, [])
                     if query != COUNTERS and port != RESULTS:
-                        mine.append(Arrival(query, port, sequence, low, second, payload))
-                        passed_on = self._needed(query, port) > self.level
-                if passed_on:
-                    out.append((part, query, port, sequence, low, second, payload.as_py()))
+                        part_arrivals.append(Arrival(query, port, sequence, low, second, payload))
+                        is_passed_on = self._last_level_of(query, port) > self.level
+                if is_passed_on:
+                    output_rows.append((part, query, port, sequence, low, second, payload.as_py()))
         for part in sorted(arrivals):
-            out += self._run(part, arrivals[part])
-        if not self._last:
-            yield batch_of(out)
+            output_rows += self._run_fragments(part, arrivals[part])
+        if not self._is_last:
+            yield make_batch(output_rows)
             return
-        found: list[tuple[Any, ...]] = [(part, query, payload) for part, query, *_, payload in out]
-        parts, queries, payloads = zip(*found, strict=True) if found else ((), (), ())
+        results: list[tuple[Any, ...]] = [(part, query, payload) for part, query, *_, payload in output_rows]
+        parts, queries, payloads = zip(*results, strict=True) if results else ((), (), ())
         yield pa.RecordBatch.from_arrays(
             [pa.array(parts, pa.int32()), pa.array(queries, pa.int32()), pa.array(payloads, pa.binary())],
             schema=ARROW_SCHEMA,
         )
 
-    def _needed(self, query: int, port: int) -> int:
+    def _last_level_of(self, query: int, port: int) -> int:
         """Return the highest level that reads the rows of a port."""
-        return self.feeds.fragments[query].last_level(self.feeds.ports[query][port].source)
+        return self.assignment.fragments[query].last_level(self.assignment.ports[query][port].source)
 
-    def _run(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
+    def _run_fragments(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
         state = PartState(self._folder, part)
         snapshots = []
         counts = []
-        arrivals.sort(key=lambda each: (each.query, each.port, each.sequence))
-        fragments = [
-            FragmentTask(self.feeds, query, number, part)
-            for query, fragments in enumerate(self.feeds.fragments)
-            for number, level in enumerate(fragments.levels)
+        arrivals.sort(key=lambda arrival_: (arrival_.query, arrival_.port, arrival_.sequence))
+        query_fragments = [
+            FragmentTask(self.assignment, query, fragment_number, part)
+            for query, query_fragments in enumerate(self.assignment.fragments)
+            for fragment_number, level in enumerate(query_fragments.levels)
             if level == self.level
         ]
-        for task, tables in zip(fragments, state.load(self.batch_id - 1, len(fragments)), strict=True):
+        for task, tables in zip(query_fragments, state.load(self.batch_id - 1, len(query_fragments)), strict=True):
             task.pipeline.restore(tables)
             output = task.feed([arrival for arrival in arrivals if arrival.query == task.query])
-            counts.append(counts_of(task, output))
-            if not task.last:
-                yield from task.repartitioned(output, self.batch_id)
+            counts.append(collect_counts(task, output))
+            if not task.is_last:
+                yield from task.repartition(output, self.batch_id)
             elif output.batches:
                 payload = pack(pa.Table.from_batches(output.batches))
                 yield part, task.query, RESULTS, 0, BEGINNING, BEGINNING, payload

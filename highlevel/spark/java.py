@@ -5,8 +5,8 @@ module, and stripped runtimes lack it. One start of `java` (about 0.1 s) reports
 `JAVA_HOME`, `PATH`, the Python environment (`java` below it, an earlier download), and the folders of Debian and
 Homebrew.
 
-`python -m highlevel.spark.java` installs a runtime if there is none. `ways` lists the possible ways in order, `install`
-tries them. `require_java` never installs a runtime.
+`python -m highlevel.spark.java` installs a runtime if no runtime is suitable. `list_install_ways` returns the possible
+ways in order, and `install` tries them. `require_java` never installs a runtime.
 """
 
 import os
@@ -26,10 +26,10 @@ from capture.errors import WiretideError
 MIN_JAVA = 17
 """The oldest Java version that runs Spark 4.3."""
 
-DOWNLOADS = Path(sys.prefix) / "java"
+DOWNLOAD_FOLDER = Path(sys.prefix) / "java"
 """Folder of a downloaded runtime. It is inside the environment and removed with it."""
 
-SYSTEM = ("/usr/lib/jvm/*", "/opt/homebrew/opt/openjdk*", "/usr/local/opt/openjdk*")
+SYSTEM_PATTERNS = ("/usr/lib/jvm/*", "/opt/homebrew/opt/openjdk*", "/usr/local/opt/openjdk*")
 """Folders of runtimes from package managers that are not on `PATH`, as patterns of absolute paths."""
 
 APT_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
@@ -50,36 +50,36 @@ class Machine:
     sudo: bool
 
     @classmethod
-    def here(cls) -> "Machine":
+    def detect(cls) -> "Machine":
         """This machine. `sudo` is True only if it needs no password."""
-        asks = ["sudo", "-n", "true"]
+        sudo_test = ["sudo", "-n", "true"]
         return cls(
             apt=shutil.which("apt-get") is not None,
             brew=shutil.which("brew") is not None,
             root=os.geteuid() == 0,
-            sudo=shutil.which("sudo") is not None and subprocess.run(asks, capture_output=True).returncode == 0,
+            sudo=shutil.which("sudo") is not None and subprocess.run(sudo_test, capture_output=True).returncode == 0,
         )
 
 
 Command = tuple[str, ...]
 
 
-def ways(machine: Machine) -> list[list[Command]]:
+def list_install_ways(machine: Machine) -> list[list[Command]]:
     """Return the ways to install Java with the machine's package managers, best first. Each is a list of commands.
 
     Empty if no package manager may be used. Only root, or a `sudo` without password, may install. Homebrew refuses to
     run as root.
     """
     if machine.apt and (machine.root or machine.sudo):
-        apt = (*(() if machine.root else ("sudo", "-n")), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
-        installs = [[(*apt, "install", "-y", "--no-install-recommends", name)] for name in APT_PACKAGES]
-        return [[(*apt, "update"), *installs[0]], *installs[1:]]
+        apt_get = (*(() if machine.root else ("sudo", "-n")), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
+        installs = [[(*apt_get, "install", "-y", "--no-install-recommends", name)] for name in APT_PACKAGES]
+        return [[(*apt_get, "update"), *installs[0]], *installs[1:]]
     if machine.brew and not machine.root:
         return [[("brew", "install", "openjdk@17")]]
     return []
 
 
-def advice(machine: Machine) -> str:
+def give_install_advice(machine: Machine) -> str:
     """Return the command that installs Java here, for the end of a message."""
     if machine.apt:
         return f"sudo apt-get install {APT_PACKAGES[0]}"
@@ -88,19 +88,19 @@ def advice(machine: Machine) -> str:
     return f"install a Java runtime, version {MIN_JAVA} or newer, and set JAVA_HOME to its folder"
 
 
-def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def find_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield every possible `java` in the order of preference. A path need not exist."""
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"]) / "bin" / "java"
     on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
     if on_path:
         yield Path(on_path)
-    for pattern in (f"{DOWNLOADS}/*", f"{DOWNLOADS}/*/Contents/Home", *SYSTEM):
+    for pattern in (f"{DOWNLOAD_FOLDER}/*", f"{DOWNLOAD_FOLDER}/*/Contents/Home", *SYSTEM_PATTERNS):
         for home in sorted(Path("/").glob(pattern.lstrip("/")), reverse=True):
             yield home / "bin" / "java"
 
 
-def home_of(java: Path) -> Path | None:
+def read_home(java: Path) -> Path | None:
     """Return the home of the runtime of `java`, or None if it is not suitable or does not start.
 
     >>> home_of(Path("/nowhere/bin/java")) is None
@@ -108,20 +108,20 @@ def home_of(java: Path) -> Path | None:
     """
     command = [str(java), "--add-modules", "jdk.incubator.vector", "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+        process = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
     except OSError:
         return None
-    if answer.returncode != 0:
+    if process.returncode != 0:
         return None
-    properties = dict(re.findall(r"^ *(java\.home|java\.specification\.version) = (.+)$", answer.stderr, re.MULTILINE))
+    properties = dict(re.findall(r"^ *(java\.home|java\.specification\.version) = (.+)$", process.stderr, re.MULTILINE))
     # Until Java 8 the version is written 1.8. Its first number is too small too.
     version = int(properties.get("java.specification.version", "0").partition(".")[0])
     return Path(properties["java.home"]) if version >= MIN_JAVA and "java.home" in properties else None
 
 
-def java_home() -> Path | None:
+def find_java_home() -> Path | None:
     """Return the folder of the first suitable runtime, or None."""
-    return next(filter(None, map(home_of, candidates(os.environ))), None)
+    return next(filter(None, map(read_home, find_candidates(os.environ))), None)
 
 
 def require_java() -> Path:
@@ -130,17 +130,23 @@ def require_java() -> Path:
     Raises:
         JavaMissingError: no suitable runtime; the message contains the packages to install.
     """
-    home = java_home()
+    home = find_java_home()
     if home is None:
-        found = [str(java) for java in candidates(os.environ) if java.exists()]
-        got = f"got only {', '.join(found)}" if found else "got none in JAVA_HOME, on PATH or in folders of the system"
-        raise JavaMissingError(f"Spark needs Java {MIN_JAVA} or newer, {got}; {advice(Machine.here())}")
+        found_paths = [str(java) for java in find_candidates(os.environ) if java.exists()]
+        found_text = (
+            f"got only {', '.join(found_paths)}"
+            if found_paths
+            else "got none in JAVA_HOME, on PATH or in folders of the system"
+        )
+        raise JavaMissingError(
+            f"Spark needs Java {MIN_JAVA} or newer, {found_text}; {give_install_advice(Machine.detect())}"
+        )
     os.environ["JAVA_HOME"] = str(home)
     return home
 
 
 def download() -> None:
-    """Unpack a Java development kit (about 190 MB) below `DOWNLOADS`.
+    """Unpack a Java development kit (about 190 MB) below `DOWNLOAD_FOLDER`.
 
     Only the kit, not the runtime, contains every module in all cases.
 
@@ -148,23 +154,23 @@ def download() -> None:
         OSError: there is no network, or the disk is full.
         jdk.JdkError, ClientError: no download for this system, or an archive that does not unpack.
     """
-    DOWNLOADS.mkdir(parents=True, exist_ok=True)
-    jdk.install(str(MIN_JAVA), path=str(DOWNLOADS))
+    DOWNLOAD_FOLDER.mkdir(parents=True, exist_ok=True)
+    jdk.install(str(MIN_JAVA), path=str(DOWNLOAD_FOLDER))
 
 
 def install(machine: Machine) -> None:
-    """Try each of the `ways` until a suitable Java is installed, then the download.
+    """Try each of the `list_install_ways` until a suitable Java is installed, then the download.
 
     Report commands on standard error.
     """
-    for commands in ways(machine):
+    for commands in list_install_ways(machine):
         for command in commands:
             print("java:", *command, file=sys.stderr)
             if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr).returncode != 0:
                 break
-        if java_home():
+        if find_java_home():
             return
-    print(f"java: downloading Java {MIN_JAVA} into {DOWNLOADS}", file=sys.stderr)
+    print(f"java: downloading Java {MIN_JAVA} into {DOWNLOAD_FOLDER}", file=sys.stderr)
     try:
         download()
     except (OSError, jdk.JdkError, ClientError) as error:
@@ -173,8 +179,8 @@ def install(machine: Machine) -> None:
 
 def main() -> int:
     """Ensure that Java for Spark is installed. Print its folder and return 0, or print advice and return 1."""
-    if java_home() is None:
-        install(Machine.here())
+    if find_java_home() is None:
+        install(Machine.detect())
     try:
         print(f"java: {require_java()}")
     except JavaMissingError as error:

@@ -25,19 +25,19 @@ NULL_WORD = np.uint64(0x5851F42D4C957F2D)
 Words = npt.NDArray[np.uint64]
 
 
-def part_of(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> npt.NDArray[np.int64]:
+def compute_parts(batch: pa.RecordBatch, columns: Sequence[str], part_count: int) -> npt.NDArray[np.int64]:
     """Return the partition, 0 to parts - 1, of each row of `batch` by its values in `columns`."""
-    mixed = np.zeros(batch.num_rows, np.uint64)
-    if not columns or parts == 1:
-        return mixed.astype(np.int64)
+    hashes = np.zeros(batch.num_rows, np.uint64)
+    if not columns or part_count == 1:
+        return hashes.astype(np.int64)
     for name in columns:
-        for word in _words(batch.column(name)):
-            mixed = (mixed * WORD_MULTIPLIER ^ word) * MIX_MULTIPLIER
-            mixed ^= mixed >> HALF_WORD_BITS
-    return (mixed % np.uint64(parts)).astype(np.int64)
+        for word in _hash_words(batch.column(name)):
+            hashes = (hashes * WORD_MULTIPLIER ^ word) * MIX_MULTIPLIER
+            hashes ^= hashes >> HALF_WORD_BITS
+    return (hashes % np.uint64(part_count)).astype(np.int64)
 
 
-def _words(column: pa.Array) -> list[Words]:
+def _hash_words(column: pa.Array) -> list[Words]:
     """Return one or two words per value of a key column. Equal values have equal words."""
     if pa.types.is_binary(column.type):
         addresses = from_arrow(column)
@@ -56,6 +56,6 @@ def _words(column: pa.Array) -> list[Words]:
             data = np.where(np.isnan(data), np.nan, data + 0.0).view(np.int64)  # one NaN, one zero
         words = [data.astype(np.int64).view(np.uint64)]
     if column.null_count:
-        absent = np.asarray(column.is_null())
-        words = [np.where(absent, NULL_WORD, word) for word in words]
+        is_null = np.asarray(column.is_null())
+        words = [np.where(is_null, NULL_WORD, word) for word in words]
     return words

@@ -12,23 +12,23 @@ import pyarrow as pa
 
 from lowlevel.expressions.arrow import ORIGINAL_SCHEMA, narrow
 
-FEW_BYTES = 2048
+MAX_PLAIN_BYTES = 2048
 """Maximum bytes of tables that are neither narrowed nor compressed."""
 
-COMPRESSED, AS_IT_IS = pa.ipc.IpcWriteOptions(compression="lz4"), pa.ipc.IpcWriteOptions()
+COMPRESSED, UNCOMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4"), pa.ipc.IpcWriteOptions()
 
 
 def pack(table: pa.Table) -> bytes:
     """Serialize a table, its schema included."""
-    if table.nbytes <= FEW_BYTES:
-        return _written(table, AS_IT_IS)
+    if table.nbytes <= MAX_PLAIN_BYTES:
+        return _serialize(table, UNCOMPRESSED)
     columns = [narrow(column) for column in table.columns]
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
     schema = pa.schema(fields, {ORIGINAL_SCHEMA: table.schema.serialize().to_pybytes()})
-    return _written(pa.table(columns, schema=schema), COMPRESSED)
+    return _serialize(pa.table(columns, schema=schema), COMPRESSED)
 
 
-def _written(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> bytes:
+def _serialize(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)

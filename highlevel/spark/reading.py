@@ -28,8 +28,8 @@ from capture.files.blocks import Block
 from capture.files.formats import FileFormat
 from capture.metrics import Samples
 from capture.open import open_mapped
-from highlevel.spark.feeds import InputAssignment, SourcePort
-from highlevel.spark.repartition import repartition_of
+from highlevel.spark.input_assignment import InputAssignment, SourcePort
+from highlevel.spark.repartition import make_repartition
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING, Punctuation
@@ -54,125 +54,135 @@ ArrivalRow = tuple[int, int, int, int, int, int, bytes | None]
 
 
 @dataclass(frozen=True)
-class Run:
+class BlockRange:
     """Range of blocks of one input: the complete input of a task.
 
-    `first` is the number of its first block and `total` the number of blocks of the input. `low` is the watermark
-    before the first block, or BEGINNING if it was emitted earlier. `size` is the file's length when it was scanned.
-    `damage` describes the end of a damaged file, in the last range only. `form` is the record format that the scan
-    determined. Headers that a task does not read may define it.
+    `first_block` is the number of its first block, and `block_count` the number of blocks of the input. `watermark` is
+    the watermark before the first block, or BEGINNING if an earlier range has emitted this watermark. `file_size` is
+    the file's length when it was scanned. `damage` describes the end of a damaged file, in the last range only.
+    `file_format` is the record format that the scan determined, because a task may not read the headers that define it.
     """
 
-    number: int
-    first: int
-    total: int
-    low: int
+    input_number: int
+    first_block: int
+    block_count: int
+    watermark: int
     blocks: tuple[Block, ...]
-    size: int
+    file_size: int
     damage: str | None
-    form: FileFormat
+    file_format: FileFormat
 
 
-def read_run(feeds: InputAssignment, run: Run, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
+def read_block_range(
+    assignment: InputAssignment, block_range: BlockRange, slots: int, capacity: int
+) -> Iterator[pa.RecordBatch]:
     """Read a block range and yield its rows as one batch. Raise InputError if the file has changed since the scan."""
-    readers = feeds.readers(run.number)
-    plans = [feeds.leaf(reader) for reader in readers]
-    each_input = feeds.inputs[run.number]
-    file = open_mapped(each_input.path, "the stream engine")
-    if len(file.data) != run.size:
+    readers = assignment.readers(block_range.input_number)
+    leaves = [assignment.leaf(reader) for reader in readers]
+    input_ = assignment.inputs[block_range.input_number]
+    file = open_mapped(input_.path, "the stream engine")
+    if len(file.data) != block_range.file_size:
         raise InputError(
-            f"{each_input.path}: changed while it was read: got {len(file.data)} bytes, expected {run.size}"
+            f"{input_.path}: changed while it was read: got {len(file.data)} bytes, expected {block_range.file_size}"
         )
-    file = replace(file, format=run.form)
-    node = Node(each_input.link, file, [plan.low for plan in plans], slots, capacity)
-    lows = [run.low] * len(plans)
-    partials: list[list[pa.RecordBatch]] = [[] for _ in plans]
-    for block in run.blocks:
-        for number, item in node.process(block):
+    file = replace(file, format=block_range.file_format)
+    node = Node(input_.link, file, [leaf.low for leaf in leaves], slots, capacity)
+    watermarks = [block_range.watermark] * len(leaves)
+    partials: list[list[pa.RecordBatch]] = [[] for _ in leaves]
+    for block in block_range.blocks:
+        for leaf_index, item in node.process(block):
             if isinstance(item, Punctuation):
-                lows[number] = item.watermark
+                watermarks[leaf_index] = item.watermark
             else:
-                partials[number].append(item)
-    for number, item in node.flush():
+                partials[leaf_index].append(item)
+    for leaf_index, item in node.flush():
         if not isinstance(item, Punctuation):
-            partials[number].append(item)
-    read = TaskOutput(
-        number=run.number,
-        sequence=run.first,
-        taken={reader: LeafOutput(low, found) for reader, low, found in zip(readers, lows, partials, strict=True)},
-        samples=node.samples([(plan.name,) for plan in plans], run.damage),
-        newest=max((block.max_ts for block in run.blocks), default=None),
-        done=run.first + len(run.blocks),
-        total=run.total,
+            partials[leaf_index].append(item)
+    output = TaskOutput(
+        input_number=block_range.input_number,
+        sequence=block_range.first_block,
+        leaf_outputs={
+            reader: LeafOutput(watermark, batches)
+            for reader, watermark, batches in zip(readers, watermarks, partials, strict=True)
+        },
+        samples=node.samples([(leaf.name,) for leaf in leaves], block_range.damage),
+        newest_time=max((block.max_ts for block in block_range.blocks), default=None),
+        position=block_range.first_block + len(block_range.blocks),
+        input_size=block_range.block_count,
     )
-    yield rows_of(feeds, read)
+    yield pack_output(assignment, output)
 
 
 @dataclass(frozen=True)
 class LeafOutput:
     """Input of a leaf from a block range: partials, and the watermark after them (BEGINNING for none)."""
 
-    low: int
+    watermark: int
     batches: list[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """Rows that a task has read from input `number`, by leaf. `sequence` is the order of the block ranges of one input.
+    """Rows that a task has read from input `input_number`, by leaf.
 
-    `newest` is the largest packet time in ns, or None. `done` is the position after the range and `total` the size of
-    the input; they are equal at its end. `warnings` are for the user. `sampled` has the times of the sampled partials
-    of each leaf (`highlevel.spark.estimates`).
+    `sequence` is the order of the block ranges of one input. `newest_time` is the largest packet time in ns, or None.
+    `position` is the position after the range, and `input_size` the size of the input; both are equal at the end of the
+    input. `warnings` are for the user. `sampled_ranges` contains the times of the sampled partials of each leaf
+    (`highlevel.spark.estimates`).
     """
 
-    number: int
+    input_number: int
     sequence: int
-    taken: Mapping[int, LeafOutput]
+    leaf_outputs: Mapping[int, LeafOutput]
     samples: Samples
-    newest: int | None
-    done: int
-    total: int
+    newest_time: int | None
+    position: int
+    input_size: int
     warnings: tuple[str, ...] = ()
-    sampled: Mapping[int, Ranges] = field(default_factory=dict)
+    sampled_ranges: Mapping[int, Ranges] = field(default_factory=dict)
 
 
-def rows_of(feeds: InputAssignment, read: TaskOutput) -> pa.RecordBatch:
+def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBatch:
     """Pack the output of a task."""
     rows: list[ArrivalRow] = []
-    for reader, taken in read.taken.items():
-        rows += leaf_rows(feeds, reader, read.number, read.sequence, taken)
-    if not read.taken:
+    for reader, leaf_output in output.leaf_outputs.items():
+        rows += leaf_rows(assignment, reader, output.input_number, output.sequence, leaf_output)
+    if not output.leaf_outputs:
         # Every partition receives a row per range. A partition without rows would save no state, and the next
         # micro-batch would need it.
-        rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, None) for part in range(feeds.partitions)]
+        rows += [
+            (part, COUNTERS, 0, output.sequence, BEGINNING, BEGINNING, None) for part in range(assignment.partitions)
+        ]
     counts = {
-        "samples": [[name, labels, value] for (name, labels), value in read.samples.items()],
-        "newest": read.newest,
-        "input": read.number,
-        "done": read.done,
-        "total": read.total,
-        "warnings": read.warnings,
-        "sampled": [[feeds.leaves[reader][0], ranges] for reader, ranges in read.sampled.items()],
+        "samples": [[name, labels, value] for (name, labels), value in output.samples.items()],
+        "newest": output.newest_time,
+        "input": output.input_number,
+        "done": output.position,
+        "total": output.input_size,
+        "warnings": output.warnings,
+        "sampled": [[assignment.leaves[reader][0], ranges] for reader, ranges in output.sampled_ranges.items()],
     }
-    rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, json.dumps(counts).encode()))
-    return batch_of(rows)
+    rows.append((COUNTERS, COUNTERS, 0, output.sequence, BEGINNING, BEGINNING, json.dumps(counts).encode()))
+    return make_batch(rows)
 
 
 def leaf_rows(
-    feeds: InputAssignment, reader: int, number: int, sequence: int, taken: LeafOutput
+    assignment: InputAssignment, reader: int, input_number: int, sequence: int, leaf_output: LeafOutput
 ) -> Iterator[ArrivalRow]:
-    """Yield the rows of a leaf from input `number`: one row per partition, for each source that is the leaf."""
-    query, leaf = feeds.leaves[reader]
-    fragments = feeds.fragments[query]
-    for source, of in enumerate(fragments.sources):
-        if of.leaf != leaf:
+    """Yield the rows of a leaf from input `input_number`: one row per partition, for each source that is the leaf."""
+    query, leaf = assignment.leaves[reader]
+    fragments = assignment.fragments[query]
+    for source_number, source in enumerate(fragments.sources):
+        if source.leaf != leaf:
             continue
-        port = feeds.ports[query].index(SourcePort(source, number))
-        for part, payload in enumerate(repartition_of(fragments, source).packed(taken.batches, feeds.partitions)):
-            yield part, query, port, sequence, taken.low, BEGINNING, payload
+        port = assignment.ports[query].index(SourcePort(source_number, input_number))
+        for part, payload in enumerate(
+            make_repartition(fragments, source_number).pack_parts(leaf_output.batches, assignment.partitions)
+        ):
+            yield part, query, port, sequence, leaf_output.watermark, BEGINNING, payload
 
 
-def batch_of(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
+def make_batch(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
     """Return rows, possibly none, as a batch of ARROW_SCHEMA."""
     columns = zip(*rows, strict=True) if rows else [()] * len(ARROW_SCHEMA)
     return pa.RecordBatch.from_arrays(

@@ -12,7 +12,7 @@ from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.fragments import Fragments
 from highlevel.plan.nodes import macs_of
 from highlevel.plan.partitioning import PartitionKey
-from highlevel.spark.operator_part import part_of
+from highlevel.spark.operator_part import compute_parts
 from highlevel.spark.packing import pack
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
@@ -29,35 +29,41 @@ class Repartition:
     key: PartitionKey
     macs: frozenset[str]
 
-    def packed(self, batches: Sequence[pa.RecordBatch], parts: int) -> list[bytes | None]:
-        """Return the rows for each of `parts` partitions, in the order of the batches, None without rows."""
+    def pack_parts(self, batches: Sequence[pa.RecordBatch], part_count: int) -> list[bytes | None]:
+        """Return the rows for each of `part_count` partitions, in the order of the batches, None without rows."""
         batches = [batch for batch in batches if batch.num_rows]
         if not batches:
-            return [None] * parts
+            return [None] * part_count
         table = pa.Table.from_batches([batch.select(self.columns) for batch in batches])
-        if parts == 1:
+        if part_count == 1:
             return [pack(table)]
         key = bind(self.key, Watchlists())
-        part = np.concatenate([part_of(*self._with_key(key, batch), parts) for batch in batches])
-        shares = [table.filter(pa.array(part == number)) for number in range(parts)]
-        return [pack(share) if share.num_rows else None for share in shares]
+        part_of_row = np.concatenate(
+            [compute_parts(*self._add_key_columns(key, batch), part_count) for batch in batches]
+        )
+        part_tables = [table.filter(pa.array(part_of_row == part)) for part in range(part_count)]
+        return [pack(part_table) if part_table.num_rows else None for part_table in part_tables]
 
-    def _with_key(self, key: PartitionKey, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
+    def _add_key_columns(self, key: PartitionKey, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
         """Return the batch with the columns of the key, and their names."""
         names = []
         columns = BatchColumns(batch, self.macs)
-        for position, part in enumerate(key):
-            if isinstance(part, Column):
-                names.append(part.name)
+        for position, expression in enumerate(key):
+            if isinstance(expression, Column):
+                names.append(expression.name)
                 continue
             names.append(f"key {position}")
-            computed = arrow_column(evaluate(part, columns), batch.num_rows, part.type)
-            batch = batch.append_column(names[-1], computed)
+            key_column = arrow_column(evaluate(expression, columns), batch.num_rows, expression.type)
+            batch = batch.append_column(names[-1], key_column)
         return batch, names
 
 
-def repartition_of(fragments: Fragments, source: int) -> Repartition:
+def make_repartition(fragments: Fragments, source_number: int) -> Repartition:
     """Return the repartitioning of a source's rows. Only columns that fragments read are sent."""
-    of = fragments.sources[source]
-    node = fragments.plan.leaves[of.leaf or 0] if of.fragment is None else fragments.fragments[of.fragment].root
-    return Repartition(fragments.columns_read(source), of.key, macs_of(node))
+    source = fragments.sources[source_number]
+    node = (
+        fragments.plan.leaves[source.leaf or 0]
+        if source.fragment is None
+        else fragments.fragments[source.fragment].root
+    )
+    return Repartition(fragments.columns_read(source_number), source.key, macs_of(node))

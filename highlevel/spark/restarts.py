@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from capture.metrics import Samples
 from highlevel.metrics import SPARK_RESTARTS
-from highlevel.spark.errors import RunError, names_user_error, root_cause
+from highlevel.spark.errors import RunError, find_root_cause, names_user_error
 
 MAX_RESTARTS = 8
 """Maximum number of successive restarts without a finished micro-batch."""
@@ -63,31 +63,32 @@ class Restarts:
         self.samples = Samples()
         for reason in REASONS:
             self.samples.add(SPARK_RESTARTS, 0, reason)
-        self._row = 0
+        self._successive_restarts = 0
 
-    def progressed(self) -> None:
+    def reset_delay(self) -> None:
         """Record that a micro-batch is finished."""
-        self._row = 0
+        self._successive_restarts = 0
 
-    def delay(self, report: str) -> float | None:
+    def next_delay(self, report: str) -> float | None:
         """Return the seconds to wait before a restart, and count it. Return None if the failure must end the run."""
         reason = restart_reason(report)
-        if reason is None or self._row == MAX_RESTARTS:
+        if reason is None or self._successive_restarts == MAX_RESTARTS:
             return None
-        seconds = min(FIRST_DELAY * 2**self._row, LONGEST_DELAY)
-        self._row += 1
+        seconds = min(FIRST_DELAY * 2**self._successive_restarts, LONGEST_DELAY)
+        self._successive_restarts += 1
         self.samples.add(SPARK_RESTARTS, 1, reason)
         text = {
             WORKER_START: "a Python worker did not start",
             WORKER_END: "a Python worker ended",
             EXECUTOR_LOST: "an executor was lost",
         }[reason]
-        self.say(f"warning: {text}; Spark repeats the work in {seconds:.0f} s (restart {self._row} of {MAX_RESTARTS})")
+        count = f"restart {self._successive_restarts} of {MAX_RESTARTS}"
+        self.say(f"warning: {text}; Spark repeats the work in {seconds:.0f} s ({count})")
         return seconds
 
-    def failure(self, report: str) -> Exception:
+    def make_final_error(self, report: str) -> Exception:
         """Return the exception that ends the run. Its message contains the number of restarts without progress."""
-        error = root_cause(report)
-        if not self._row or not isinstance(error, RunError):
+        error, count = find_root_cause(report), self._successive_restarts
+        if not count or not isinstance(error, RunError):
             return error
-        return RunError(f"{error}; Spark had repeated the work {self._row} time{'s' if self._row > 1 else ''}")
+        return RunError(f"{error}; Spark had repeated the work {count} time{'s' if count > 1 else ''}")

@@ -16,7 +16,7 @@ from capture.files.read_ahead import CHUNK_BYTES
 from capture.open import open_mapped
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.input_assignment import InputAssignment
 from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.layers import Layer
 from lowlevel.node.watching import instances_in
@@ -25,7 +25,7 @@ STATE_FORMAT = 6
 """Version of the layout of operator states and results. A version that cannot continue older folders raises it."""
 
 
-def fingerprint(file: Capture) -> str:
+def digest_file(file: Capture) -> str:
     """Return a digest of all bytes of a file. A touched, renamed or copied file has the same digest."""
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(file.data), CHUNK_BYTES):
@@ -33,30 +33,34 @@ def fingerprint(file: Capture) -> str:
     return f"{len(file.data)} bytes, {digest.hexdigest()}"
 
 
-def identity(feeds: InputAssignment, parts: int, block_records: int, paced: bool) -> dict[str, Any]:
+def describe_run(assignment: InputAssignment, part_count: int, block_records: int, is_paced: bool) -> dict[str, Any]:
     """Describe a run by the names that the error message uses. Raises InputError for a file that is no capture."""
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "state format": STATE_FORMAT,
-        "operator partitions": parts,
+        "operator partitions": part_count,
         "records in a block": block_records,
-        "paced by a speed": paced,
+        "paced by a speed": is_paced,
     }
     # By number, because state is stored by number: exchanged queries would load each other's windows.
-    for number, plan in enumerate(feeds.plans):
-        described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
+    for number, plan in enumerate(assignment.plans):
+        description[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
         for function in instances_in(plan, UserFunction):
-            described[f"query {number}, function {function.name}"] = f"{function.usage} of type {function.result}"
-        for aggregated in plan.aggregations:
-            kept = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregated.low.subaggregates}
-            for column in aggregated.user_columns:
-                described[f"query {number}, {column.shown}"] = f"a function in Python of {column.parts}, over {kept}"
-    for number, each in enumerate(feeds.inputs):
-        held = "a spool" if each.spool else fingerprint(open_mapped(each.path, "the stream engine"))
-        described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {held}"
-    return described
+            description[f"query {number}, function {function.name}"] = f"{function.usage} of type {function.result}"
+        for aggregation in plan.aggregations:
+            subaggregates = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregation.low.subaggregates}
+            for column in aggregation.user_columns:
+                description[f"query {number}, {column.shown}"] = (
+                    f"a function in Python of {column.parts}, over {subaggregates}"
+                )
+    for number, input_ in enumerate(assignment.inputs):
+        content = "a spool" if input_.spool else digest_file(open_mapped(input_.path, "the stream engine"))
+        description[f"input {number}"] = (
+            f"{input_.path}, link {input_.link}, stream {input_.stream or 'any'}, {content}"
+        )
+    return description
 
 
-def claim(folder: Path, described: dict[str, Any]) -> None:
+def claim_folder(folder: Path, description: dict[str, Any]) -> None:
     """Claim `folder` for this run, or check that it belongs to this run.
 
     Raises FolderError that names the first difference.
@@ -65,12 +69,12 @@ def claim(folder: Path, described: dict[str, Any]) -> None:
     if not path.exists():
         if (folder / "checkpoint").exists():
             raise FolderError(f"{path}: missing, but there is a checkpoint; use another folder, or delete {folder}")
-        write_document(path, described, indent=1)
+        write_document(path, description, indent=1)
         return
-    before = read_document(path)
-    for key in [*described, *before]:
-        if before.get(key) != described.get(key):
+    stored_description = read_document(path)
+    for key in [*description, *stored_description]:
+        if stored_description.get(key) != description.get(key):
             raise FolderError(
-                f"{folder} contains a run with a different {key}: got {described.get(key, 'none')}, "
-                f"expected {before.get(key, 'none')}; take another folder, or delete this one to start again"
+                f"{folder} contains a run with a different {key}: got {description.get(key, 'none')}, expected "
+                f"{stored_description.get(key, 'none')}; take another folder, or delete this one to start again"
             )

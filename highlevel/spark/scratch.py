@@ -4,7 +4,8 @@
     TMPDIR/wiretide-demo-XXXXXXXX/lock     held with flock by the demo
 
 A process that is killed cannot remove its folder, but the kernel releases its lock. So the next start removes each
-folder of this user whose lock is free. A stored process ID would not do: a later process may have the same ID.
+folder of this user whose lock is free. A stored process ID is not sufficient, because a later process may have the same
+ID.
 """
 
 from __future__ import annotations

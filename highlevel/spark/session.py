@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from capture.interrupts import uninterrupted
 from capture.open import open_finite
-from highlevel.spark.errors import RunError, report_of, start_failure
+from highlevel.spark.errors import RunError, find_start_failure, make_report
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import Scratch
 
@@ -42,17 +42,17 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.driver.memory": "2g",
-    "spark.driver.maxResultSize": "1g",  # of packed rows: a larger answer causes an error instead of a full heap
+    "spark.driver.maxResultSize": "1g",  # a larger answer raises an error and does not fill the heap
 }
-ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LOOPBACK_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options without the optimising compiler, and with a garbage collector that has no threads."""
 
 
-_uses: dict[SparkContext, int] = {}
+_use_counts: dict[SparkContext, int] = {}
 """Number of users of each session that was started here. Other sessions are never stopped."""
 
-_own_jvm: dict[SparkContext, Scratch] = {}
+_jvm_folders: dict[SparkContext, Scratch] = {}
 """Contexts with a separate JVM that ends with them, and the folder of its temporary files."""
 
 LONGEST_SOCKET_FOLDER = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
@@ -62,19 +62,19 @@ JVM_END_SECONDS = 5.0
 """Seconds that a JVM has to end after its connections broke."""
 
 
-def session(
+def start_session(
     master: str = "local[*]", partitions: int = 2, name: str = "wiretide", log: Path = Path(os.devnull)
 ) -> SparkSession:
-    """Start a session, or use the existing session of this process. End it with `close`, once for each call.
+    """Start a session, or use the existing session of this process. End it with `close_session`, once for each call.
 
     `partitions` is the number of partitions of a shuffle. Warnings and traces of the JVM are written to the file `log`,
     because they are not messages for users. Raise JavaMissingError, or RunError with the reason if Spark does not start
     (an unknown master, a cluster without answer).
     """
-    running = SparkContext._active_spark_context
-    if running is not None:
-        if running in _uses:
-            _uses[running] += 1
+    active_context = SparkContext._active_spark_context
+    if active_context is not None:
+        if active_context in _use_counts:
+            _use_counts[active_context] += 1
         return SparkSession.builder.getOrCreate()
     require_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -82,15 +82,15 @@ def session(
     settings = SETTINGS | {"spark.sql.shuffle.partitions": str(partitions)}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= ON_THIS_MACHINE
-    settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), LEAN_JVM)
-    own_jvm = SparkContext._gateway is None
+        settings |= LOOPBACK_SETTINGS
+    settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), JVM_OPTIONS)
+    starts_jvm = SparkContext._gateway is None
     scratch: Scratch | None = None
     spark = None
     try:
         with uninterrupted():
             scratch = Scratch.create()
-        if own_jvm:
+        if starts_jvm:
             settings["spark.driver.extraJavaOptions"] += f" {shlex.quote(f'-Djava.io.tmpdir={scratch.path}')}"
             if len(os.fsencode(scratch.path)) > LONGEST_SOCKET_FOLDER:
                 settings["spark.python.unix.domain.socket.enabled"] = "false"
@@ -98,38 +98,38 @@ def session(
                 settings["spark.local.dir"] = str(scratch.path)
         for key, value in settings.items():
             builder = builder.config(key, value)
-        launched = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
-        said = log if log != Path(os.devnull) else scratch.path / "log"
-        before = said.stat().st_size if said.exists() else 0
+        jvm_settings = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
+        log_file = log if log != Path(os.devnull) else scratch.path / "log"
+        log_size = log_file.stat().st_size if log_file.exists() else 0
         try:
-            with standard_error_to(said):
+            with redirect_standard_error(log_file):
                 # If this is interrupted, the JVM has no folder for the file with its port. Then it never ends.
                 with uninterrupted():
-                    SparkContext._ensure_initialized(conf=launched)
+                    SparkContext._ensure_initialized(conf=jvm_settings)
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
-            answered = isinstance(failure, Py4JJavaError | PySparkException)
-            end = ended_jvm(0.0 if answered else JVM_END_SECONDS) if own_jvm else None
-            reason = start_failure(report_of(failure), said.read_bytes()[before:], end)
+            jvm_answered = isinstance(failure, Py4JJavaError | PySparkException)
+            jvm_end = read_jvm_end(0.0 if jvm_answered else JVM_END_SECONDS) if starts_jvm else None
+            reason = find_start_failure(make_report(failure), log_file.read_bytes()[log_size:], jvm_end)
             raise RunError(f"Spark did not start on {master}: {reason}") from None
         finally:
             if spark is None:
                 with uninterrupted():
-                    half_made = SparkContext._active_spark_context  # if the cluster ended during the start
-                    if half_made is not None:
+                    unfinished_context = SparkContext._active_spark_context  # if the cluster ended during the start
+                    if unfinished_context is not None:
                         with contextlib.suppress(Py4JError, OSError):
-                            half_made.stop()
-                    if own_jvm:
+                            unfinished_context.stop()
+                    if starts_jvm:
                         _end_jvm()
         context = spark.sparkContext
-        _uses[context] = 1
-        if own_jvm:
-            _own_jvm[context] = scratch
-            _quiet_end(context)
+        _use_counts[context] = 1
+        if starts_jvm:
+            _jvm_folders[context] = scratch
+            _suppress_end_messages(context)
         else:
             scratch.remove()
     except BaseException:
-        if scratch is not None and scratch not in _own_jvm.values():  # otherwise _end_all() removes it
+        if scratch is not None and scratch not in _jvm_folders.values():  # otherwise _end_all() removes it
             with uninterrupted():
                 scratch.remove()
         raise
@@ -137,20 +137,20 @@ def session(
 
 
 @contextmanager
-def standard_error_to(path: Path) -> Iterator[None]:
+def redirect_standard_error(path: Path) -> Iterator[None]:
     """Append standard error of this process and of new child processes to a file while the context is active."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original_stderr = os.dup(2)
     try:
         with path.open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original_stderr, 2)
+        os.close(original_stderr)
 
 
-def close(spark: SparkSession) -> None:
+def close_session(spark: SparkSession) -> None:
     """End one use of a session. The last call stops the session and waits for the end of its JVM and Python workers.
 
     A session that was not started here is not changed. A JVM that has already ended is no error. Ctrl-C takes effect
@@ -158,23 +158,23 @@ def close(spark: SparkSession) -> None:
     """
     context = spark.sparkContext  # reading its application ID would call the JVM
     with uninterrupted():
-        if context not in _uses:
+        if context not in _use_counts:
             return
-        _uses[context] -= 1
-        if _uses[context] == 0:
-            del _uses[context]
+        _use_counts[context] -= 1
+        if _use_counts[context] == 0:
+            del _use_counts[context]
             try:
                 spark.stop()
             except (Py4JError, OSError):
-                if ended_jvm(JVM_END_SECONDS) is None:
+                if read_jvm_end(JVM_END_SECONDS) is None:
                     raise
-                _forget(spark)
+                _clear_session(spark)
             finally:
                 _end_own_jvm(context)
 
 
 @contextmanager
-def finite_session(on: str, paths: Sequence[Path]) -> Iterator[SparkSession]:
+def open_finite_session(on: str, paths: Sequence[Path]) -> Iterator[SparkSession]:
     """Start a session on the engine `on` (`local`, `local[N]` or the URL of a master) for finite inputs, and end it.
 
     Raises InputError for an input that Spark cannot read, before a JVM is started.
@@ -182,75 +182,78 @@ def finite_session(on: str, paths: Sequence[Path]) -> Iterator[SparkSession]:
     require_java()
     for path in paths:
         open_finite(path, "Spark")
-    spark = session("local[*]" if on == "local" else on)
+    spark = start_session("local[*]" if on == "local" else on)
     try:
         yield spark
     finally:
-        close(spark)
+        close_session(spark)
 
 
 def _end_own_jvm(context: SparkContext) -> None:
     """End the JVM that was started for a context, and remove its folder. Other contexts do not change."""
-    if context in _own_jvm:
+    if context in _jvm_folders:
         _end_jvm()
-        _own_jvm.pop(context).remove()
+        _jvm_folders.pop(context).remove()
 
 
 @atexit.register
 def _end_all() -> None:
     """End the JVMs of sessions that were not closed, for example after an interrupted start."""
-    for context in list(_own_jvm):
+    for context in list(_jvm_folders):
         _end_own_jvm(context)
 
 
-def _quiet_end(context: SparkContext) -> None:
-    """Suppress messages of the context's threads and connections at the end of the JVM; `jvm_failures` reports it."""
+def _suppress_end_messages(context: SparkContext) -> None:
+    """Suppress messages of the context's threads and connections when the JVM ends.
+
+    `convert_jvm_failures` reports the end of the JVM.
+    """
     server: Any = context._accumulatorServer
     if server is not None:
         server.handle_error = lambda *_: None
-    logging.getLogger().addFilter(_of_no_dead_jvm)
+    logging.getLogger().addFilter(_is_not_broken_connection)
 
 
-def _of_no_dead_jvm(record: logging.LogRecord) -> bool:
+def _is_not_broken_connection(record: logging.LogRecord) -> bool:
     """Return False for records of broken connections, which py4j writes to the root logger."""
     failure = record.exc_info[1] if record.exc_info else None
     return not isinstance(failure, Py4JError | OSError | EOFError) or "py4j" not in record.pathname
 
 
-def ended_jvm(wait: float = 0.0) -> str | None:
+def read_jvm_end(max_seconds: float = 0.0) -> str | None:
     """Return how the JVM of this process ended, such as "signal 9". Return None if it runs or has another owner.
 
-    `wait` is the maximum number of seconds to wait for the end.
+    `max_seconds` is the maximum number of seconds to wait for the end.
     """
     process: Any = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return None
     try:
-        status = process.wait(wait)
+        status = process.wait(max_seconds)
     except subprocess.TimeoutExpired:
         return None
     return f"signal {-status}" if status < 0 else f"status {status}"
 
 
 @contextmanager
-def jvm_failures() -> Iterator[None]:
+def convert_jvm_failures() -> Iterator[None]:
     """Convert every failure caused by the end of the JVM to a RunError of one line."""
     try:
         yield
     except (Py4JError, PySparkException, OSError, EOFError) as failure:
-        answered = isinstance(failure, Py4JJavaError | PySparkException)
-        end = ended_jvm(0.0 if answered else JVM_END_SECONDS)
-        if end is None:
+        jvm_answered = isinstance(failure, Py4JJavaError | PySparkException)
+        jvm_end = read_jvm_end(0.0 if jvm_answered else JVM_END_SECONDS)
+        if jvm_end is None:
             raise
-        raise jvm_error(end) from None
+        raise make_jvm_error(jvm_end) from None
 
 
-def jvm_error(end: str) -> RunError:
+def make_jvm_error(jvm_end: str) -> RunError:
     """Return the error for a JVM that ended during a run."""
-    return RunError(f"the JVM of Spark ended ({end}); start again, a run continues after its last micro-batch")
+    return RunError(f"the JVM of Spark ended ({jvm_end}); start again, a run continues after its last micro-batch")
 
 
-def _forget(spark: SparkSession) -> None:
+def _clear_session(spark: SparkSession) -> None:
     """Remove pyspark's data of a session whose JVM has ended, so that a new session can start."""
     server = spark.sparkContext._accumulatorServer
     if server is not None:

@@ -26,13 +26,13 @@ from capture.files.capture import Capture
 from capture.files.formats import FileFormat
 from capture.files.scan import scan
 from capture.open import open_mapped
-from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
-from highlevel.spark.decompressed_inputs import with_damage
-from highlevel.spark.feeds import InputAssignment
-from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
-from highlevel.spark.spool_backlog import latest
+from highlevel.spark.admission import UNREAD, Admission, split_blocks, watermark_after
+from highlevel.spark.decompressed_inputs import add_damage
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.reading import SPARK_SCHEMA, BlockRange, read_block_range
+from highlevel.spark.spool_backlog import select_segments
 from highlevel.spark.spool_planner import SpoolPlanner
-from highlevel.spark.spool_reading import SpoolRun, read_spool_run
+from highlevel.spark.spool_reading import SpoolRange, read_spool_range
 from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
@@ -48,26 +48,26 @@ Otherwise a short file would have no watermark before its end.
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Parameters of the source. One input's share of a micro-batch is divided into `tasks` tasks.
+    """Parameters of the source. One input's share of a micro-batch is divided into `task_count` tasks.
 
     A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool.
     """
 
-    feeds: InputAssignment
+    assignment: InputAssignment
     slots: int
     block_records: int
     max_blocks: int
     speed: float | None
-    tasks: int
+    task_count: int
     max_bytes: int = MAX_BYTES
 
 
-class RunPartition(InputPartition):
+class RangePartition(InputPartition):
     """Input of a task."""
 
-    def __init__(self, run: Run | SpoolRun) -> None:
-        """`run` is the input."""
-        self.run = run
+    def __init__(self, input_range: BlockRange | SpoolRange) -> None:
+        """`input_range` is the input."""
+        self.input_range = input_range
 
 
 class CaptureSource(DataSource):
@@ -97,7 +97,7 @@ class CaptureSource(DataSource):
 class IndexedCapture:
     """Properties of an input for the planner: its record format, its length in bytes, and its index."""
 
-    form: FileFormat
+    file_format: FileFormat
     size: int
     index: Index
 
@@ -117,26 +117,31 @@ class CaptureReader(DataSourceStreamReader):
     def files(self) -> dict[int, IndexedCapture]:
         """Format, length and index of each capture, by the number of the input."""
         return {
-            number: index_file(open_mapped(each.path, "the stream engine"), self.spec)
-            for number, each in enumerate(self.spec.feeds.inputs)
-            if not each.spool
+            input_number: index_file(open_mapped(input_.path, "the stream engine"), self.spec)
+            for input_number, input_ in enumerate(self.spec.assignment.inputs)
+            if not input_.spool
         }
 
     @cached_property
     def spools(self) -> dict[int, SpoolPlanner]:
         """The spools, by the number of the input."""
-        return {n: SpoolPlanner(n, each.path) for n, each in enumerate(self.spec.feeds.inputs) if each.spool}
+        return {
+            input_number: SpoolPlanner(input_number, input_.path)
+            for input_number, input_ in enumerate(self.spec.assignment.inputs)
+            if input_.spool
+        }
 
     @cached_property
     def admission(self) -> Admission:
         """Selection of the next blocks of captures."""
-        return Admission([each.index for each in self.files.values()], self.spec.max_blocks, self.spec.speed)
+        return Admission([capture.index for capture in self.files.values()], self.spec.max_blocks, self.spec.speed)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Return the offsets before the first read."""
         keys = self._keys()
         return {
-            key: self.spools[number].first() if number in self.spools else UNREAD for number, key in enumerate(keys)
+            key: self.spools[number].first_position() if number in self.spools else UNREAD
+            for number, key in enumerate(keys)
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -146,55 +151,64 @@ class CaptureReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return the end offsets of the next micro-batch."""
         keys, now = self._keys(), time.monotonic_ns()
-        blocks = self.admission.latest([start[keys[number]] for number in self.files], now)
-        places = [start[keys[number]] for number in self.spools]
-        waiting = [spool.waiting(place, now) for spool, place in zip(self.spools.values(), places, strict=True)]
-        reached = dict(zip(self.files, blocks, strict=True))
-        reached |= zip(self.spools, latest(places, waiting, self.spec.max_bytes), strict=True)
-        return {key: reached[number] for number, key in enumerate(keys)}
+        block_positions = self.admission.select_blocks([start[keys[number]] for number in self.files], now)
+        spool_positions = [start[keys[number]] for number in self.spools]
+        waiting_segments = [
+            spool.list_waiting(position, now)
+            for spool, position in zip(self.spools.values(), spool_positions, strict=True)
+        ]
+        end_positions = dict(zip(self.files, block_positions, strict=True))
+        end_positions |= zip(
+            self.spools, select_segments(spool_positions, waiting_segments, self.spec.max_bytes), strict=True
+        )
+        return {key: end_positions[number] for number, key in enumerate(keys)}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the end offsets of the available data, for progress reports."""
         keys, now = self._keys(), time.monotonic_ns()
-        there = {keys[number]: len(each.index.blocks) for number, each in self.files.items()}
+        end_positions = {keys[number]: len(capture.index.blocks) for number, capture in self.files.items()}
         for number, spool in self.spools.items():
-            waiting = spool.waiting(0, now)
-            there[keys[number]] = waiting[-1].number + 1 if waiting else spool.first()
-        return there
+            waiting_segments = spool.list_waiting(0, now)
+            end_positions[keys[number]] = (
+                waiting_segments[-1].number + 1 if waiting_segments else spool.first_position()
+            )
+        return end_positions
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Divide the data between two offsets into tasks."""
-        runs: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for number, key in enumerate(self._keys()):
-            before, after = start[key], end[key]
-            if before == after:
+            start_position, end_position = start[key], end[key]
+            if start_position == end_position:
                 continue
-            found = (
-                self.spools[number].runs(before, after, self.spec.tasks)
+            input_ranges = (
+                self.spools[number].plan_ranges(start_position, end_position, self.spec.task_count)
                 if number in self.spools
-                else self._capture_runs(number, before, after)
+                else self._block_ranges(number, start_position, end_position)
             )
-            runs += [RunPartition(run) for run in found]
-        return runs
+            partitions += [RangePartition(input_range) for input_range in input_ranges]
+        return partitions
 
-    def _capture_runs(self, number: int, before: int, after: int) -> Iterator[Run]:
-        file = self.files[number]
+    def _block_ranges(self, input_number: int, start_position: int, end_position: int) -> Iterator[BlockRange]:
+        file = self.files[input_number]
         index = file.index
-        place = max(before, 0)
-        for blocks in split_run(index.blocks[place:after], self.spec.tasks):
-            low = low_at(index, 0) if before == UNREAD and place == 0 else BEGINNING
-            last = place + len(blocks) == len(index.blocks)
-            damage = index.damage if last else None
-            yield Run(number, place, len(index.blocks), low, tuple(blocks), file.size, damage, file.form)
-            place += len(blocks)
+        position = max(start_position, 0)
+        for blocks in split_blocks(index.blocks[position:end_position], self.spec.task_count):
+            watermark = watermark_after(index, 0) if start_position == UNREAD and position == 0 else BEGINNING
+            is_last = position + len(blocks) == len(index.blocks)
+            damage = index.damage if is_last else None
+            yield BlockRange(
+                input_number, position, len(index.blocks), watermark, tuple(blocks), file.size, damage, file.file_format
+            )
+            position += len(blocks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""
-        assert isinstance(partition, RunPartition)
-        spec, run = self.spec, partition.run
-        if isinstance(run, SpoolRun):
-            return read_spool_run(spec.feeds, run)
-        return read_run(spec.feeds, run, spec.slots, spec.block_records)
+        assert isinstance(partition, RangePartition)
+        spec, input_range = self.spec, partition.input_range
+        if isinstance(input_range, SpoolRange):
+            return read_spool_range(spec.assignment, input_range)
+        return read_block_range(spec.assignment, input_range, spec.slots, spec.block_records)
 
     def commit(self, end: dict[str, int]) -> None:
         """Release the segments of spools before `end`, because the checkpoint contains their results."""
@@ -206,12 +220,12 @@ class CaptureReader(DataSourceStreamReader):
         """Do nothing, because no resources are open."""
 
     def _keys(self) -> list[str]:
-        return offset_keys(self.spec.feeds)
+        return offset_keys(self.spec.assignment)
 
 
-def offset_keys(feeds: InputAssignment) -> list[str]:
+def offset_keys(assignment: InputAssignment) -> list[str]:
     """Return the keys of offsets, input by input."""
-    return [f"{number} {each.path}" for number, each in enumerate(feeds.inputs)]
+    return [f"{number} {input_.path}" for number, input_ in enumerate(assignment.inputs)]
 
 
 def index_file(file: Capture, spec: StreamSpec) -> IndexedCapture:
@@ -219,7 +233,7 @@ def index_file(file: Capture, spec: StreamSpec) -> IndexedCapture:
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS))
-    return IndexedCapture(file.format, len(file.data), with_damage(index, file.path))
+    return IndexedCapture(file.format, len(file.data), add_damage(index, file.path))
 
 
 def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:

@@ -30,47 +30,52 @@ class WaitingSegment:
     written: int
 
 
-def latest(places: Sequence[int], spools: Sequence[Sequence[WaitingSegment]], most_bytes: int) -> list[int]:
+def select_segments(positions: Sequence[int], spools: Sequence[Sequence[WaitingSegment]], max_bytes: int) -> list[int]:
     """Return the end position of each spool in the next micro-batch.
 
-    `places[i]` is the position of spool i, and `spools[i]` its waiting segments in the order of their numbers. The
-    selection ends when a spool with at least `most_bytes` selected is next. So the last segment of a spool may exceed
+    `positions[i]` is the position of spool i, and `spools[i]` its waiting segments in the order of their numbers. The
+    selection ends when a spool with at least `max_bytes` selected is next. So the last segment of a spool may exceed
     the limit, and at least one segment is selected.
     """
-    reached = list(places)
-    taken = [0] * len(places)
-    queues = [[each for each in waiting if each.number >= place] for place, waiting in zip(places, spools, strict=True)]
-    positions = [0] * len(places)
-    ahead = [(BEGINNING, n) for n, queue in enumerate(queues) if queue]
-    heapify(ahead)
-    while ahead:
-        _, n = heappop(ahead)
-        if taken[n] >= most_bytes:
+    end_positions = list(positions)
+    selected_bytes = [0] * len(positions)
+    queues = [
+        [segment_ for segment_ in waiting_segments if segment_.number >= position]
+        for position, waiting_segments in zip(positions, spools, strict=True)
+    ]
+    queue_indexes = [0] * len(positions)
+    next_spools = [(BEGINNING, spool) for spool, queue in enumerate(queues) if queue]
+    heapify(next_spools)
+    while next_spools:
+        _, spool = heappop(next_spools)
+        if selected_bytes[spool] >= max_bytes:
             break
-        segment = queues[n][positions[n]]
-        positions[n] += 1
-        reached[n] = segment.number + 1
-        taken[n] += segment.bytes
-        if positions[n] < len(queues[n]):
-            heappush(ahead, (segment.written, n))
-    return reached
+        segment = queues[spool][queue_indexes[spool]]
+        queue_indexes[spool] += 1
+        end_positions[spool] = segment.number + 1
+        selected_bytes[spool] += segment.bytes
+        if queue_indexes[spool] < len(queues[spool]):
+            heappush(next_spools, (segment.written, spool))
+    return end_positions
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRun:
+class SegmentRange:
     """Segments with numbers in `[first, end)`, which one task reads. Numbers without a segment are lost."""
 
     first: int
     end: int
 
 
-def segment_runs(before: int, after: int, there: Iterable[int], tasks: int) -> list[SegmentRun]:
-    """Divide the segments between two positions into up to `tasks` similar runs, without gaps.
+def split_segments(
+    start_position: int, end_position: int, existing_numbers: Iterable[int], task_count: int
+) -> list[SegmentRange]:
+    """Divide the segments between two positions into up to `task_count` similar runs, without gaps.
 
-    `there` are the numbers of the existing segments, ascending. Lost segments belong to the previous run.
+    `existing_numbers` are the numbers of the existing segments, ascending. Lost segments belong to the previous run.
     """
-    numbers = [number for number in there if before <= number < after]
-    tasks = max(1, min(tasks, len(numbers)))
-    cuts = [len(numbers) * n // tasks for n in range(tasks + 1)]
-    edges = [before, *(numbers[cut] for cut in cuts[1:-1]), after]
-    return [SegmentRun(first, end) for first, end in pairwise(edges)]
+    numbers = [number for number in existing_numbers if start_position <= number < end_position]
+    task_count = max(1, min(task_count, len(numbers)))
+    indexes = [len(numbers) * task // task_count for task in range(task_count + 1)]
+    bounds = [start_position, *(numbers[index] for index in indexes[1:-1]), end_position]
+    return [SegmentRange(first, end) for first, end in pairwise(bounds)]

@@ -20,38 +20,38 @@ class SpoolQuery:
     fingerprint: str
 
 
-Offered = tuple[str, str]
+OfferedPlan = tuple[str, str]
 """A plan that the node was started with: its name and its fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """Numbers of queries: those that read each plan, and those without a plan (`missing`)."""
+class PlanMatches:
+    """Numbers of queries: those that read each plan, and those without a plan (`missing_queries`)."""
 
-    queries_by_plan: Mapping[Offered, tuple[int, ...]]
-    missing: tuple[int, ...]
+    queries_by_plan: Mapping[OfferedPlan, tuple[int, ...]]
+    missing_queries: tuple[int, ...]
 
 
-def match(wanted: Mapping[int, SpoolQuery], offered: Sequence[Offered]) -> Match:
+def match_plans(queries: Mapping[int, SpoolQuery], offered_plans: Sequence[OfferedPlan]) -> PlanMatches:
     """Match queries, by their number, with the plans of a segment."""
-    queries_by_plan: dict[Offered, tuple[int, ...]] = {}
-    missing = []
-    for query, each in wanted.items():
-        same = [plan for plan in offered if plan[1] == each.fingerprint]
-        if not same:
-            missing.append(query)
+    queries_by_plan: dict[OfferedPlan, tuple[int, ...]] = {}
+    missing_queries = []
+    for query_number, query in queries.items():
+        equal_plans = [plan for plan in offered_plans if plan[1] == query.fingerprint]
+        if not equal_plans:
+            missing_queries.append(query_number)
             continue
-        plan = next((plan for plan in same if plan[0] == each.name), same[0])
-        queries_by_plan[plan] = (*queries_by_plan.get(plan, ()), query)
-    return Match(queries_by_plan, tuple(missing))
+        plan = next((plan for plan in equal_plans if plan[0] == query.name), equal_plans[0])
+        queries_by_plan[plan] = (*queries_by_plan.get(plan, ()), query_number)
+    return PlanMatches(queries_by_plan, tuple(missing_queries))
 
 
-def without_plan(spool: str, wanted: SpoolQuery, offered: Sequence[Offered]) -> str:
+def describe_missing_plan(spool: str, query: SpoolQuery, offered_plans: Sequence[OfferedPlan]) -> str:
     """Return a message about a query without partials in a spool: the plans of the node, and the next step."""
-    plans = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in offered) or "none"
-    changed = any(name == wanted.name for name, _ in offered)
-    what = f"has another query by the name of {wanted.name}" if changed else f"has no query {wanted.name}"
+    plans = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in offered_plans) or "none"
+    has_name = any(name == query.name for name, _ in offered_plans)
+    problem = f"has another query by the name of {query.name}" if has_name else f"has no query {query.name}"
     return (
-        f"{spool}: {what}: got {plans}, with which the node was started, expected one with the fingerprint "
-        f"{wanted.fingerprint}; its windows wait until the node is started again with this pipeline"
+        f"{spool}: {problem}: got {plans}, with which the node was started, expected one with the fingerprint "
+        f"{query.fingerprint}; its windows wait until the node is started again with this pipeline"
     )

@@ -1,4 +1,4 @@
-"""Tasks of the stream source for a spool: convert a run of segments to packed partials, watermarks and counters.
+"""Tasks of the stream source for a spool: convert a range of segments to packed partials, watermarks and counters.
 
 The node has already run the low level. The items of a plan are sent to the queries with this low-level plan
 (`highlevel.spark.spool_plans`), in the same form as for captures. Watermarks are taken unchanged from the segments.
@@ -31,11 +31,11 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
 from highlevel.plan.nodes import Leaf
-from highlevel.spark.estimates import sampled_times, with_ranges
-from highlevel.spark.feeds import InputAssignment
-from highlevel.spark.reading import LeafOutput, TaskOutput, rows_of
-from highlevel.spark.spool_backlog import SegmentRun
-from highlevel.spark.spool_plans import Match, Offered, SpoolQuery, match, without_plan
+from highlevel.spark.estimates import merge_pane_times, merge_ranges
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.reading import LeafOutput, TaskOutput, pack_output
+from highlevel.spark.spool_backlog import SegmentRange
+from highlevel.spark.spool_plans import OfferedPlan, PlanMatches, SpoolQuery, describe_missing_plan, match_plans
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.shedding import SAMPLED
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -46,41 +46,47 @@ from lowlevel.spool.segment import Segment
 
 
 @dataclass(frozen=True)
-class SpoolRun:
-    """Run of segments of the spool that is input `number`. `partials_lost` is the known number in lost segments."""
+class SpoolRange:
+    """Range of segments of the spool that is input `input_number`.
 
-    number: int
-    segments: SegmentRun
+    `partials_lost` is the number of partials in lost segments, as far as the spool knows it.
+    """
+
+    input_number: int
+    segments: SegmentRange
     partials_lost: int = 0
 
 
-def read_spool_run(feeds: InputAssignment, run: SpoolRun) -> Iterator[pa.RecordBatch]:
-    """Read a run of segments and yield its rows as one batch. Raise SpoolError if the spool belongs to another link."""
-    yield rows_of(feeds, _Reading(feeds, run).read())
+def read_spool_range(assignment: InputAssignment, spool_range: SpoolRange) -> Iterator[pa.RecordBatch]:
+    """Read a range of segments and yield its rows as one batch. Raise SpoolError if the spool is of another link."""
+    yield pack_output(assignment, _SpoolRangeReader(assignment, spool_range).read())
 
 
-class _Reading:
-    """State while a run of segments is read."""
+class _SpoolRangeReader:
+    """Reads one range of segments, once."""
 
-    def __init__(self, feeds: InputAssignment, run: SpoolRun) -> None:
-        self.run = run
-        self.input: Input = feeds.inputs[run.number]
-        self.plans: dict[int, Leaf] = {reader: feeds.leaf(reader) for reader in feeds.readers(run.number)}
-        self.wanted = {
-            reader: SpoolQuery(feeds.node_name(reader), fingerprint(plan.low)) for reader, plan in self.plans.items()
+    def __init__(self, assignment: InputAssignment, spool_range: SpoolRange) -> None:
+        self.spool_range = spool_range
+        self.input: Input = assignment.inputs[spool_range.input_number]
+        self.leaves: dict[int, Leaf] = {
+            reader: assignment.leaf(reader) for reader in assignment.readers(spool_range.input_number)
         }
-        self.taken = {query: LeafOutput(BEGINNING, []) for query in self.plans}
+        self.queries = {
+            reader: SpoolQuery(assignment.node_name(reader), fingerprint(leaf.low))
+            for reader, leaf in self.leaves.items()
+        }
+        self.leaf_outputs = {query: LeafOutput(BEGINNING, []) for query in self.leaves}
         self.samples = Samples()
         self.warnings: dict[str, None] = {}
-        self.sampled: dict[int, Ranges] = {}
-        self.newest: int | None = None
-        self.ended = False
+        self.sampled_ranges: dict[int, Ranges] = {}
+        self.newest_time: int | None = None
+        self.has_ended = False
 
     def read(self) -> TaskOutput:
-        run, segments, path = self.run, self.run.segments, self.input.path
+        spool_range, segments, path = self.spool_range, self.spool_range.segments, self.input.path
         link = self.input.link
-        read = 0
-        damaged = []
+        read_count = 0
+        damage_messages = []
         reader = SpoolReader(path)
         for number in numbers(path):
             if not segments.first <= number < segments.end:
@@ -89,96 +95,98 @@ class _Reading:
                 segment = reader.read(number)
             except SegmentLostError as error:
                 if segment_path(path, number).exists():
-                    damaged.append(str(error))
+                    damage_messages.append(str(error))
                 continue
             if segment.link != link:
                 raise SpoolError(f"{path}: got the spool of the link {segment.link}, expected that of {link}")
-            self._take(segment)
-            read += 1
-        self.samples.add(SPOOL_SEGMENTS_READ, read, link)
-        self._count_lost(read, damaged)
+            self._add_segment(segment)
+            read_count += 1
+        self.samples.add(SPOOL_SEGMENTS_READ, read_count, link)
+        self._report_lost_segments(read_count, damage_messages)
         return TaskOutput(
-            number=run.number,
+            input_number=spool_range.input_number,
             sequence=segments.first,
-            taken=self.taken,
+            leaf_outputs=self.leaf_outputs,
             samples=self.samples,
-            newest=self.newest,
-            done=segments.end,
-            total=segments.end if self.ended else segments.end + 1,
+            newest_time=self.newest_time,
+            position=segments.end,
+            input_size=segments.end if self.has_ended else segments.end + 1,
             warnings=tuple(self.warnings),
-            sampled=self.sampled,
+            sampled_ranges=self.sampled_ranges,
         )
 
-    def _take(self, segment: Segment) -> None:
-        """Pass on the items of a segment.
+    def _add_segment(self, segment: Segment) -> None:
+        """Add the items of a segment to the output of the queries.
 
-        Its end is sent to all queries, including those that the node does not know.
+        If the spool ends with this segment, all queries receive END, also the queries that are unknown to the node.
         """
         link = self.input.link
-        found = match(self.wanted, segment.plans)
-        for query in self.plans if segment.header.skipped else ():
-            self._estimates(query, segment.header.skipped)
-        for name, print_of, item in segment.items:
-            query_numbers = found.queries_by_plan.get((name, print_of), ())
+        matches = match_plans(self.queries, segment.plans)
+        for query in self.leaves if segment.header.skipped else ():
+            self._add_sampled_ranges(query, segment.header.skipped)
+        for name, plan_fingerprint, item in segment.items:
+            query_numbers = matches.queries_by_plan.get((name, plan_fingerprint), ())
             if isinstance(item, Punctuation):
                 for query in query_numbers:
-                    self._promise(query, item.watermark)
+                    self._advance_watermark(query, item.watermark)
                 continue
             if not query_numbers:
                 self.samples.add(SPOOL_PARTIALS_PASSED_OVER, item.num_rows, link)
             for query in query_numbers:
-                self._partials(query, item)
-        self._tell_missing(found, segment.plans)
-        self.ended = segment.ended
+                self._add_partials(query, item)
+        self._report_missing_plans(matches, segment.plans)
+        self.has_ended = segment.ended
         if segment.ended:
-            for query in self.plans:
-                self._promise(query, END)
+            for query in self.leaves:
+                self._advance_watermark(query, END)
         self.samples.set(SPOOL_PARTIALS_SHED, segment.header.shed_before, link)
         if segment.trailer.last:
             self.samples.set(SPOOL_NEWEST, segment.trailer.last / SECOND, link)
 
-    def _promise(self, query: int, low: int) -> None:
-        taken = self.taken[query]
-        self.taken[query] = LeafOutput(max(taken.low, low), taken.batches)
+    def _advance_watermark(self, query: int, watermark: int) -> None:
+        leaf_output = self.leaf_outputs[query]
+        self.leaf_outputs[query] = LeafOutput(max(leaf_output.watermark, watermark), leaf_output.batches)
 
-    def _partials(self, query: int, batch: pa.RecordBatch) -> None:
-        plan = self.plans[query]
-        self.samples.add(SPOOL_PARTIALS_READ, batch.num_rows, plan.name, self.input.link)
-        self.taken[query].batches.append(batch)
+    def _add_partials(self, query: int, batch: pa.RecordBatch) -> None:
+        leaf = self.leaves[query]
+        self.samples.add(SPOOL_PARTIALS_READ, batch.num_rows, leaf.name, self.input.link)
+        self.leaf_outputs[query].batches.append(batch)
         if SAMPLED in (batch.schema.metadata or {}) and batch.num_rows:
-            times = sampled_times(batch.column("pane").to_numpy(), plan.low.origin, plan.low.pane)
-            self._estimates(query, times)
-            self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, plan.name, self.input.link)
+            times = merge_pane_times(batch.column("pane").to_numpy(), leaf.low.origin, leaf.low.pane)
+            self._add_sampled_ranges(query, times)
+            self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, leaf.name, self.input.link)
         if batch.num_rows:
-            begin = plan.low.origin + pc.max(batch.column("pane")).as_py() * plan.low.pane
-            self.newest = begin if self.newest is None else max(self.newest, begin)
+            pane_start = leaf.low.origin + pc.max(batch.column("pane")).as_py() * leaf.low.pane
+            self.newest_time = pane_start if self.newest_time is None else max(self.newest_time, pane_start)
 
-    def _estimates(self, query: int, times: Iterable[tuple[int, int]]) -> None:
+    def _add_sampled_ranges(self, query: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Record times, as ranges, in which the node did not process all packets."""
-        self.sampled[query] = with_ranges(self.sampled.get(query, []), list(times))
+        self.sampled_ranges[query] = merge_ranges(self.sampled_ranges.get(query, []), list(ranges))
         warning = f"{self.input.path}: some results are estimates: its node sampled, as spool or ring was filling"
         self.warnings[warning] = None
 
-    def _tell_missing(self, found: Match, offered: tuple[Offered, ...]) -> None:
-        for query in found.missing:
-            wanted = self.wanted[query]
-            self.samples.add(SPOOL_SEGMENTS_WITHOUT_QUERY, 1, wanted.name, self.input.link)
-            self.warnings[without_plan(str(self.input.path), wanted, offered)] = None
+    def _report_missing_plans(self, matches: PlanMatches, offered_plans: tuple[OfferedPlan, ...]) -> None:
+        for query_number in matches.missing_queries:
+            query = self.queries[query_number]
+            self.samples.add(SPOOL_SEGMENTS_WITHOUT_QUERY, 1, query.name, self.input.link)
+            self.warnings[describe_missing_plan(str(self.input.path), query, offered_plans)] = None
 
-    def _count_lost(self, read: int, damaged: list[str]) -> None:
-        """Count and report the segments that were not read. `damaged` contains the reason for each damaged segment."""
-        segments, path, link = self.run.segments, self.input.path, self.input.link
-        missing = segments.end - segments.first - read - len(damaged)
-        if damaged:
-            self.samples.add(SPOOL_SEGMENTS_LOST, len(damaged), link, "damaged")
-            self.warnings |= dict.fromkeys(f"{wrong}; its rows are missing in the results" for wrong in damaged)
-        if missing:
-            self.samples.add(SPOOL_SEGMENTS_LOST, missing, link, "missing")
-            what = "segment is" if missing == 1 else "segments are"
+    def _report_lost_segments(self, read_count: int, damage_messages: list[str]) -> None:
+        """Count and report the segments that were not read. `damage_messages`: one message for each damaged segment."""
+        segments, path, link = self.spool_range.segments, self.input.path, self.input.link
+        missing_count = segments.end - segments.first - read_count - len(damage_messages)
+        if damage_messages:
+            self.samples.add(SPOOL_SEGMENTS_LOST, len(damage_messages), link, "damaged")
+            self.warnings |= dict.fromkeys(
+                f"{message}; its rows are missing in the results" for message in damage_messages
+            )
+        if missing_count:
+            self.samples.add(SPOOL_SEGMENTS_LOST, missing_count, link, "missing")
+            subject = "segment is" if missing_count == 1 else "segments are"
             warning = (
-                f"{path}: {missing:,} {what} missing between {segments.first} and {segments.end - 1}, dropped by a "
-                "full spool or deleted; their rows are missing in the results"
+                f"{path}: {missing_count:,} {subject} missing between {segments.first} and {segments.end - 1}, dropped "
+                "by a full spool or deleted; their rows are missing in the results"
             )
             self.warnings[warning] = None
-        if self.run.partials_lost:
-            self.samples.add(SPOOL_PARTIALS_LOST, self.run.partials_lost, link)
+        if self.spool_range.partials_lost:
+            self.samples.add(SPOOL_PARTIALS_LOST, self.spool_range.partials_lost, link)

@@ -33,8 +33,8 @@ from highlevel.spark.packing import pack, unpack
 
 # Packs: small tables of one query with the same columns are combined to one table.
 #
-# A long window that slides by seconds has thousands of panes of a few rows. As separate messages each would need a
-# schema that is longer than its rows, and some calls per column. A pack needs these once.
+# A long window that slides by seconds has thousands of panes of a few rows. If each table were a separate message, its
+# schema would be longer than its rows, and each column would cost some calls. A pack has one schema for all its tables.
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Pack:
     tables: list[pa.Table] = field(default_factory=list)
 
     @property
-    def rows(self) -> list[int]:
+    def row_counts(self) -> list[int]:
         """Number of rows of each table."""
         return [table.num_rows for table in self.tables]
 
@@ -60,7 +60,14 @@ def pack_tables(tables: Mapping[str, pa.Table]) -> list[Pack]:
     """Put tables of the same schema, its metadata included, into one pack each."""
     packs: list[Pack] = []
     for name, table in tables.items():
-        pack = next((each for each in packs if each.schema.equals(table.schema, check_metadata=True)), None)
+        pack = next(
+            (
+                existing_pack
+                for existing_pack in packs
+                if existing_pack.schema.equals(table.schema, check_metadata=True)
+            ),
+            None,
+        )
         if pack is None:
             pack = Pack(table.schema)
             packs.append(pack)
@@ -69,21 +76,21 @@ def pack_tables(tables: Mapping[str, pa.Table]) -> list[Pack]:
     return packs
 
 
-def split_pack(table: pa.Table, names: list[str], rows: list[int]) -> Iterator[tuple[str, pa.Table]]:
+def split_pack(table: pa.Table, names: list[str], row_counts: list[int]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the tables of a pack by their names. They share its memory."""
-    for name, end, count in zip(names, accumulate(rows), rows, strict=True):
-        yield name, table.slice(end - count, count)
+    for name, end, row_count in zip(names, accumulate(row_counts), row_counts, strict=True):
+        yield name, table.slice(end - row_count, row_count)
 
 
-KEEP = 3
+KEPT_VERSIONS = 3
 """Number of kept versions: Spark may repeat the last micro-batch, and one more helps in an inspection."""
 
-SMALL = 4096
+MAX_PACKED_BYTES = 4096
 """Maximum bytes of a table that is packed, and of a pack in the manifest."""
 
 Tables = Mapping[str, pa.Table]
 
-File = dict[str, Any]
+FileEntry = dict[str, Any]
 """A file in a manifest: its name, its length in bytes and its checksum."""
 
 
@@ -93,16 +100,16 @@ class PartState:
     def __init__(self, folder: Path, part: int) -> None:
         """The state of partition `part` is below `folder`."""
         self.folder = folder / str(part)
-        self.loaded: dict[tuple[int, str], tuple[File, tuple[int, ...]]] = {}
+        self.loaded_tables: dict[tuple[int, str], tuple[FileEntry, tuple[int, ...]]] = {}
 
-    def load(self, batch_id: int, queries: int) -> list[dict[str, pa.Table]]:
+    def load(self, batch_id: int, query_count: int) -> list[dict[str, pa.Table]]:
         """Return the tables of each query after micro-batch `batch_id`, none before the first.
 
         Raises FolderError if the version is missing or damaged.
         """
         if batch_id < 0:
-            return [{} for _ in range(queries)]
-        path = self._manifest(batch_id)
+            return [{} for _ in range(query_count)]
+        path = self._manifest_path(batch_id)
         try:
             manifest = read_document(path)
         except FileNotFoundError:
@@ -110,106 +117,113 @@ class PartState:
                 f"{path}: missing: the checkpoint continues after micro-batch {batch_id}, but its state is gone; "
                 "restore it from a copy, or start again with another folder"
             ) from None
-        if len(manifest) != queries:
-            raise FolderError(f"{path}: the state of {len(manifest)} queries, expected {queries}; {REMEDY}")
+        if len(manifest) != query_count:
+            raise FolderError(f"{path}: the state of {len(manifest)} queries, expected {query_count}; {REMEDY}")
         try:
-            return [self._read(query, stored) for query, stored in enumerate(manifest)]
+            return [self._read_query(query, entry) for query, entry in enumerate(manifest)]
         except FileNotFoundError as error:
             raise FolderError(f"{error.filename}: missing, but {path} names it; {REMEDY}") from None
 
-    def _read(self, query: int, stored: dict[str, Any]) -> dict[str, pa.Table]:
-        found: dict[str, pa.Table] = {}
-        for name, file in stored["files"].items():
-            found[name] = pa.ipc.open_file(self._map(file)).read_all()
-            self.loaded[query, name] = file, addresses(found[name])
-        for each in stored["packs"]:
-            if "data" in each:
-                packed = base64.b64decode(each["data"])
+    def _read_query(self, query: int, entry: dict[str, Any]) -> dict[str, pa.Table]:
+        tables: dict[str, pa.Table] = {}
+        for name, file_entry in entry["files"].items():
+            tables[name] = pa.ipc.open_file(self._map_file(file_entry)).read_all()
+            self.loaded_tables[query, name] = file_entry, value_addresses(tables[name])
+        for pack_entry in entry["packs"]:
+            if "data" in pack_entry:
+                packed_bytes = base64.b64decode(pack_entry["data"])
             else:
-                packed = read_bytes(self.folder / each["file"]["name"])
-                verify(self.folder / each["file"]["name"], packed, each["file"]["bytes"], each["file"]["checksum"])
-            found.update(split_pack(unpack(packed), each["names"], each["rows"]))
-        return found
+                packed_bytes = read_bytes(self.folder / pack_entry["file"]["name"])
+                verify(
+                    self.folder / pack_entry["file"]["name"],
+                    packed_bytes,
+                    pack_entry["file"]["bytes"],
+                    pack_entry["file"]["checksum"],
+                )
+            tables.update(split_pack(unpack(packed_bytes), pack_entry["names"], pack_entry["rows"]))
+        return tables
 
-    def _map(self, file: File) -> pa.Buffer:
+    def _map_file(self, file_entry: FileEntry) -> pa.Buffer:
         """Map a file of a table and verify it."""
-        path = self.folder / file["name"]
+        path = self.folder / file_entry["name"]
         if path.stat().st_size == 0:  # an empty file cannot be mapped
-            verify(path, b"", file["bytes"], file["checksum"])
+            verify(path, b"", file_entry["bytes"], file_entry["checksum"])
         with pa.memory_map(str(path)) as source:
             content = source.read_buffer()
-        verify(path, content, file["bytes"], file["checksum"])
+        verify(path, content, file_entry["bytes"], file_entry["checksum"])
         return content
 
     def save(self, batch_id: int, snapshots: Sequence[Tables]) -> None:
         """Write version `batch_id`, then remove the files that no kept version needs."""
         make_private_folder(self.folder)
-        manifest = [self._write(batch_id, query, tables) for query, tables in enumerate(snapshots)]
-        write_document(self._manifest(batch_id), manifest)
+        manifest = [self._write_query(batch_id, query, tables) for query, tables in enumerate(snapshots)]
+        write_document(self._manifest_path(batch_id), manifest)
         self._remove_old(batch_id)
 
-    def _write(self, batch_id: int, query: int, tables: Tables) -> dict[str, Any]:
-        files, small = {}, {}
+    def _write_query(self, batch_id: int, query: int, tables: Tables) -> dict[str, Any]:
+        file_entries, small_tables = {}, {}
         for name, table in tables.items():
-            file, before = self.loaded.get((query, name), ({}, ()))
-            if file and addresses(table) == before:
-                files[name] = file
-            elif table.nbytes <= SMALL:
-                small[name] = table
+            file_entry, loaded_addresses = self.loaded_tables.get((query, name), ({}, ()))
+            if file_entry and value_addresses(table) == loaded_addresses:
+                file_entries[name] = file_entry
+            elif table.nbytes <= MAX_PACKED_BYTES:
+                small_tables[name] = table
             else:
-                files[name] = self._write_table(f"{query}-{quote(name, safe='')}-{batch_id}.arrow", table)
-        packs = []
-        for number, each in enumerate(pack_tables(small)):
-            packed = pack(each.table)
-            stored: dict[str, Any] = {"names": each.names, "rows": each.rows}
-            if len(packed) <= SMALL:
-                stored["data"] = base64.b64encode(packed).decode()
+                file_entries[name] = self._write_table(f"{query}-{quote(name, safe='')}-{batch_id}.arrow", table)
+        pack_entries = []
+        for number, small_pack in enumerate(pack_tables(small_tables)):
+            packed_bytes = pack(small_pack.table)
+            pack_entry: dict[str, Any] = {"names": small_pack.names, "rows": small_pack.row_counts}
+            if len(packed_bytes) <= MAX_PACKED_BYTES:
+                pack_entry["data"] = base64.b64encode(packed_bytes).decode()
             else:
-                packed_file = f"{query}-pack{number}-{batch_id}.arrow"
-                replace_file(self.folder / packed_file, packed)
-                stored["file"] = {"name": packed_file, "bytes": len(packed), "checksum": checksum(packed)}
-            packs.append(stored)
-        return {"files": files, "packs": packs}
+                pack_name = f"{query}-pack{number}-{batch_id}.arrow"
+                replace_file(self.folder / pack_name, packed_bytes)
+                pack_entry["file"] = {"name": pack_name, "bytes": len(packed_bytes), "checksum": checksum(packed_bytes)}
+            pack_entries.append(pack_entry)
+        return {"files": file_entries, "packs": pack_entries}
 
-    def _write_table(self, file: str, table: pa.Table) -> File:
-        with replacing(self.folder / file) as (_, part):
-            with pa.ipc.new_file(str(part), table.schema) as writer:
+    def _write_table(self, file_name: str, table: pa.Table) -> FileEntry:
+        with replacing(self.folder / file_name) as (_, temporary):
+            with pa.ipc.new_file(str(temporary), table.schema) as writer:
                 writer.write_table(table)
-            with pa.memory_map(str(part)) as source:
+            with pa.memory_map(str(temporary)) as source:
                 content = source.read_buffer()
-        return {"name": file, "bytes": content.size, "checksum": checksum(content)}
+        return {"name": file_name, "bytes": content.size, "checksum": checksum(content)}
 
     def _remove_old(self, batch_id: int) -> None:
         """Remove versions that are too old, and files that no kept version names.
 
         A damaged version cannot be restored, so its files are removed too.
         """
-        kept: set[str] = set()
+        kept_names: set[str] = set()
         for path in self.folder.glob("*.json"):
-            if int(path.stem) <= batch_id - KEEP:
+            if int(path.stem) <= batch_id - KEPT_VERSIONS:
                 path.unlink(missing_ok=True)
                 continue
             try:
-                kept |= _files(read_document(path))
+                kept_names |= _file_names(read_document(path))
             except (FileNotFoundError, FolderError):
                 continue
         for path in self.folder.glob("[!.]*.arrow"):
-            if path.name not in kept:
+            if path.name not in kept_names:
                 path.unlink(missing_ok=True)
 
-    def _manifest(self, batch_id: int) -> Path:
+    def _manifest_path(self, batch_id: int) -> Path:
         return self.folder / f"{batch_id}.json"
 
 
-def _files(manifest: Sequence[dict[str, Any]]) -> set[str]:
-    packs = {each["file"]["name"] for query in manifest for each in query["packs"] if "file" in each}
-    return packs | {file["name"] for query in manifest for file in query["files"].values()}
+def _file_names(manifest: Sequence[dict[str, Any]]) -> set[str]:
+    pack_files = {
+        pack_entry["file"]["name"] for query in manifest for pack_entry in query["packs"] if "file" in pack_entry
+    }
+    return pack_files | {file["name"] for query in manifest for file in query["files"].values()}
 
 
-def addresses(table: pa.Table) -> tuple[int, ...]:
+def value_addresses(table: pa.Table) -> tuple[int, ...]:
     """Return the memory addresses and lengths of a table's values, which identify an unchanged table."""
-    found = [table.num_rows]
+    addresses = [table.num_rows]
     for column in table.columns:
         for chunk in column.chunks:
-            found += [chunk.offset, *(0 if buffer is None else buffer.address for buffer in chunk.buffers())]
-    return tuple(found)
+            addresses += [chunk.offset, *(0 if buffer is None else buffer.address for buffer in chunk.buffers())]
+    return tuple(addresses)

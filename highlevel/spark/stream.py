@@ -43,19 +43,19 @@ from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.user_types import readable
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
-from highlevel.spark.decompressed_inputs import Say, mapped_inputs
-from highlevel.spark.errors import FolderError, RunError, report_of
-from highlevel.spark.estimates import with_estimates
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.decompressed_inputs import Say, map_inputs
+from highlevel.spark.errors import FolderError, RunError, make_report
+from highlevel.spark.estimates import mark_estimates
 from highlevel.spark.host import Host
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.result_files import write_results
-from highlevel.spark.run_identity import claim, identity
-from highlevel.spark.session import JVM_END_SECONDS, ended_jvm, jvm_error, jvm_failures
+from highlevel.spark.run_identity import claim_folder, describe_run
+from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
 from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
-from highlevel.spark.spool_planner import read_before
+from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import TABLE_SLOTS
@@ -69,28 +69,28 @@ class Locks:
 
     def __init__(self) -> None:
         """Create an object without locks."""
-        self._held: dict[Path, IO[str]] = {}
+        self._locked_files: dict[Path, IO[str]] = {}
 
-    def hold(self, path: Path, otherwise: str) -> None:
+    def lock(self, path: Path, message: str) -> None:
         """Lock a file, and create it if necessary.
 
         Repeated calls have no effect. Raise FolderError(otherwise) if another process has the lock.
         """
-        if path in self._held:
+        if path in self._locked_files:
             return
         file = os.fdopen(open_private(path, os.O_RDWR), "r+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise FolderError(otherwise) from None
-        self._held[path] = file
+            raise FolderError(message) from None
+        self._locked_files[path] = file
 
     def release(self) -> None:
         """Release all locks. Does nothing without locks."""
-        for file in self._held.values():
+        for file in self._locked_files.values():
             file.close()
-        self._held.clear()
+        self._locked_files.clear()
 
 
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
@@ -145,16 +145,16 @@ class StreamRun:
             raise ValueError(f"queries of one run need different names, got {', '.join(names)}")
         self._session = spark
         leaves = leaves_of(plans)
-        read = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
-        check_one_input(leaves, read)
+        used_inputs = [input_ for input_ in inputs if any(input_.feeds(leaf) for leaf in leaves)]
+        check_one_input(leaves, used_inputs)
         for plan in leaves:
-            if not plan.low.exact_low and any(each.feeds(plan) and not each.spool for each in read):
+            if not plan.low.exact_low and any(input_.feeds(plan) and not input_.spool for input_ in used_inputs):
                 problem = f"query {plan.name}: {plan.low.kind} must be read in one pass"
                 raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
-            if plan.low.remembers and any(each.feeds(plan) and not each.spool for each in read):
+            if plan.low.remembers and any(input_.feeds(plan) and not input_.spool for input_ in used_inputs):
                 problem = f"query {plan.name}: seen_within depends on earlier rows, but tasks read parts of a file"
                 raise InputError(f"{problem}: expected a link with a spool, or wiretide query")
-        self.feeds = InputAssignment.of(plans, read, partitions)
+        self.assignment = InputAssignment.of(plans, used_inputs, partitions)
         self.folder = folder.absolute()
         self.partitions = partitions
         self.slots = slots
@@ -165,27 +165,27 @@ class StreamRun:
         self.on_batch = on_batch
         self.say = say
         self.totals = Totals()
-        self.continued = -1
+        self.continued_batch = -1
         """Last micro-batch with totals at the start. It may be repeated."""
         self._totals_files = TotalsFiles(self.folder / "totals")
         self._query: StreamingQuery | None = None
         self._locks = Locks()
-        self._warned: set[str] = set()
+        self._printed_warnings: set[str] = set()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
-        self._prepared = False
-        self._in_batch = threading.RLock()
+        self._is_prepared = False
+        self._batch_lock = threading.RLock()
         self._restarts = Restarts(say)
 
     @property
     def samples(self) -> Samples:
         """All counters after the last micro-batch, and the restarts of this object."""
-        return self._with_restarts(self.totals.samples)
+        return self._add_restarts(self.totals.samples)
 
-    def _with_restarts(self, samples: Samples) -> Samples:
-        together = Samples(samples)
-        together.merge(self._restarts.samples, ALL_METRICS)
-        return together
+    def _add_restarts(self, samples: Samples) -> Samples:
+        merged = Samples(samples)
+        merged.merge(self._restarts.samples, ALL_METRICS)
+        return merged
 
     @property
     def spark(self) -> SparkSession | None:
@@ -197,42 +197,44 @@ class StreamRun:
 
         Raises InputError for an input, FolderError for a folder that is damaged, in use, or of another run.
         """
-        for each in self.feeds.inputs:
-            if not each.spool:
-                open_finite(each.path, "the stream engine")  # before the folder is created
+        for input_ in self.assignment.inputs:
+            if not input_.spool:
+                open_finite(input_.path, "the stream engine")  # before the folder is created
         make_private_folder(self.folder)
         self._check_subfolders()
         in_use = f"{self.folder} is in use by another run; take another folder, or stop that run"
-        self._locks.hold(self.folder / "lock", in_use)
+        self._locks.lock(self.folder / "lock", in_use)
         try:
-            self._hold_spools()
+            self._lock_spools()
             self._check_folder()
         except BaseException:
             self._locks.release()
             raise
-        self._prepared = True
+        self._is_prepared = True
 
     def _check_folder(self) -> None:
-        inputs = mapped_inputs(self.feeds.inputs, self.folder, self.say)
-        inputs = [replace(each, path=each.path.absolute()) for each in inputs]
-        self.feeds = InputAssignment.of(self.feeds.plans, inputs, self.partitions)
-        claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
-        remove_unfinished(self.folder)
-        following = check_checkpoint(self.folder, offset_keys(self.feeds))
-        self._totals_files.load(following - 1)
-        self.continued = self._totals_files.last()
-        self.totals = self._totals_files.load(self.continued)
-        if self.totals.finished(len(self.feeds.inputs)):
+        inputs = map_inputs(self.assignment.inputs, self.folder, self.say)
+        inputs = [replace(input_, path=input_.path.absolute()) for input_ in inputs]
+        self.assignment = InputAssignment.of(self.assignment.plans, inputs, self.partitions)
+        claim_folder(
+            self.folder, describe_run(self.assignment, self.partitions, self.block_records, self.speed is not None)
+        )
+        remove_temporary_files(self.folder)
+        next_batch = check_checkpoint(self.folder, offset_keys(self.assignment))
+        self._totals_files.load(next_batch - 1)
+        self.continued_batch = self._totals_files.last_batch_id()
+        self.totals = self._totals_files.load(self.continued_batch)
+        if self.totals.is_finished(len(self.assignment.inputs)):
             self._ended.set()
 
     def start(self) -> None:
         """Start or continue, after `prepare` if necessary. Raise RunError, or an error of `prepare`."""
-        if not self._prepared:
+        if not self._is_prepared:
             self.prepare()
         try:
             if callable(self._session):
                 self._session = self._session()
-            with jvm_failures():
+            with convert_jvm_failures():
                 self._start(self._session)
         except BaseException:
             self.stop()
@@ -240,19 +242,20 @@ class StreamRun:
 
     def _start(self, spark: SparkSession) -> None:
         if not (self.folder / "checkpoint").exists():
-            for line in read_before(self.feeds.inputs):
+            for line in report_earlier_runs(self.assignment.inputs):
                 self.say(f"warning: {line}")
-        for leaf in leaves_of(self.feeds.plans):
-            if any(each.feeds(leaf) and not each.spool for each in self.feeds.inputs):  # nodes of spools do it
+        for leaf in leaves_of(self.assignment.plans):
+            # The node that writes a spool compiles the kernels for its link.
+            if any(input_.feeds(leaf) and not input_.spool for input_ in self.assignment.inputs):
                 compile_kernels(leaf.low.kind)
-        tasks = max(1, spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
+        task_count = max(1, spark.sparkContext.defaultParallelism // max(1, len(self.assignment.inputs)))
         spec = StreamSpec(
-            feeds=self.feeds,
+            assignment=self.assignment,
             slots=self.slots,
             block_records=self.block_records,
             max_blocks=self.max_blocks,
             speed=self.speed,
-            tasks=tasks,
+            task_count=task_count,
             max_bytes=self.max_bytes,
         )
         make_private_folder(self.folder / "checkpoint")
@@ -262,70 +265,70 @@ class StreamRun:
         """Start the query from its checkpoint. Try again if Spark fails to start a process."""
         while True:
             try:
-                writer = open_stream(spark, spec).writeStream.foreachBatch(self._batch)
+                writer = open_stream(spark, spec).writeStream.foreachBatch(self._on_micro_batch)
                 return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
             except PySparkException as failure:
-                self._wait_for_restart(report_of(failure))
+                self._wait_for_restart(make_report(failure))
 
     def _wait_for_restart(self, report: str) -> None:
         """Wait before a restart, or raise the reason of the failure if no restart is possible."""
-        delay = self._restarts.delay(report)
+        delay = self._restarts.next_delay(report)
         if delay is None:
-            raise self._restarts.failure(report) from None
+            raise self._restarts.make_final_error(report) from None
         time.sleep(delay)
 
-    def _batch(self, rows: DataFrame, batch_id: int) -> None:
+    def _on_micro_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Process one micro-batch. All its files have its ID."""
-        with self._in_batch:
+        with self._batch_lock:
             try:
-                self._do_batch(rows, batch_id)
+                self._process_batch(rows, batch_id)
             except BaseException as failure:
                 self._failure = failure
                 raise
-            self._restarts.progressed()
+            self._restarts.reset_delay()
 
-    def _do_batch(self, rows: DataFrame, batch_id: int) -> None:
-        self._hold_spools()
-        for level in range(self.feeds.levels):
-            host = Host(self.feeds, self.folder / "state", batch_id, level)
+    def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
+        self._lock_spools()
+        for level in range(self.assignment.levels):
+            host = Host(self.assignment, self.folder / "state", batch_id, level)
             rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)
-        answers = rows.toArrow()
+        job_output = rows.toArrow()
         tables: dict[int, list[pa.Table]] = {}
         task_counters: list[bytes] = []
         host_counters: list[bytes] = []
-        for part, query, payload in zip(*(answers.column(name) for name in answers.column_names), strict=True):
+        for part, query, payload in zip(*(job_output.column(name) for name in job_output.column_names), strict=True):
             if query.as_py() != COUNTERS:
                 tables.setdefault(query.as_py(), []).append(unpack(payload.as_buffer()))
             else:
                 (task_counters if part.as_py() == COUNTERS else host_counters).append(payload.as_py())
         results = {
             plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
-            for query, plan in enumerate(self.feeds.plans)
+            for query, plan in enumerate(self.assignment.plans)
         }
         totals = self._totals_files.load(batch_id - 1)
-        totals.add(self.feeds, task_counters, host_counters)
-        files = {
-            plan.name: self._as_file(query, results[plan.name], totals.sampled)
-            for query, plan in enumerate(self.feeds.plans)
+        totals.add(self.assignment, task_counters, host_counters)
+        readable_results = {
+            plan.name: self._make_readable(query, results[plan.name], totals.sampled_ranges)
+            for query, plan in enumerate(self.assignment.plans)
         }
-        write_results(self.folder / "output", batch_id, files)
+        write_results(self.folder / "output", batch_id, readable_results)
         totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
         self.totals = totals
         for line in totals.warnings:
-            if line not in self._warned:
-                self._warned.add(line)
+            if line not in self._printed_warnings:
+                self._printed_warnings.add(line)
                 self.say(f"warning: {line}")
         if self.on_batch is not None:
-            self.on_batch(batch_id, results, self._with_restarts(totals.samples))
-        if totals.finished(len(self.feeds.inputs)):
+            self.on_batch(batch_id, results, self._add_restarts(totals.samples))
+        if totals.is_finished(len(self.assignment.inputs)):
             self._ended.set()
 
-    def _as_file(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
+    def _make_readable(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
         """Return results in the form of their file. For a spool, mark the windows that contain estimates."""
-        plan = self.feeds.plans[query]
-        if any(self.feeds.inputs[number].spool for number in self.feeds.inputs_of(query)):
-            results = with_estimates(results, sampled.get(plan.name, []))
+        plan = self.assignment.plans[query]
+        if any(self.assignment.inputs[number].spool for number in self.assignment.inputs_of(query)):
+            results = mark_estimates(results, sampled.get(plan.name, []))
         return readable(results, plan.times)
 
     @property
@@ -338,43 +341,43 @@ class StreamRun:
 
         Raise the reason of a failure: InputError, FolderError, RunError, or an error of `on_batch`.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        with jvm_failures():
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with convert_jvm_failures():
             while not self._ended.wait(0.2):
-                if not self._runs():
+                if not self._is_running():
                     self._restart()
-                if until is not None and time.monotonic() >= until:
+                if deadline is not None and time.monotonic() >= deadline:
                     return False
             while True:  # all rows are written: wait for the commit of the last micro-batch
                 try:
-                    self._started().processAllAvailable()
+                    self._running_query().processAllAvailable()
                 except PySparkException:
-                    if self._runs():
+                    if self._is_running():
                         raise
-                if self._runs():
+                if self._is_running():
                     return True
                 self._restart()
 
-    def _runs(self) -> bool:
+    def _is_running(self) -> bool:
         """Return whether the query runs. Raises RunError if the JVM has ended."""
-        end = ended_jvm()
-        if end is not None:
-            raise jvm_error(end)
-        return bool(self._started().isActive)
+        jvm_end = read_jvm_end()
+        if jvm_end is not None:
+            raise make_jvm_error(jvm_end)
+        return bool(self._running_query().isActive)
 
     def _restart(self) -> None:
         """Restart a query that has ended from its checkpoint, or raise the reason of the failure."""
-        query = self._started()
+        query = self._running_query()
         failure = query.exception()
         cause, self._failure = self._failure, None
         if cause is not None and not isinstance(cause, PySparkException | Py4JError):
             raise cause
         if cause is None and failure is None:
             raise RunError("the query on Spark was stopped by another program before the inputs ended")
-        report = "\n".join(report_of(each) for each in (cause, failure) if each is not None)
+        report = "\n".join(make_report(error) for error in (cause, failure) if error is not None)
         self._wait_for_restart(report)
         assert isinstance(self._session, SparkSession), "a started run has a session"
-        with self._in_batch:
+        with self._batch_lock:
             self._query = None
         self._start(self._session)
 
@@ -389,12 +392,12 @@ class StreamRun:
             try:
                 query.stop()
             except (Py4JError, PySparkException, OSError):
-                if ended_jvm(JVM_END_SECONDS) is None:
+                if read_jvm_end(JVM_END_SECONDS) is None:
                     raise
-            with self._in_batch:
+            with self._batch_lock:
                 pass
         self._locks.release()
-        self._prepared = False
+        self._is_prepared = False
 
     def _check_subfolders(self) -> None:
         """Raise UnsafeFolderError if another user can write to a folder in the run's folder."""
@@ -402,23 +405,23 @@ class StreamRun:
             if (self.folder / name).exists():
                 check_private_folder(self.folder / name)
 
-    def _hold_spools(self) -> None:
+    def _lock_spools(self) -> None:
         """Lock the spools whose folders exist. Raises UnsafeFolderError if another user can write to one."""
-        for each in self.feeds.inputs:
-            if each.spool and each.path.is_dir():
-                check_private_folder(each.path)
-                wrong = f"{each.path} is read by another run; stop that run, or let the node write another spool"
-                self._locks.hold(each.path.absolute() / ".run.lock", wrong)
+        for input_ in self.assignment.inputs:
+            if input_.spool and input_.path.is_dir():
+                check_private_folder(input_.path)
+                message = f"{input_.path} is read by another run; stop that run, or let the node write another spool"
+                self._locks.lock(input_.path.absolute() / ".run.lock", message)
 
-    def _started(self) -> StreamingQuery:
+    def _running_query(self) -> StreamingQuery:
         if self._query is None:
             raise RuntimeError("the run is not started")
         return self._query
 
 
-def remove_unfinished(folder: Path) -> None:
+def remove_temporary_files(folder: Path) -> None:
     """Remove temporary files of a killed process (names with a leading dot), except Spark's files."""
-    for ours in ("inputs", "state", "totals", "output"):
-        for path in (folder / ours).rglob(".*"):
+    for subfolder in ("inputs", "state", "totals", "output"):
+        for path in (folder / subfolder).rglob(".*"):
             if path.is_file():  # not the folder of a query with a leading dot in its name
                 path.unlink(missing_ok=True)

@@ -20,9 +20,9 @@ from highlevel.metrics import (
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import FolderError
-from highlevel.spark.estimates import with_ranges
-from highlevel.spark.feeds import InputAssignment
-from highlevel.spark.state import KEEP
+from highlevel.spark.estimates import merge_ranges
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.state import KEPT_VERSIONS
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
@@ -32,69 +32,79 @@ from lowlevel.punctuation import BEGINNING, END
 class Totals:
     """Counters and progress after some micro-batch.
 
-    `newest` is the largest packet time of each input in ns, for a spool the start of its newest pane. `progress`
-    contains for each started input its position and its size, in blocks or segments. The size of a spool that is still
-    written is always larger. `warnings` are the warnings of the last micro-batch's tasks. `lows` contains the watermark
-    of each query in ns: results that end at or below it are final. The memory of tables is counted for the last
-    micro-batch's tasks, because each task has separate tables. `offsets` is the checksum of the offsets of the
-    micro-batch. `sampled` contains the times of each query for which a node sampled the packets.
+    `newest_times` is the largest packet time of each input in ns, for a spool the start of its newest pane. `progress`
+    contains for each started input its position and its size, in blocks or segments. While a node writes a spool, the
+    size of the spool is larger than its position. `warnings` are the warnings of the last micro-batch's tasks.
+    `watermarks` contains the watermark of each query in ns: results that end at or below the watermark are final. The
+    memory of tables is counted for the last micro-batch's tasks, because each task has separate tables. `offsets` is
+    the checksum of the offsets of the micro-batch. `sampled_ranges` contains for each query the times at which a node
+    sampled the packets.
     """
 
     samples: Samples = field(default_factory=Samples)
-    newest: dict[int, int] = field(default_factory=dict)
+    newest_times: dict[int, int] = field(default_factory=dict)
     progress: dict[int, tuple[int, int]] = field(default_factory=dict)
-    lows: dict[str, int] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     offsets: str = ""
-    sampled: dict[str, Ranges] = field(default_factory=dict)
+    sampled_ranges: dict[str, Ranges] = field(default_factory=dict)
 
-    def finished(self, inputs: int) -> bool:
-        """Return True if each of `inputs` inputs has been read to its end."""
-        return len(self.progress) == inputs and all(done == total for done, total in self.progress.values())
+    def is_finished(self, input_count: int) -> bool:
+        """Return True if each of `input_count` inputs has been read to its end."""
+        return len(self.progress) == input_count and all(position == size for position, size in self.progress.values())
 
-    def add(self, feeds: InputAssignment, task_counters: Sequence[bytes], host_counters: Sequence[bytes]) -> None:
+    def add(self, assignment: InputAssignment, task_counters: Sequence[bytes], host_counters: Sequence[bytes]) -> None:
         """Add the counters of one micro-batch, from the tasks of the source and of the operators."""
-        tables = Samples()  # of this micro-batch, because each task has separate tables
+        table_bytes = Samples()  # of this micro-batch, because each task has separate tables
         self.warnings = []
         # Sorted, because the last task of an input determines its gauges.
         for counts in sorted(map(json.loads, task_counters), key=lambda counts: (counts["input"], counts["done"])):
             self.warnings += [line for line in counts["warnings"] if line not in self.warnings]
-            counted = Samples({(name, tuple(labels)): value for name, labels, value in counts["samples"]})
-            for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
-                tables[key] = tables.get(key, 0) + counted.pop(key)
-            self.samples.merge(counted, ALL_METRICS)
+            task_samples = Samples({(name, tuple(labels)): value for name, labels, value in counts["samples"]})
+            for key in [key for key in task_samples if key[0] == TABLE_BYTES.name]:
+                table_bytes[key] = table_bytes.get(key, 0) + task_samples.pop(key)
+            self.samples.merge(task_samples, ALL_METRICS)
             if counts["newest"] is not None:
-                self.newest[counts["input"]] = max(self.newest.get(counts["input"], counts["newest"]), counts["newest"])
+                self.newest_times[counts["input"]] = max(
+                    self.newest_times.get(counts["input"], counts["newest"]), counts["newest"]
+                )
             self.progress[counts["input"]] = counts["done"], counts["total"]
             for query, ranges in counts["sampled"]:
-                name = feeds.plans[query].name
-                self.sampled[name] = with_ranges(self.sampled.get(name, []), [(start, end) for start, end in ranges])
-        self.samples.merge(tables, ALL_METRICS)
-        by_query: dict[int, list[Counts]] = {}
-        for part in map(json.loads, host_counters):
-            for counts in part:
-                by_query.setdefault(counts["query"], []).append(counts)
-        for query, parts in by_query.items():
-            self._add_query(feeds, query, parts)
+                name = assignment.plans[query].name
+                self.sampled_ranges[name] = merge_ranges(
+                    self.sampled_ranges.get(name, []), [(start, end) for start, end in ranges]
+                )
+        self.samples.merge(table_bytes, ALL_METRICS)
+        counts_by_query: dict[int, list[Counts]] = {}
+        for partition_counts in map(json.loads, host_counters):
+            for counts in partition_counts:
+                counts_by_query.setdefault(counts["query"], []).append(counts)
+        for query, parts in counts_by_query.items():
+            self._add_query(assignment, query, parts)
 
-    def _add_query(self, feeds: InputAssignment, query: int, parts: list[Counts]) -> None:
-        name = feeds.plans[query].name
-        add_counts(self.samples, name, parts)
-        bounds = [(number, bound) for part in parts for number, bound in part["bounds"]]
-        watermarks = [part["watermark"] for part in parts if part["watermark"] is not None]
+    def _add_query(self, assignment: InputAssignment, query: int, partition_counts: list[Counts]) -> None:
+        name = assignment.plans[query].name
+        add_counts(self.samples, name, partition_counts)
+        bounds = [(input_number, bound) for counts in partition_counts for input_number, bound in counts["bounds"]]
+        watermarks = [counts["watermark"] for counts in partition_counts if counts["watermark"] is not None]
         if watermarks:  # strict; equal in all partitions
-            low = min(watermarks)
-            self.lows[name] = low if low == END else low - 1
-        self.lows.setdefault(name, BEGINNING)
-        self._add_progress(feeds, query, bounds)
+            watermark = min(watermarks)
+            self.watermarks[name] = watermark if watermark == END else watermark - 1
+        self.watermarks.setdefault(name, BEGINNING)
+        self._add_progress(assignment, query, bounds)
 
-    def _add_progress(self, feeds: InputAssignment, query: int, bounds: list[tuple[int, int]]) -> None:
+    def _add_progress(self, assignment: InputAssignment, query: int, bounds: list[tuple[int, int]]) -> None:
         """Set the progress of each link of a query, from (number of an input, its watermark)."""
-        newest = max(
-            (self.newest[number] for number in feeds.inputs_of(query) if number in self.newest), default=BEGINNING
+        newest_time = max(
+            (
+                self.newest_times[input_number]
+                for input_number in assignment.inputs_of(query)
+                if input_number in self.newest_times
+            ),
+            default=BEGINNING,
         )
-        links = ((feeds.inputs[number].link, low) for number, low in bounds)
-        set_progress(self.samples, feeds.plans[query].name, links, newest)
+        links = ((assignment.inputs[input_number].link, bound) for input_number, bound in bounds)
+        set_progress(self.samples, assignment.plans[query].name, links, newest_time)
 
 
 class TotalsFiles:
@@ -104,7 +114,7 @@ class TotalsFiles:
         """The files are in `folder`."""
         self.folder = folder
 
-    def last(self) -> int:
+    def last_batch_id(self) -> int:
         """Last batch ID with totals, or -1."""
         return max((int(path.stem) for path in self.folder.glob("*.json")), default=-1)
 
@@ -121,23 +131,32 @@ class TotalsFiles:
         except FileNotFoundError:
             raise FolderError(f"{path}: missing, but the checkpoint continues after it; {REMEDY}") from None
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
-        progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
-        newest = {int(number): time for number, time in stored["newest"].items()}
-        sampled = {name: [(start, end) for start, end in ranges] for name, ranges in stored["sampled"].items()}
-        return Totals(Samples(samples), newest, progress, stored["lows"], offsets=stored["offsets"], sampled=sampled)
+        progress = {
+            int(input_number): (position, size) for input_number, (position, size) in stored["progress"].items()
+        }
+        newest_times = {int(input_number): time for input_number, time in stored["newest"].items()}
+        sampled_ranges = {name: [(start, end) for start, end in ranges] for name, ranges in stored["sampled"].items()}
+        return Totals(
+            Samples(samples),
+            newest_times,
+            progress,
+            stored["lows"],
+            offsets=stored["offsets"],
+            sampled_ranges=sampled_ranges,
+        )
 
     def save(self, batch_id: int, totals: Totals) -> None:
         """Write the totals after micro-batch `batch_id`, and remove older versions."""
         samples = [[name, labels, value] for (name, labels), value in totals.samples.items()]
         stored = {
             "samples": samples,
-            "newest": totals.newest,
+            "newest": totals.newest_times,
             "progress": totals.progress,
-            "lows": totals.lows,
+            "lows": totals.watermarks,
             "offsets": totals.offsets,
-            "sampled": totals.sampled,
+            "sampled": totals.sampled_ranges,
         }
         write_document(self.folder / f"{batch_id}.json", stored)
         for path in self.folder.glob("*.json"):
-            if int(path.stem) <= batch_id - KEEP:
+            if int(path.stem) <= batch_id - KEPT_VERSIONS:
                 path.unlink(missing_ok=True)

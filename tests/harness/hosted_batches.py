@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.inline.engine import Input
-from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
-from highlevel.spark.reading import LeafOutput, TaskOutput, rows_of
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.reading import LeafOutput, TaskOutput, pack_output
 from lowlevel.punctuation import BEGINNING
 from tests.references.window_streams import Asked, Stream
 from tests.references.windows_oracle import Arrival
@@ -49,7 +49,7 @@ def source_batches(random: Random, feeds: InputAssignment, queries: list[Asked])
                 given = {query: taken(random, queries[query], next(rest)) for query, rest in pieces.items()}
                 done += 1
                 read = TaskOutput(number, done, given, Samples(), None, done, sum(sizes))
-                found[batch].append(rows_of(feeds, read))
+                found[batch].append(pack_output(feeds, read))
     return found
 
 

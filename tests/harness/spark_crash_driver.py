@@ -17,7 +17,7 @@ import pyarrow as pa
 from highlevel.inline.engine import Input
 from highlevel.spark import stream
 from highlevel.spark.host import Host
-from highlevel.spark.session import close, session
+from highlevel.spark.session import close_session, start_session
 from highlevel.spark.state import PartState
 from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
@@ -78,15 +78,17 @@ def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
     if moment == "results":
         stream.write_results = after(stream.write_results, batch)
     if moment == "planned":
-        do_batch = stream.StreamRun._do_batch
-        stream.StreamRun._do_batch = lambda run, rows, number: die() if number == batch else do_batch(run, rows, number)
+        do_batch = stream.StreamRun._process_batch
+        stream.StreamRun._process_batch = lambda run, rows, number: (
+            die() if number == batch else do_batch(run, rows, number)
+        )
 
     def on_batch(number: int, results: dict[str, pa.Table], samples: Any) -> None:
         print("batch", number, flush=True)
         if moment == "uncommitted" and number == batch:
             die()
 
-    spark = session("local[2]")
+    spark = start_session("local[2]")
     plans = [compile_query(query.gsql, query.name) for query in QUERIES]
     run = stream.StreamRun(spark, plans, inputs_in(inputs), folder, on_batch=on_batch, **OPTIONS)
     try:
@@ -96,7 +98,7 @@ def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
         sys.exit(130)
     finally:
         run.stop()
-        close(spark)
+        close_session(spark)
 
 
 if __name__ == "__main__":

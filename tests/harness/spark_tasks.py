@@ -14,8 +14,8 @@ from highlevel.inline.engine import Input
 from highlevel.plan.fragments import cut
 from highlevel.plan.plan import Plan
 from highlevel.spark import byte_ranges
-from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import StreamSpec
@@ -29,9 +29,9 @@ def batch_answer(plan: Plan, inputs: Sequence[Input], parts: int, random: Random
     read = [each for each in inputs if any(each.feeds(leaf) for leaf in plan.leaves)]
     parts = parts if cut(plan).partitioned else 1
     files = [open_finite(each.path, "a test") for each in read]
-    tasks = tuple(byte_ranges.whole_tasks(files))
+    tasks = tuple(byte_ranges.make_whole_tasks(files))
     feeds = InputAssignment.of([plan], read, parts)
-    reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.size_of, files)), tasks, 64)
+    reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.input_size, files)), tasks, 64)
     batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
     stages: list[Task] = [FiniteHost(feeds, level) for level in range(feeds.levels)]
     for stage in stages:

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
@@ -28,7 +28,7 @@ def spec(inputs: list[Input], random: Random, plans: Sequence[Plan] = PLANS) -> 
         block_records=block_records,
         max_blocks=max_blocks,
         speed=None,
-        tasks=random.choice([1, 3]),
+        task_count=random.choice([1, 3]),
     )
 
 
@@ -52,9 +52,9 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
         for _ in range(random.choice([1, 1, 2])):
             batches = source_rows(reader, start, end)
-            for level in range(spec.feeds.levels):
+            for level in range(spec.assignment.levels):
                 random.shuffle(batches)
-                answers = hosted(Host(spec.feeds, folder, batch_id, level), batches, spec.feeds.partitions)
+                answers = hosted(Host(spec.assignment, folder, batch_id, level), batches, spec.assignment.partitions)
                 batches = answers.to_batches()
             reader = CaptureReader(spec)
         results: dict[str, pa.Table] = {}
@@ -63,11 +63,11 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
             if query == COUNTERS:
                 told[part == COUNTERS].append(payload)
             else:
-                name = spec.feeds.plans[query].name
+                name = spec.assignment.plans[query].name
                 results[name] = pa.concat_tables(
                     [each for each in (results.get(name), unpack(payload)) if each is not None]
                 )
-        totals.add(spec.feeds, told[True], told[False])
+        totals.add(spec.assignment, told[True], told[False])
         yield results, totals
         start, batch_id = end, batch_id + 1
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from capture.files.blocks import BLOCK_RECORDS
 from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import Input
-from highlevel.spark.byte_ranges import Task, exact_tasks, opened, size_of
+from highlevel.spark.byte_ranges import Task, input_size, make_exact_tasks, open_task
 from highlevel.spark.compiled import compile_kernels
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -56,9 +56,9 @@ class PacketReader:
                 yield from self._read(self.tasks[number])
 
     def _read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        file, scan = opened(task, self.inputs[task.number].path, self.sizes[task.number])
+        file, scan = open_task(task, self.inputs[task.input_number].path, self.sizes[task.input_number])
         columns = {"ts", *(column.name for column in self.columns)}
-        reader = make_reader(self.kind, self.inputs[task.number].link, file, columns, BLOCK_RECORDS)
+        reader = make_reader(self.kind, self.inputs[task.input_number].link, file, columns, BLOCK_RECORDS)
         for block in scan or ():
             for rows in reader.read(block):
                 yield row_batch(rows, self.columns)
@@ -79,7 +79,7 @@ def packets_dataframe(
     allow_open_files(len(inputs))
     files = [open_finite(each.path, "the batch engine") for each in inputs]
     placed = tuple(replace(each, path=Path(each.path).absolute()) for each in inputs)
-    tasks = exact_tasks(files, spark.sparkContext.defaultParallelism)
+    tasks = make_exact_tasks(files, spark.sparkContext.defaultParallelism)
     schema = ", ".join(f"`{column.name}` {SPARK_TYPES[column.type]}" for column in wanted)
-    reader = PacketReader(placed, tuple(size_of(file) for file in files), tuple(tasks), kind, wanted)
+    reader = PacketReader(placed, tuple(input_size(file) for file in files), tuple(tasks), kind, wanted)
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, schema)

@@ -23,7 +23,7 @@ from capture.open import open_capture
 from capture.packets.decoder import Decoder
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark import byte_ranges
-from highlevel.spark.byte_ranges import exact_tasks, guessed_tasks
+from highlevel.spark.byte_ranges import guess_tasks, make_exact_tasks
 from queries.gsql import compile_query
 from tests.references.packet_rows import rows_of
 from tests.references.pcapng_bytes import block, enhanced, interface, section, simple
@@ -44,7 +44,7 @@ def read_ranges(path: Path, count: int) -> Iterator[dict[str, Any]]:
     """Return the rows of all ranges. A task of the batch engine reads each range and receives only pickled bytes."""
     file = open_capture(path)
     assert isinstance(file, Capture)
-    for task in pickle.loads(pickle.dumps(byte_ranges._exact(0, file, count))):
+    for task in pickle.loads(pickle.dumps(byte_ranges._split_input(0, file, count))):
         part = task.open(path, len(file.data))
         decoder = Decoder(part, NAMES, 1 << 14, every_frame=True)
         for each in task.scan(part):
@@ -84,12 +84,12 @@ def test_a_big_file_is_cut_for_the_batch_engine_only_at_proved_boundaries(
     path.write_bytes(random_pcapng(Random(1), 200, (1,)))
     file = open_capture(path)
     assert isinstance(file, Capture)
-    assert [(task.start, task.cut, task.exact) for task in guessed_tasks([file], 2)] == [(0, len(file.data), True)]
+    assert [(task.start, task.cut, task.is_exact) for task in guess_tasks([file], 2)] == [(0, len(file.data), True)]
     monkeypatch.setattr(byte_ranges, "MIN_RANGE_BYTES", 1000)
-    tasks = guessed_tasks([file], 4)
+    tasks = guess_tasks([file], 4)
     assert len(tasks) == 4
-    assert all(task.exact for task in tasks)
-    assert tasks == exact_tasks([file], 4)
+    assert all(task.is_exact for task in tasks)
+    assert tasks == make_exact_tasks([file], 4)
 
 
 def answers(inputs: list[Input], threads: int = 1) -> list[Counter[tuple]]:

@@ -22,7 +22,7 @@ from highlevel.operators import landmark as landmark_aggregate
 from highlevel.operators.landmark import LandmarkAggregate
 from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyond_cap
 from highlevel.plan.node_operators import make_operator
-from highlevel.spark.state import addresses
+from highlevel.spark.state import value_addresses
 from highlevel.windows.kind import DEFAULT_CAP, LandmarkWindow
 from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -247,10 +247,10 @@ def test_totals_that_nothing_was_added_to_are_not_written_again() -> None:
     second = make(window)
     second.restore(first.snapshot() | {"totals": written})
     feed(second, (0, partials(window, [Arrival(12, 0, 1), Arrival(3, 3, 1)])))
-    assert addresses(second.snapshot()["totals"]) == addresses(written)
+    assert value_addresses(second.snapshot()["totals"]) == value_addresses(written)
     feed(second, (0, Punctuation("M", 20)))
     changed = second.snapshot()["totals"]
-    assert addresses(changed) != addresses(written)
+    assert value_addresses(changed) != value_addresses(written)
     assert dict(zip(changed["k0"].to_pylist(), changed["s0"].to_pylist(), strict=True)) == {
         group: 2 if group in (0, 3) else 1 for group in range(10)
     }

@@ -237,17 +237,17 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
     pytest.importorskip("pyspark")
     from capture.open import open_finite
     from highlevel.spark import byte_ranges
-    from highlevel.spark.feeds import InputAssignment
     from highlevel.spark.finite_host import FiniteHost
+    from highlevel.spark.input_assignment import InputAssignment
     from highlevel.spark.packing import unpack
 
     monkeypatch.setattr(byte_ranges, "BUFFERED_PARTIALS", 1)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 100)
     for name in ("printed_q5_3", "idle"):
         file = open_finite(capture, "a test")
-        tasks = tuple(byte_ranges.whole_tasks([file]))
+        tasks = tuple(byte_ranges.make_whole_tasks([file]))
         feeds = InputAssignment.of([PLANS[name]], [Input("Main", capture)], 3)
-        reader = byte_ranges.RangeReader(feeds, (byte_ranges.size_of(file),), tasks, 64)
+        reader = byte_ranges.RangeReader(feeds, (byte_ranges.input_size(file),), tasks, 64)
         handed = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
         assert len(handed) > 20
         Random(name).shuffle(handed)

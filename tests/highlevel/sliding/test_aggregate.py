@@ -17,7 +17,7 @@ from highlevel.sliding import merge_buffers as pile
 from highlevel.sliding.aggregate import WID, Aggregate
 from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.sliding.scattered_partials import ScatteredPartials
-from highlevel.spark.state import addresses
+from highlevel.spark.state import value_addresses
 from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
@@ -231,8 +231,8 @@ def test_a_table_that_did_not_change_is_handed_out_as_it_was() -> None:
     for again in (operator, restarted):
         feed(again, (0, partials(Spec(10, 10), [Arrival(12, 0, 3)])))
         tables = again.snapshot()
-        assert addresses(tables["0-1"]) == addresses(before["0-1"])
-        assert addresses(tables["1-2"]) != addresses(before["1-2"])
+        assert value_addresses(tables["0-1"]) == value_addresses(before["0-1"])
+        assert value_addresses(tables["1-2"]) != value_addresses(before["1-2"])
 
 
 def test_a_thousand_short_windows_in_one_batch_need_no_pile_each_and_close_in_order() -> None:

@@ -16,13 +16,13 @@ import pytest
 
 from capture.metrics import RECORDS_READ, Samples
 from highlevel.spark.checked_files import read_document, write_document
-from highlevel.spark.decompressed_inputs import decompressed
+from highlevel.spark.decompressed_inputs import decompress_once
 from highlevel.spark.errors import FolderError
-from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.host import Host
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
-from highlevel.spark.run_identity import claim
+from highlevel.spark.run_identity import claim_folder
 from highlevel.spark.state import PartState
 from highlevel.spark.totals import Totals, TotalsFiles
 from tests.harness.hosted_batches import INPUTS, hosted, source_batches, told_rows
@@ -139,7 +139,7 @@ def test_a_damaged_description_of_a_run_is_refused(tmp_path: Path) -> None:
     refused = 0
     for damage in damages(tmp_path / "run.json", Random(6)):
         with pytest.raises(FolderError, match=r"run\.json.*another folder"):
-            claim(tmp_path, described)
+            claim_folder(tmp_path, described)
         refused += 1
         assert damage
     assert refused > 100
@@ -150,7 +150,7 @@ def test_a_damaged_decompressed_capture_is_decompressed_again(tmp_path: Path) ->
     compressed = tmp_path / "a.pcap.gz"
     compressed.write_bytes(gzip.compress(capture.read_bytes()))
     said: list[str] = []
-    target = decompressed(compressed, tmp_path / "inputs", said.append)
+    target = decompress_once(compressed, tmp_path / "inputs", said.append)
     random = Random(7)
     for path in (target, target.with_name(target.name + ".json")):
         whole = path.read_bytes()
@@ -158,6 +158,6 @@ def test_a_damaged_decompressed_capture_is_decompressed_again(tmp_path: Path) ->
             changed = bytearray(whole)
             changed[random.randrange(len(whole))] ^= 4
             path.write_bytes(changed)
-            assert decompressed(compressed, tmp_path / "inputs", said.append) == target
+            assert decompress_once(compressed, tmp_path / "inputs", said.append) == target
             assert target.read_bytes() == capture.read_bytes()
     assert sum("decompressed again" in line for line in said) >= 20

@@ -35,37 +35,37 @@ def runtime(home: Path, version: str, status: int = 0) -> Path:
 
 @pytest.mark.parametrize("version", ["17", "21", "25"])
 def test_a_runtime_of_version_17_or_newer_will_do(tmp_path: Path, version: str) -> None:
-    assert java.home_of(runtime(tmp_path, version)) == tmp_path
+    assert java.read_home(runtime(tmp_path, version)) == tmp_path
 
 
 @pytest.mark.parametrize("version", ["1.8", "11", "16"])
 def test_an_older_runtime_will_not_do(tmp_path: Path, version: str) -> None:
-    assert java.home_of(runtime(tmp_path, version)) is None
+    assert java.read_home(runtime(tmp_path, version)) is None
 
 
 def test_a_runtime_that_lacks_a_module_of_spark_will_not_do(tmp_path: Path) -> None:
     # Asked for a module it lacks, java ends with status 1.
-    assert java.home_of(runtime(tmp_path, "17", status=1)) is None
+    assert java.read_home(runtime(tmp_path, "17", status=1)) is None
 
 
 def test_a_file_that_is_no_program_will_not_do(tmp_path: Path) -> None:
     program = tmp_path / "java"
     program.write_text("not executable")
-    assert java.home_of(program) is None
+    assert java.read_home(program) is None
 
 
 def test_java_home_is_preferred_to_path_to_downloads_to_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(java, "DOWNLOADS", tmp_path / "downloads")
-    monkeypatch.setattr(java, "SYSTEM", (f"{tmp_path}/jvm/*",))
+    monkeypatch.setattr(java, "DOWNLOAD_FOLDER", tmp_path / "downloads")
+    monkeypatch.setattr(java, "SYSTEM_PATTERNS", (f"{tmp_path}/jvm/*",))
     named = runtime(tmp_path / "named", "17")
     on_path = runtime(tmp_path / "path", "17")
     downloaded = runtime(tmp_path / "downloads" / "jdk-17.0.9", "17")
     bundled = runtime(tmp_path / "downloads" / "mac" / "Contents" / "Home", "17")
     of_system = runtime(tmp_path / "jvm" / "java-17", "17")
     environ = {"JAVA_HOME": str(tmp_path / "named"), "PATH": str(on_path.parent)}
-    assert [program for program in java.candidates(environ) if program.exists()] == [
+    assert [program for program in java.find_candidates(environ) if program.exists()] == [
         named,
         on_path,
         downloaded,
@@ -84,27 +84,27 @@ def test_an_old_runtime_in_front_does_not_hide_a_new_one(tmp_path: Path, monkeyp
 
 
 def test_root_installs_with_apt_and_refreshes_its_lists_once() -> None:
-    plans = java.ways(DEBIAN_ROOT)
+    plans = java.list_install_ways(DEBIAN_ROOT)
     assert [command[-1] for plan in plans for command in plan] == ["update", *java.APT_PACKAGES]
     assert all(command[0] == "env" for plan in plans for command in plan)
 
 
 def test_apt_goes_through_a_sudo_that_cannot_ask() -> None:
-    assert {command[:2] for plan in java.ways(DEBIAN_SUDO) for command in plan} == {("sudo", "-n")}
+    assert {command[:2] for plan in java.list_install_ways(DEBIAN_SUDO) for command in plan} == {("sudo", "-n")}
 
 
 def test_apt_installs_without_asking_questions() -> None:
-    installs = [command for plan in java.ways(DEBIAN_ROOT) for command in plan if "install" in command]
+    installs = [command for plan in java.list_install_ways(DEBIAN_ROOT) for command in plan if "install" in command]
     assert all({"-y", "DEBIAN_FRONTEND=noninteractive"} <= set(command) for command in installs)
 
 
 def test_homebrew_installs_as_a_user() -> None:
-    assert java.ways(MACOS_USER) == [[("brew", "install", "openjdk@17")]]
+    assert java.list_install_ways(MACOS_USER) == [[("brew", "install", "openjdk@17")]]
 
 
 @pytest.mark.parametrize("machine", [DEBIAN_USER, MACOS_ROOT, BARE])
 def test_nothing_of_the_system_is_touched_where_that_is_not_allowed(machine: Machine) -> None:
-    assert java.ways(machine) == []
+    assert java.list_install_ways(machine) == []
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_nothing_of_the_system_is_touched_where_that_is_not_allowed(machine: Mac
     ],
 )
 def test_the_advice_is_what_to_type_on_that_machine(machine: Machine, words: str) -> None:
-    assert words in java.advice(machine)
+    assert words in java.give_install_advice(machine)
 
 
 def test_without_java_the_message_is_one_line_with_what_was_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = runtime(tmp_path / "old", "11")
-    monkeypatch.setattr(java, "DOWNLOADS", tmp_path / "none")
-    monkeypatch.setattr(java, "SYSTEM", ())
+    monkeypatch.setattr(java, "DOWNLOAD_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(java, "SYSTEM_PATTERNS", ())
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(java.JavaMissingError) as caught:

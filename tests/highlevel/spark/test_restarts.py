@@ -19,7 +19,7 @@ DATA_ERROR = f"{SLOW_START}\nTraceback (most recent call last):\ncapture.errors.
 def test_delays_double_up_to_a_minute_and_nine_failures_in_a_row_end_a_run() -> None:
     said: list[str] = []
     restarts = Restarts(said.append)
-    assert [restarts.delay(SLOW_START) for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, None]
+    assert [restarts.next_delay(SLOW_START) for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, None]
     assert restarts.samples[SPARK_RESTARTS.name, ("worker_start",)] == 8
     assert said[-1] == "warning: a Python worker did not start; Spark repeats the work in 60 s (restart 8 of 8)"
 
@@ -27,23 +27,23 @@ def test_delays_double_up_to_a_minute_and_nine_failures_in_a_row_end_a_run() -> 
 def test_a_finished_micro_batch_makes_the_count_begin_again() -> None:
     restarts = Restarts(lambda line: None)
     for _ in range(20):
-        assert restarts.delay("Caused by: java.io.EOFException") == 1
-        restarts.progressed()
+        assert restarts.next_delay("Caused by: java.io.EOFException") == 1
+        restarts.reset_delay()
     assert restarts.samples[SPARK_RESTARTS.name, ("worker_end",)] == 20
 
 
 def test_the_final_error_contains_the_number_of_restarts() -> None:
     restarts = Restarts(lambda line: None)
     reason = "the job on Spark failed: org.apache.spark.SparkException: Python worker failed to connect back."
-    assert str(restarts.failure(SLOW_START)) == reason
-    restarts.delay(SLOW_START)
-    assert str(restarts.failure(SLOW_START)) == f"{reason}; Spark had repeated the work 1 time"
-    while restarts.delay(SLOW_START) is not None:
+    assert str(restarts.make_final_error(SLOW_START)) == reason
+    restarts.next_delay(SLOW_START)
+    assert str(restarts.make_final_error(SLOW_START)) == f"{reason}; Spark had repeated the work 1 time"
+    while restarts.next_delay(SLOW_START) is not None:
         pass
-    assert str(restarts.failure(SLOW_START)) == f"{reason}; Spark had repeated the work 8 times"
-    assert str(restarts.failure(DATA_ERROR)) == "a.pcap: changed"
-    restarts.progressed()
-    assert str(restarts.failure(SLOW_START)) == reason
+    assert str(restarts.make_final_error(SLOW_START)) == f"{reason}; Spark had repeated the work 8 times"
+    assert str(restarts.make_final_error(DATA_ERROR)) == "a.pcap: changed"
+    restarts.reset_delay()
+    assert str(restarts.make_final_error(SLOW_START)) == reason
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_final_error_contains_the_number_of_restarts() -> None:
 def test_other_failures_are_not_repeated(report: str) -> None:
     restarts = Restarts(lambda line: None)
     before = Samples(restarts.samples)
-    assert restarts.delay(report) is None
+    assert restarts.next_delay(report) is None
     assert restarts.samples == before
 
 

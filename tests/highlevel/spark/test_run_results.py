@@ -51,7 +51,7 @@ class Continued:
 
     def __init__(self, samples: Samples) -> None:
         self.totals = Totals(samples, lows={"q": 240 * SECOND})
-        self.continued = 3
+        self.continued_batch = 3
 
 
 def test_a_micro_batch_that_is_done_again_after_a_restart_is_shown_once(tmp_path: Path) -> None:

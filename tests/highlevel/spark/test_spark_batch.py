@@ -17,8 +17,8 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan.plan import Plan
 from highlevel.spark import byte_ranges
-from highlevel.spark.byte_ranges import RangeReader, exact_tasks, guessed_tasks, open_as_seen
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.byte_ranges import RangeReader, guess_tasks, make_exact_tasks, open_with_size
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.reading import COUNTERS
 from lowlevel.metrics import TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.gsql import compile_query
@@ -102,13 +102,13 @@ def test_a_capture_that_became_shorter_is_an_input_error(tmp_path: Path) -> None
     path = write_links(tmp_path, 34)[0].path
     size = path.stat().st_size
     with pytest.raises(InputError, match=rf"changed while it was read: got {size} bytes, expected {size + 1}$"):
-        open_as_seen(path, size + 1)
+        open_with_size(path, size + 1)
 
 
 def test_no_range_is_larger_than_the_largest(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(byte_ranges, "MAX_RANGE_BYTES", 10_000)
     files = [open_capture(each.path) for each in write_links(tmp_path, 35)]
-    for tasks in (guessed_tasks(files, 2), exact_tasks(files, 2)):
+    for tasks in (guess_tasks(files, 2), make_exact_tasks(files, 2)):
         assert len(tasks) > 10
         assert max(task.cut - task.start for task in tasks) < 10_000 + 200  # the record that straddles a cut
 
@@ -118,7 +118,7 @@ def test_a_task_hands_on_what_its_table_evicts(tmp_path: Path, monkeypatch) -> N
     (each, *_) = write_links(tmp_path, 36)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 16)
     files = [open_capture(each.path)]
-    tasks = tuple(guessed_tasks(files, 1))
+    tasks = tuple(guess_tasks(files, 1))
     reader = RangeReader(InputAssignment.of(PLANS[:1], [each], 2), (len(files[0].data),), tasks, 8)
     batches = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
     assert len(batches) > 1

@@ -76,7 +76,7 @@ def test_flows_of_many_files_are_answered_by_a_batch_and_refused_by_a_stream(spa
     answer = batch.run()
     assert rows_of(answer) == rows_of(pa.Table.from_batches(batches, FLOWS.schema))
     assert sum(answer["bytes"].to_pylist()) == sum(flow["bytes"] for flow in flows)
-    assert not batch.guessed_wrong
+    assert not batch.has_wrong_guess
     with pytest.raises(InputError, match="query flows: flows must be read in one pass"):
         StreamRun(spark, [FLOWS], inputs, tmp_path / "run")
 

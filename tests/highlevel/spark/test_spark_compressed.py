@@ -15,7 +15,7 @@ import pytest
 from capture.errors import InputError
 from capture.metrics import FILES_DAMAGED, RECORDS_READ, Samples
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.spark.decompressed_inputs import decompressed, mapped_inputs
+from highlevel.spark.decompressed_inputs import decompress_once, map_inputs
 from highlevel.spark.errors import FolderError
 from queries.gsql import compile_query
 from tests.harness.links import write_links
@@ -68,7 +68,7 @@ def test_the_batch_engine_reads_compressed_captures(cut: int, spark, tmp_path: P
         assert sorted(tuples(batch.run())) == want[plan.name]
         assert damage(batch.samples) == damage(counted)
         assert batch.samples.total(RECORDS_READ) == counted.total(RECORDS_READ)
-        assert not batch.guessed_wrong
+        assert not batch.has_wrong_guess
     assert sum(damage(counted).values()) == (len(packed) if cut else 0)
     assert packets_dataframe(spark, packed, ["ts"], "frames").count() == counted.total(RECORDS_READ)
 
@@ -111,14 +111,14 @@ def test_the_stream_engine_decompresses_first_and_once(cut: int, spark, tmp_path
 def test_a_file_is_decompressed_again_only_where_it_is_another(tmp_path: Path) -> None:
     plain, packed = links(tmp_path / "links")
     said: list[str] = []
-    first = decompressed(packed[0].path, tmp_path / "inputs", said.append)
+    first = decompress_once(packed[0].path, tmp_path / "inputs", said.append)
     assert first.read_bytes() == plain[0].path.read_bytes()
     os.utime(packed[0].path, (1, 1))
-    assert decompressed(packed[0].path, tmp_path / "inputs", said.append) == first
+    assert decompress_once(packed[0].path, tmp_path / "inputs", said.append) == first
     first.unlink()
-    assert decompressed(packed[0].path, tmp_path / "inputs", said.append) == first
+    assert decompress_once(packed[0].path, tmp_path / "inputs", said.append) == first
     packed[0].path.write_bytes(COMPRESS["gzip"](plain[1].path.read_bytes()))
-    other = decompressed(packed[0].path, tmp_path / "inputs", said.append)
+    other = decompress_once(packed[0].path, tmp_path / "inputs", said.append)
     assert other != first
     assert first.exists()
     assert [("before" in line) for line in said] == [False, False, True, False, False, False, False]
@@ -131,14 +131,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     _, packed = links(tmp_path / "links")
     (tmp_path / "inputs").write_bytes(b"")  # a file, where a folder is to be
     with pytest.raises(NotADirectoryError, match="inputs"):
-        decompressed(packed[0].path, tmp_path / "inputs", print)
+        decompress_once(packed[0].path, tmp_path / "inputs", print)
 
 
 def test_live_inputs_are_refused_with_the_engine_that_reads_them(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("-")):
         with pytest.raises(InputError, match=rf"{path}: got a live input, .*the stream engine.*use the inline engine"):
-            mapped_inputs([Input("x", path)], tmp_path, print)
+            map_inputs([Input("x", path)], tmp_path, print)
 
 
 @pytest.mark.spark

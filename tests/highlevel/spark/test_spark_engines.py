@@ -103,7 +103,7 @@ def test_an_answer_over_ranges_that_were_guessed_wrong_is_computed_again(spark, 
     answer = run.run()
     assert answer.num_rows > 0
     assert ordered(answer).equals(inline(inputs)[0]["all"])
-    assert run.guessed_wrong
+    assert run.has_wrong_guess
 
 
 def test_a_replay_at_a_speed_gives_the_same_rows(spark, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from highlevel.spark.checked_files import read_document
 from highlevel.spark.checkpoint import check_checkpoint
 from highlevel.spark.errors import FolderError
-from highlevel.spark.run_identity import STATE_FORMAT, claim
+from highlevel.spark.run_identity import STATE_FORMAT, claim_folder
 from highlevel.spark.totals import TotalsFiles
 from tests.harness.links import write_links
 
@@ -68,7 +68,7 @@ def pipeline(folder: Path, seconds: int = 30, speed: str = "speed = 20.0") -> No
 
 
 def last(folder: Path) -> int:
-    return TotalsFiles(folder / "state" / "totals").last()
+    return TotalsFiles(folder / "state" / "totals").last_batch_id()
 
 
 def until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
@@ -172,7 +172,7 @@ def test_damage_is_one_line_with_the_name_of_the_file_after_real_restarts(tmp_pa
 def test_what_can_be_checked_without_spark_is_checked_before_it_starts(tmp_path: Path) -> None:
     pipeline(tmp_path)
     (tmp_path / "state").mkdir(0o700)
-    claim(tmp_path / "state", {"state format": STATE_FORMAT, "operator partitions": 7})
+    claim_folder(tmp_path / "state", {"state format": STATE_FORMAT, "operator partitions": 7})
     with run(tmp_path) as process:
         assert process.wait() == 1
     (said,) = (tmp_path / "said").read_text().splitlines()

@@ -39,11 +39,11 @@ def test_partitions_give_the_rows_of_one_process(seed: int, tmp_path: Path) -> N
         for metric in (RESULT_ROWS, WINDOWS_CLOSED, LATE_ROWS):
             told = totals.samples.total(metric, query=plan.name)
             assert told == expected.total(metric, query=plan.name), (plan.name, metric.name)
-        assert totals.lows[plan.name] == END
+        assert totals.watermarks[plan.name] == END
     assert totals.samples.total(RECORDS_READ) == expected.total(RECORDS_READ)
     for metric in (WINDOWS_OPEN, OPERATOR_ROWS_HELD):
         assert totals.samples.total(metric) == 0, metric.name
-    assert totals.finished(len(inputs))
+    assert totals.is_finished(len(inputs))
 
 
 def levels(sql: str) -> list[int]:

@@ -21,10 +21,10 @@ from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOW
 from highlevel.plan.node_operators import make_operator
 from highlevel.plan.operators import windowed as window_operators
 from highlevel.sliding import window_rows as strategy
-from highlevel.spark.counters import windows_of
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.counters import count_windows
 from highlevel.spark.host import Host
-from highlevel.spark.operator_part import part_of
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.operator_part import compute_parts
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.totals import Totals
@@ -98,7 +98,7 @@ def test_a_finite_input_has_the_windows_of_the_definition(family, rounds: Rounds
         if not aggregation.low.in_arrival_order:
             random.shuffle(arrivals)
         (batch,) = query.partials(arrivals, random.random() < 0.5)
-        parts = part_of(batch, aggregation.partitioned_by, random.randint(1, 3))
+        parts = compute_parts(batch, aggregation.partitioned_by, random.randint(1, 3))
         found, received, closed = Counter(), 0, []
         for part in set(parts.tolist()):
             mine = batch.filter(pa.array(parts == part))
@@ -109,4 +109,4 @@ def test_a_finite_input_has_the_windows_of_the_definition(family, rounds: Rounds
             closed.append(operator.take_closed_windows())
         assert found == query.rows, aggregation.window
         assert received == batch.num_rows
-        assert windows_of(closed) == query.windows, aggregation.window
+        assert count_windows(closed) == query.windows, aggregation.window

@@ -19,8 +19,8 @@ from highlevel.plan.nodes import Leaf, Node
 from highlevel.plan.plan import Plan
 from highlevel.spark.batch import BatchRun
 from highlevel.spark.byte_ranges import RangeReader, Task, size_of
-from highlevel.spark.feeds import InputAssignment
 from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.input_assignment import InputAssignment
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED
 from queries.gsql import compile_query
 from tests.conformance.traffic import LINKS, generate_links

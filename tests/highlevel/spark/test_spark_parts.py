@@ -21,12 +21,20 @@ from capture.files.blocks import END_OF_FILE, Block, Index
 from highlevel.operators import finite
 from highlevel.operators.finite import windows_of
 from highlevel.spark import packing
-from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
+from highlevel.spark.admission import (
+    LONGEST_PAUSE,
+    UNREAD,
+    Admission,
+    compute_moments,
+    due_time,
+    split_blocks,
+    watermark_after,
+)
 from highlevel.spark.checked_files import checksum
-from highlevel.spark.errors import FolderError, RunError, root_cause
-from highlevel.spark.operator_part import part_of
+from highlevel.spark.errors import FolderError, RunError, find_root_cause
+from highlevel.spark.operator_part import compute_parts
 from highlevel.spark.packing import pack, unpack
-from highlevel.spark.state import KEEP, PartState
+from highlevel.spark.state import KEPT_VERSIONS, PartState
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, append_ids, count, unite
 from tests.references.pcap_bytes import NS
@@ -44,29 +52,29 @@ def index(*blocks: tuple[int, int]) -> Index:
 
 def test_the_input_that_lags_behind_goes_on_first() -> None:
     behind, ahead = index((0, 1), (1, 2), (2, 3), (3, 4)), index((2, 3), (9, 10))
-    assert Admission([behind, ahead], 2).latest([UNREAD, UNREAD], 0) == [2, 0]
-    assert Admission([behind, ahead], 3).latest([UNREAD, UNREAD], 0) == [3, 1]
-    assert Admission([behind, ahead], 3).latest([3, 1], 0) == [4, 2]
+    assert Admission([behind, ahead], 2).select_blocks([UNREAD, UNREAD], 0) == [2, 0]
+    assert Admission([behind, ahead], 3).select_blocks([UNREAD, UNREAD], 0) == [3, 1]
+    assert Admission([behind, ahead], 3).select_blocks([3, 1], 0) == [4, 2]
 
 
 def test_an_empty_input_is_done_with_its_first_promise() -> None:
-    assert Admission([index(), index((0, 1))], 1).latest([UNREAD, UNREAD], 0) == [0, 1]
+    assert Admission([index(), index((0, 1))], 1).select_blocks([UNREAD, UNREAD], 0) == [0, 1]
 
 
 def test_a_block_is_there_when_the_trace_clock_has_passed_its_newest_time() -> None:
     admission = Admission([index((100, 105), (105, 110), (110, 120))], 10, speed=2.0)
-    assert admission.latest([UNREAD], 7 * NS) == [0]
-    assert admission.latest([0], 7 * NS + 2 * NS) == [0]
-    assert admission.latest([0], 7 * NS + 5 * NS // 2) == [1]
-    assert admission.latest([1], 7 * NS + 9 * NS) == [2]
-    assert admission.latest([2], 7 * NS + 10 * NS) == [3]
+    assert admission.select_blocks([UNREAD], 7 * NS) == [0]
+    assert admission.select_blocks([0], 7 * NS + 2 * NS) == [0]
+    assert admission.select_blocks([0], 7 * NS + 5 * NS // 2) == [1]
+    assert admission.select_blocks([1], 7 * NS + 9 * NS) == [2]
+    assert admission.select_blocks([2], 7 * NS + 10 * NS) == [3]
 
 
 def test_the_trace_clock_goes_on_from_the_offsets_after_a_restart() -> None:
     admission = Admission([index((100, 105), (105, 110), (110, 120))], 10, speed=4.0)
-    assert admission.latest([2], 0) == [2]
-    assert admission.latest([2], 2 * NS) == [2]
-    assert admission.latest([2], 10 * NS // 4) == [3]
+    assert admission.select_blocks([2], 0) == [2]
+    assert admission.select_blocks([2], 2 * NS) == [2]
+    assert admission.select_blocks([2], 10 * NS // 4) == [3]
 
 
 YEAR = 365 * 86_400
@@ -87,42 +95,42 @@ YEAR = 365 * 86_400
 def test_no_pause_of_a_replay_is_longer_than_five_seconds(blocks, speed: float, restarts: bool) -> None:
     indexes = [index(*blocks), index((0, 0), (1, 1), (40_000, 40_000))]
     admission, places, wall = Admission(indexes, 10, speed), [0, 0], 0
-    admission.latest([UNREAD, UNREAD], wall)
+    admission.select_blocks([UNREAD, UNREAD], wall)
     while places != [len(each.blocks) for each in indexes]:
-        before, places = places, admission.latest(places, wall + LONGEST_PAUSE * NS)
+        before, places = places, admission.select_blocks(places, wall + LONGEST_PAUSE * NS)
         wall += LONGEST_PAUSE * NS
         assert places != before
         if restarts:
             admission = Admission(indexes, 10, speed)
-            admission.latest(places, wall)
+            admission.select_blocks(places, wall)
 
 
 def test_pauses_that_are_short_enough_are_kept() -> None:
     made = [index((0, 4), (5, 8), (8, 11)), index((3, 3), (9, 9))]
-    assert replay_moments(made, 1.0) == [[4 * NS, 8 * NS, 11 * NS], [3 * NS, 9 * NS]]
+    assert compute_moments(made, 1.0) == [[4 * NS, 8 * NS, 11 * NS], [3 * NS, 9 * NS]]
 
 
 def test_a_link_that_waits_for_its_time_does_not_hold_back_another() -> None:
     admission = Admission([index((0, 50), (50, 60)), index((0, 1), (2, 3), (90, 91))], 10, speed=1.0)
-    admission.latest([UNREAD, UNREAD], 0)
-    assert admission.latest([0, 0], 4 * NS) == [0, 2]
+    admission.select_blocks([UNREAD, UNREAD], 0)
+    assert admission.select_blocks([0, 0], 4 * NS) == [0, 2]
 
 
 def test_a_packet_dated_next_year_does_not_stop_a_paced_replay() -> None:
     year = 365 * 86_400
     strange = index((0, 5), (5, year), (10, 15), (15, year))
-    assert [due(strange, place) // NS for place in range(4)] == [5, 10, 15, 15]
+    assert [due_time(strange, place) // NS for place in range(4)] == [5, 10, 15, 15]
 
 
 def test_the_low_watermark_of_a_place_is_that_of_the_block_before() -> None:
     made = index((5, 9), (7, 8))
-    assert [low_at(made, place) for place in range(3)] == [5 * NS, 7 * NS, END_OF_FILE]
+    assert [watermark_after(made, place) for place in range(3)] == [5 * NS, 7 * NS, END_OF_FILE]
 
 
 @pytest.mark.parametrize(("blocks", "tasks", "expected"), [(5, 2, [2, 3]), (1, 4, [1]), (4, 4, [1] * 4), (0, 2, [0])])
 def test_a_run_is_cut_into_even_runs(blocks: int, tasks: int, expected: list[int]) -> None:
     run = index(*((n, n) for n in range(blocks))).blocks
-    cut = split_run(run, tasks)
+    cut = split_blocks(run, tasks)
     assert [len(each) for each in cut] == expected
     assert [block for each in cut for block in each] == run
 
@@ -149,7 +157,7 @@ def test_a_group_is_in_the_same_partition_in_whatever_batch_it_comes(parts: int)
         for size in (400, 3):
             piece = batch.slice(Random(seed).randrange(397), size) if size < 400 else batch
             rows = [repr(row).replace("-0.0", "0.0") for row in piece.to_pylist()]
-            for row, part in zip(rows, part_of(piece, batch.schema.names, parts).tolist(), strict=True):
+            for row, part in zip(rows, compute_parts(piece, batch.schema.names, parts).tolist(), strict=True):
                 assert 0 <= part < parts
                 assert found.setdefault(row, part) == part
     assert len(set(found.values())) == parts
@@ -157,22 +165,22 @@ def test_a_group_is_in_the_same_partition_in_whatever_batch_it_comes(parts: int)
 
 @pytest.mark.parametrize("column", ["address", "number", "text"])
 def test_every_column_tells_groups_apart(column: str) -> None:
-    assert len(set(part_of(keys(1, 500), [column], 64).tolist())) >= 3
+    assert len(set(compute_parts(keys(1, 500), [column], 64).tolist())) >= 3
 
 
 def test_many_groups_are_spread_evenly() -> None:
     ends = pa.array([ip_address(f"10.1.{n // 256}.{n % 256}").packed for n in range(20_000)], pa.binary())
-    parts = part_of(pa.RecordBatch.from_pydict({"srcIP": ends, "destIP": ends}), ["srcIP", "destIP"], 4)
+    parts = compute_parts(pa.RecordBatch.from_pydict({"srcIP": ends, "destIP": ends}), ["srcIP", "destIP"], 4)
     assert np.bincount(parts).min() > 4500
 
 
 def test_without_groups_everything_is_in_one_partition() -> None:
-    assert set(part_of(keys(1, 5), [], 4).tolist()) == {0}
+    assert set(compute_parts(keys(1, 5), [], 4).tolist()) == {0}
 
 
-@pytest.fixture(params=[0, packing.FEW_BYTES], ids=["narrowed", "as it is"])
+@pytest.fixture(params=[0, packing.MAX_PLAIN_BYTES], ids=["narrowed", "as it is"])
 def packed_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "FEW_BYTES", request.param)
+    monkeypatch.setattr(packing, "MAX_PLAIN_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("packed_from")
@@ -205,7 +213,7 @@ def test_only_the_last_versions_stay(tmp_path: Path) -> None:
         state.load(batch_id - 1, 1)
         state.save(batch_id, [{"x": large(batch_id)}])
     names = {f"{batch_id}.json" for batch_id in range(7, 10)} | {f"0-x-{batch_id}.arrow" for batch_id in range(7, 10)}
-    assert len(names) == 2 * KEEP
+    assert len(names) == 2 * KEPT_VERSIONS
     assert {path.name for path in (tmp_path / "3").iterdir()} == names
 
 
@@ -284,19 +292,19 @@ Caused by: java.io.EOFException: gone
 
 
 def test_an_input_error_in_a_task_arrives_as_one() -> None:
-    cause = root_cause(SPARK_REPORT.format(cause="capture.errors.InputError: a.pcap: cut inside the file header"))
+    cause = find_root_cause(SPARK_REPORT.format(cause="capture.errors.InputError: a.pcap: cut inside the file header"))
     assert isinstance(cause, InputError)
     assert str(cause) == "a.pcap: cut inside the file header"
 
 
 def test_another_error_in_a_task_is_named_in_one_line() -> None:
-    cause = root_cause(SPARK_REPORT.format(cause="ZeroDivisionError: division by zero"))
+    cause = find_root_cause(SPARK_REPORT.format(cause="ZeroDivisionError: division by zero"))
     assert isinstance(cause, RunError)
     assert str(cause) == "the job on Spark failed: ZeroDivisionError: division by zero"
 
 
 def test_a_failure_of_spark_itself_is_its_first_line() -> None:
-    cause = root_cause("\nNo space left on device\n\tat java.io.write(X.java:1)\n")
+    cause = find_root_cause("\nNo space left on device\n\tat java.io.write(X.java:1)\n")
     assert str(cause) == "the job on Spark failed: No space left on device"
 
 
@@ -331,7 +339,7 @@ def test_small_tables_are_put_together_and_come_apart_as_they_were(tmp_path: Pat
     assert len(manifest[1]["packs"]) == 6  # that is how many schemas there are
     assert sum(path.stat().st_size for path in (tmp_path / "0").glob("*2.*")) < 60 * len(tables)
     PartState(tmp_path, 0).save(3, [{}, {}])
-    for version in range(4, 3 + KEEP):
+    for version in range(4, 3 + KEPT_VERSIONS):
         PartState(tmp_path, 0).save(version, [{}, {}])
     assert not list((tmp_path / "0").glob("*.arrow"))
 

@@ -128,7 +128,7 @@ def test_runs_killed_at_any_moment_read_every_segment_once(captures, tmp_path: P
     assert deleted
     check(tmp_path / "run", captures, plans)
     files = TotalsFiles(tmp_path / "run" / "totals")
-    samples = files.load(files.last()).samples
+    samples = files.load(files.last_batch_id()).samples
     for node in nodes:
         last = SpoolReader(node.folder).read(numbers(node.folder)[-1])
         assert samples.total(SPOOL_SEGMENTS_READ, link=node.link) == last.number + 1

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from highlevel.spark.spool_backlog import SegmentRun, WaitingSegment, latest, segment_runs
-from highlevel.spark.spool_plans import Match, SpoolQuery, match, without_plan
+from highlevel.spark.spool_backlog import SegmentRange, WaitingSegment, select_segments, split_segments
+from highlevel.spark.spool_plans import PlanMatches, SpoolQuery, describe_missing_plan, match_plans
 
 
 def waiting(*numbers: int, every: int = 10, size: int = 1) -> list[WaitingSegment]:
@@ -18,33 +18,33 @@ def waiting(*numbers: int, every: int = 10, size: int = 1) -> list[WaitingSegmen
 
 
 def test_a_spool_with_nothing_new_stays_where_it_is() -> None:
-    assert latest([0, 4], [[], waiting(2, 3)], 100) == [0, 4]
+    assert select_segments([0, 4], [[], waiting(2, 3)], 100) == [0, 4]
 
 
 def test_what_was_read_and_is_still_there_is_not_read_again() -> None:
-    assert latest([3], [waiting(1, 2)], 100) == [3]
-    assert latest([3], [waiting(1, 2, 3, 5)], 100) == [6]
+    assert select_segments([3], [waiting(1, 2)], 100) == [3]
+    assert select_segments([3], [waiting(1, 2, 3, 5)], 100) == [6]
 
 
 def test_a_micro_batch_takes_as_many_bytes_as_it_may_and_at_least_one_segment() -> None:
-    assert latest([0], [waiting(0, 1, 2, 3, size=10)], 20) == [2]
-    assert latest([2], [waiting(2, 3, size=10)], 1) == [3]
+    assert select_segments([0], [waiting(0, 1, 2, 3, size=10)], 20) == [2]
+    assert select_segments([2], [waiting(2, 3, size=10)], 1) == [3]
 
 
 def test_the_spool_that_lags_behind_goes_on_first() -> None:
     slow, fast = waiting(*range(9), every=1), waiting(*range(9), every=4)
-    assert latest([0, 0], [slow, fast], 5) == [5, 2]
-    assert latest([0, 0], [slow, []], 5) == [5, 0]
+    assert select_segments([0, 0], [slow, fast], 5) == [5, 2]
+    assert select_segments([0, 0], [slow, []], 5) == [5, 0]
 
 
 def test_a_run_covers_the_numbers_that_are_lost() -> None:
-    assert segment_runs(3, 9, [1, 2, 5, 6, 8, 9], 1) == [SegmentRun(3, 9)]
-    assert segment_runs(3, 9, [5, 6, 8], 2) == [SegmentRun(3, 6), SegmentRun(6, 9)]
-    assert segment_runs(3, 9, [5, 6, 8], 5) == [SegmentRun(3, 6), SegmentRun(6, 8), SegmentRun(8, 9)]
+    assert split_segments(3, 9, [1, 2, 5, 6, 8, 9], 1) == [SegmentRange(3, 9)]
+    assert split_segments(3, 9, [5, 6, 8], 2) == [SegmentRange(3, 6), SegmentRange(6, 9)]
+    assert split_segments(3, 9, [5, 6, 8], 5) == [SegmentRange(3, 6), SegmentRange(6, 8), SegmentRange(8, 9)]
 
 
 def test_a_run_of_nothing_but_lost_segments_is_one_too() -> None:
-    assert segment_runs(3, 5, [5, 6], 4) == [SegmentRun(3, 5)]
+    assert split_segments(3, 5, [5, 6], 4) == [SegmentRange(3, 5)]
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -59,9 +59,11 @@ def test_every_number_is_in_one_run_up_to_the_last_segment(seed: int) -> None:
     for step in range(1000):
         # As far as it is written by now; all of it in the end.
         shown = [spool[: random.randrange(len(spool) + 1) if step < 900 else None] for spool in spools]
-        after = latest(places, shown, random.choice([1, 10, 1000]))
+        after = select_segments(places, shown, random.choice([1, 10, 1000]))
         for n in range(3):
-            runs = segment_runs(places[n], after[n], there[n], random.randrange(1, 5)) if after[n] != places[n] else []
+            runs = (
+                split_segments(places[n], after[n], there[n], random.randrange(1, 5)) if after[n] != places[n] else []
+            )
             for run in runs:
                 covered[n] += range(run.first, run.end)
         places = after
@@ -69,27 +71,29 @@ def test_every_number_is_in_one_run_up_to_the_last_segment(seed: int) -> None:
 
 
 def test_a_plan_is_found_by_its_fingerprint_whatever_its_name() -> None:
-    found = match({0: SpoolQuery("talkers", "f1")}, [("old", "f1"), ("talkers", "f2")])
-    assert found == Match({("old", "f1"): (0,)}, ())
+    found = match_plans({0: SpoolQuery("talkers", "f1")}, [("old", "f1"), ("talkers", "f2")])
+    assert found == PlanMatches({("old", "f1"): (0,)}, ())
 
 
 def test_a_plan_of_the_same_name_with_another_fingerprint_is_not_taken() -> None:
-    assert match({4: SpoolQuery("talkers", "f1")}, [("talkers", "f2")]) == Match({}, (4,))
+    assert match_plans({4: SpoolQuery("talkers", "f1")}, [("talkers", "f2")]) == PlanMatches({}, (4,))
 
 
 def test_of_equal_plans_each_query_takes_one() -> None:
     """Otherwise every partial would count twice."""
     offered = [("a", "same"), ("b", "same")]
-    assert match({0: SpoolQuery("b", "same"), 1: SpoolQuery("c", "same")}, offered) == Match(
+    assert match_plans({0: SpoolQuery("b", "same"), 1: SpoolQuery("c", "same")}, offered) == PlanMatches(
         {("b", "same"): (0,), ("a", "same"): (1,)}, ()
     )
-    assert match({0: SpoolQuery("x", "same"), 1: SpoolQuery("y", "same")}, offered) == Match(
+    assert match_plans({0: SpoolQuery("x", "same"), 1: SpoolQuery("y", "same")}, offered) == PlanMatches(
         {("a", "same"): (0, 1)}, ()
     )
 
 
 def test_a_query_that_the_node_does_not_know_is_told_with_what_it_was_started_with() -> None:
-    text = without_plan("/spool/eth0", SpoolQuery("talkers", "f1"), [("ports", "f7"), ("pairs", "f9")])
+    text = describe_missing_plan("/spool/eth0", SpoolQuery("talkers", "f1"), [("ports", "f7"), ("pairs", "f9")])
     assert text.startswith("/spool/eth0: has no query talkers: got ports (f7), pairs (f9), with which the node was")
     assert "expected one with the fingerprint f1" in text
-    assert "has another query by the name of ports" in without_plan("/s", SpoolQuery("ports", "f1"), [("ports", "f7")])
+    assert "has another query by the name of ports" in describe_missing_plan(
+        "/s", SpoolQuery("ports", "f1"), [("ports", "f7")]
+    )

@@ -26,13 +26,13 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
 from highlevel.plan.plan import Plan
-from highlevel.spark.estimates import ESTIMATED, with_estimates
-from highlevel.spark.feeds import InputAssignment
+from highlevel.spark.estimates import ESTIMATED, mark_estimates
 from highlevel.spark.host import Host
+from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
-from highlevel.spark.spool_planner import read_before
+from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node.shedding import scale_partials
 from lowlevel.spool.folder import SpoolError, numbers, segment_path
@@ -51,8 +51,8 @@ class Engine:
     def __init__(self, plans: list[Plan], inputs: list[Input], folder: Path, **options: int) -> None:
         parts = options.pop("parts", 2)
         self.spec = StreamSpec(
-            **{"slots": 64, "block_records": 100, "max_blocks": 3, "tasks": 2, "max_bytes": 20_000}
-            | {"feeds": InputAssignment.of(plans, inputs, parts), "speed": None}
+            **{"slots": 64, "block_records": 100, "max_blocks": 3, "task_count": 2, "max_bytes": 20_000}
+            | {"assignment": InputAssignment.of(plans, inputs, parts), "speed": None}
             | options
         )
         self.folder = folder
@@ -70,7 +70,7 @@ class Engine:
         """Run one micro-batch `times` times. Return False if there are no data to read."""
         start = self.offsets[-1]
         for spool in self.reader.spools.values():
-            spool.forget()
+            spool.discard_listing()
         end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
         if end == start:
             return False
@@ -78,9 +78,9 @@ class Engine:
         self.reader.commit(start)  # Spark commits what went before once the next offsets are in its log
         for _ in range(times):
             batches = source_rows(self.reader, start, end)
-            for level in range(self.spec.feeds.levels):
-                host = Host(self.spec.feeds, self.folder, len(self.offsets) - 2, level)
-                answers = hosted(host, batches, self.spec.feeds.partitions)
+            for level in range(self.spec.assignment.levels):
+                host = Host(self.spec.assignment, self.folder, len(self.offsets) - 2, level)
+                answers = hosted(host, batches, self.spec.assignment.partitions)
                 batches = answers.to_batches()
             self.restart()
         told: dict[bool, list[bytes]] = {True: [], False: []}
@@ -88,9 +88,9 @@ class Engine:
             if query == COUNTERS:
                 told[part == COUNTERS].append(payload)
             else:
-                name = self.spec.feeds.plans[query].name
+                name = self.spec.assignment.plans[query].name
                 self.rows[name] = pa.concat_tables([self.rows[name], unpack(payload)])
-        self.totals.add(self.spec.feeds, told[True], told[False])
+        self.totals.add(self.spec.assignment, told[True], told[False])
         self.warnings += self.totals.warnings
         return True
 
@@ -101,12 +101,12 @@ class Engine:
 
     @property
     def finished(self) -> bool:
-        return self.totals.finished(len(self.spec.feeds.inputs))
+        return self.totals.is_finished(len(self.spec.assignment.inputs))
 
     def check(self, captures: list[Input]) -> None:
         """Compare the rows with those of the inline engine over captures."""
         assert self.finished
-        want, _ = inline(list(self.spec.feeds.plans), captures)
+        want, _ = inline(list(self.spec.assignment.plans), captures)
         for name, rows in self.rows.items():
             assert same_rows(rows, want[name]), name
 
@@ -142,7 +142,7 @@ def test_spools_give_the_rows_of_the_captures(seed: int, tmp_path: Path) -> None
         inputs,
         tmp_path / "state",
         parts=random.choice([1, 2, 5]),
-        tasks=random.choice([1, 3]),
+        task_count=random.choice([1, 3]),
         max_bytes=random.choice([1, 20_000, 1 << 20]),
     )
     engine.finish(random)
@@ -211,7 +211,7 @@ def test_a_spool_that_is_not_there_is_waited_for(captures: list[Input], tmp_path
 def test_a_run_begins_behind_what_another_one_has_committed(captures: list[Input], tmp_path: Path) -> None:
     (spool,) = write_spools(captures[:1], tmp_path / "spools", PLANS)
     SpoolReader(spool.path).commit(4)
-    (told,) = read_before([spool, captures[1]])
+    (told,) = report_earlier_runs([spool, captures[1]])
     assert told.startswith(f"{spool.path}: read from segment 5 on")
     engine = Engine(PLANS, [spool], tmp_path / "state")
     engine.finish()
@@ -227,7 +227,7 @@ def test_a_gap_is_counted_and_told_and_the_rest_is_read(tasks: int, captures: li
     lost = sum(reader.read(number).rows for number in gone)
     for number in gone:
         segment_path(spool.path, number).unlink()
-    engine = Engine(PLANS[3:], [spool], tmp_path / "state", tasks=tasks, max_bytes=20_000)
+    engine = Engine(PLANS[3:], [spool], tmp_path / "state", task_count=tasks, max_bytes=20_000)
     engine.finish()
     samples = engine.totals.samples
     assert engine.finished
@@ -364,7 +364,7 @@ def test_windows_with_a_sampled_partial_or_a_skipped_block_are_marked_and_no_oth
         engine.totals = files.load(steps)
         steps += 1
     for plan in plans:
-        rows = with_estimates(engine.rows[plan.name], engine.totals.sampled[plan.name]).to_pylist()
+        rows = mark_estimates(engine.rows[plan.name], engine.totals.sampled_ranges[plan.name]).to_pylist()
         marked = [row[ESTIMATED] for row in rows]
         assert marked == [
             any(row["window_start"] <= time < row["window_end"] for time in sampled[plan.name])

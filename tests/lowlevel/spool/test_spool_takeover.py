@@ -116,11 +116,11 @@ def test_a_damaged_newest_segment_is_a_gap_at_once(tmp_path: Path) -> None:
 def test_a_reader_commits_what_it_planned_though_it_was_deleted_meanwhile(tmp_path: Path) -> None:
     segments_of(tmp_path, 3, cuts=False)
     planner = SpoolPlanner(0, tmp_path)
-    planner.runs(0, 3, 1)
+    planner.plan_ranges(0, 3, 1)
     segment_path(tmp_path, 2).unlink()
-    assert [run.partials_lost for run in planner.runs(0, 3, 1)] == [3]
+    assert [run.partials_lost for run in planner.plan_ranges(0, 3, 1)] == [3]
     planner.commit(3)
-    assert planner.waiting(3, 0) == []
+    assert planner.list_waiting(3, 0) == []
     assert SpoolReader(tmp_path).committed == 2
     assert SpoolReader(tmp_path).gaps() == []
 
@@ -229,19 +229,19 @@ class Model:
         """Fix what the next micro-batch reads, commit what was read before it, and cut it into tasks."""
         if self.random.random() < 0.3:
             self.planner = SpoolPlanner(0, self.folder)
-        self.planner.forget()
-        waiting = self.planner.waiting(self.place, 0)
+        self.planner.discard_listing()
+        waiting = self.planner.list_waiting(self.place, 0)
         if self.batch is None and waiting:
             self.batch = self.place, self.random.choice(waiting).number + 1
             self.planner.commit(self.place)
         if self.batch is not None:
-            self.planner.runs(*self.batch, 1)
+            self.planner.plan_ranges(*self.batch, 1)
 
     def read(self) -> None:
         """Run the planned micro-batch, as it is planned again after a crash."""
         if self.batch is None:
             return
-        (run,) = self.planner.runs(*self.batch, 1)
+        (run,) = self.planner.plan_ranges(*self.batch, 1)
         reader = SpoolReader(self.folder)
         for number in range(*self.batch):
             try:

@@ -62,9 +62,9 @@ class InputAssignment:
         query, number = self.leaves[reader]
         return named_leaves(self.plans[query])[number].name
 
-    def readers(self, number: int) -> list[int]:
-        """Numbers of the leaves that read input `number`."""
-        return [reader for reader in range(len(self.leaves)) if self.inputs[number].feeds(self.leaf(reader))]
+    def readers(self, input_number: int) -> list[int]:
+        """Numbers of the leaves that read input `input_number`."""
+        return [reader for reader in range(len(self.leaves)) if self.inputs[input_number].feeds(self.leaf(reader))]
 
     @cached_property
     def levels(self) -> int:
@@ -74,7 +74,7 @@ class InputAssignment:
     @cached_property
     def ports(self) -> list[list[SourcePort]]:
         """The ports of each query."""
-        found: list[list[SourcePort]] = []
+        ports_by_query: list[list[SourcePort]] = []
         for plan, fragments in zip(self.plans, self.fragments, strict=True):
             ports: list[SourcePort] = []
             for position, source in enumerate(fragments.sources):
@@ -82,14 +82,14 @@ class InputAssignment:
                     numbers = list(range(self.partitions))
                 else:
                     leaf = plan.leaves[source.leaf]
-                    numbers = [number for number, each in enumerate(self.inputs) if each.feeds(leaf)]
+                    numbers = [number for number, input_ in enumerate(self.inputs) if input_.feeds(leaf)]
                 ports += [SourcePort(position, number) for number in numbers]
-            found.append(ports)
-        return found
+            ports_by_query.append(ports)
+        return ports_by_query
 
     def ports_of(self, query: int, source: int) -> list[int]:
         """Return the ports of one source of a query."""
-        return [port for port, each in enumerate(self.ports[query]) if each.source == source]
+        return [port for port, source_port in enumerate(self.ports[query]) if source_port.source == source]
 
     def link(self, query: int, port: int) -> str:
         """Return the link of a port, or the name of its partition."""
@@ -103,4 +103,4 @@ class InputAssignment:
 
     def inputs_of(self, query: int) -> set[int]:
         """Return the numbers of the inputs that a query reads."""
-        return {number for number, each in enumerate(self.inputs) if any(map(each.feeds, self.plans[query].leaves))}
+        return {number for number, input_ in enumerate(self.inputs) if any(map(input_.feeds, self.plans[query].leaves))}
