@@ -183,7 +183,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:
-        # Set the environment variables of session() here, so that the patch restores them at the end.
+        # Set the environment variables of start_session() here, so that the patch restores them at the end.
         environment.setenv("JAVA_HOME", str(require_java()))
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")

@@ -83,7 +83,7 @@ def make_report(failure: BaseException) -> str:
 def find_root_cause(report: str) -> Exception:
     r"""Convert the text of a failed job to one exception: the raised class if it is meant for users, else RunError.
 
-    >>> root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
+    >>> find_root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
     InputError('a.pcap: cut')
     """
     raised = [(name, text) for name, text in PYTHON_EXCEPTION.findall(report) if not name.startswith(SPARK_PACKAGES)]
@@ -100,9 +100,9 @@ def find_root_cause(report: str) -> Exception:
 def find_start_failure(report: str, log: bytes, end: str | None = None) -> str:
     r"""Return the reason why Spark did not start, in one line: the exception, or the last line in the log of the JVM.
 
-    >>> start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
+    >>> find_start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
     'Master must be local'
-    >>> start_failure("It\n: org.apache.spark.SparkException: Could not parse URL: 'x'\n\tat …", b"")
+    >>> find_start_failure("It\n: org.apache.spark.SparkException: Could not parse URL: 'x'\n\tat …", b"")
     "Could not parse URL: 'x'"
     """
     for text in (report, log.decode(errors="replace")):

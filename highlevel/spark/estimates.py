@@ -19,13 +19,13 @@ ESTIMATED = "estimated"
 """The column of results that states whether the window contains estimates."""
 
 MAX_RANGES = 1000
-"""Maximum number of ranges of a query. If there are more, the oldest are merged; this marks the windows between them."""
+"""Maximum number of ranges of a query. If there are more, the oldest are merged, and windows between are marked too."""
 
 
 def merge_pane_times(panes: npt.NDArray[np.int64], origin: int, pane: int) -> Ranges:
     """Return the times of panes of `pane` ns, counted from `origin`, as disjoint ranges.
 
-    >>> sampled_times(np.array([3, 5, 3, 4, 9]), 100, 10)
+    >>> merge_pane_times(np.array([3, 5, 3, 4, 9]), 100, 10)
     [(130, 160), (190, 200)]
     """
     pane_numbers = np.unique(panes)

@@ -103,7 +103,7 @@ def find_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 def read_home(java: Path) -> Path | None:
     """Return the home of the runtime of `java`, or None if it is not suitable or does not start.
 
-    >>> home_of(Path("/nowhere/bin/java")) is None
+    >>> read_home(Path("/nowhere/bin/java")) is None
     True
     """
     command = [str(java), "--add-modules", "jdk.incubator.vector", "-XshowSettings:properties", "-version"]

@@ -103,16 +103,16 @@ def test_a_master_that_does_not_exist_is_one_line(damaged: Path, master: str, sa
 def test_a_launcher_that_refuses_is_quoted(tmp_path: Path) -> None:
     program = (
         "from highlevel.spark.errors import RunError\n"
-        "from highlevel.spark.session import close, session\n"
+        "from highlevel.spark.session import close_session, start_session\n"
         "try:\n"
-        "    session('nonsense')\n"
+        "    start_session('nonsense')\n"
         "except RunError as error:\n"
         "    print(error)\n"
-        "spark = session('local[1]')\n"
-        "assert session() is spark\n"
-        "close(spark)\n"
+        "spark = start_session('local[1]')\n"
+        "assert start_session() is spark\n"
+        "close_session(spark)\n"
         "print(spark.range(3).count())\n"
-        "close(spark)\n"
+        "close_session(spark)\n"
     )
     done = python(sys.executable, "-c", program)
     assert done.stdout.splitlines() == [
