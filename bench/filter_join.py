@@ -73,7 +73,7 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[f
     from lowlevel.expressions.columns import Vector
     from lowlevel.expressions.tree import Binary, Column, SeenWithin
     from lowlevel.expressions.types import Op, Type
-    from lowlevel.node.filter_join import KEYS, Memory
+    from lowlevel.node.filter_join import MAX_KEYS, SeenKeys
     from lowlevel.node.node import Node
     from queries.gsql import compile_query
 
@@ -86,8 +86,8 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[f
         for block in index.blocks:
             for _ in node.process(block):
                 pass
-        if node.queries[0].accepted != index.records:
-            raise RuntimeError(f"{name}: a query kept {node.queries[0].accepted} packets, not all")
+        if node.reducers[0].accepted != index.records:
+            raise RuntimeError(f"{name}: a query kept {node.reducers[0].accepted} packets, not all")
 
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for turn in range(1 + runs):
@@ -99,11 +99,11 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[f
     one, other = (Column(name, Type.INT) for name in ("asked", "told"))
     random, lost = np.random.default_rng(3), []
     for fill in FILLS:
-        keys = int(fill * KEYS)
-        memory = Memory(SeenWithin(10, Binary(Op.EQ, one, other)))
+        keys = int(fill * MAX_KEYS)
+        memory = SeenKeys(SeenWithin(10, Binary(Op.EQ, one, other)))
         told = random.permutation(np.arange(keys, dtype=np.int64) * 977)
         none, now = Vector(np.full(keys, -1, np.int64)), Vector(np.zeros(keys, np.int64))
-        memory.recall({"ts": now, "asked": none, "told": Vector(told)}, keys)
-        seen = memory.recall({"ts": now, "asked": Vector(told), "told": none}, keys)
+        memory.process({"ts": now, "asked": none, "told": Vector(told)}, keys)
+        seen = memory.process({"ts": now, "asked": Vector(told), "told": none}, keys)
         lost.append((fill, keys, keys - int(np.count_nonzero(seen.data))))
     return dict(seconds), lost

@@ -103,7 +103,7 @@ def decode_and_table(file: Capture, index: Index, plan: Plan) -> int:
     for block in index.blocks:
         for _ in node.process(block):
             pass
-    return sum(query.accepted for query in node.queries)
+    return sum(query.accepted for query in node.reducers)
 
 
 def as_pcapng(path: Path) -> Path:

@@ -184,10 +184,10 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     words = {}
     for name, work in WORKS.items():
         node = reduce(name)
-        for query in node.queries:
+        for query in node.reducers:
             if query.accepted + query.filtered != indexes[work.ipv6].records:
                 raise RuntimeError(f"{name}: a query saw {query.accepted + query.filtered} packets, not all")
-        distinct = [query for query in dict.fromkeys(node.queries) if isinstance(query, QueryTables)]
+        distinct = [query for query in dict.fromkeys(node.reducers) if isinstance(query, QueryTables)]
         words[name] = [table.width for query in distinct for _, table in query.tables.values()]
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     again = 0

@@ -142,7 +142,7 @@ def measure(
         return node
 
     for name in plans:
-        query = reduce(name).queries[0]
+        query = reduce(name).reducers[0]
         if query.accepted != index.records:
             raise RuntimeError(f"{name}: a query kept {query.accepted} packets, not all")
     seconds: defaultdict[str, list[float]] = defaultdict(list)

@@ -33,19 +33,19 @@ from dashboards.output.table import align_table
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import serve
 
-SERVED = (
+SERVED_METRICS = (
     *METRICS,
     *(metric for metric in CAPTURE_METRICS if metric.name.startswith(("wiretide_flow", "wiretide_sflow"))),
 )
 """The metrics of the collector and of the flow decoder, which runs in parallel with the recording."""
 
-TICK = 1.0
+STATUS_SECONDS = 1.0
 """Seconds between two updates of the status."""
 
-SHOWN = 20
+MAX_SUMMARY_EXPORTERS = 20
 """Number of exporters in the summary: those with the most datagrams. The others share one line."""
 
-SWITCH_SECONDS = 0.0005
+THREAD_SWITCH_SECONDS = 0.0005
 """Longest time that the receiving thread waits for the interpreter lock: a tenth of Python's default."""
 
 Say = Callable[[str], None]
@@ -58,34 +58,34 @@ def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> No
     """
     stop = threading.Event()
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
-        with _signals(stop):
+        with _handle_signals(stop):
             _collect(settings, metrics, say, stop)
     finally:
         sys.setswitchinterval(interval)
 
 
 def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop: threading.Event) -> None:
-    exporter = Exporter([], SERVED)
+    exporter = Exporter([], SERVED_METRICS)
     with contextlib.ExitStack() as stack:
         if metrics is not None:
             server = stack.enter_context(serve(exporter, *metrics, option="--metrics"))
             say(f"metrics at {server.url}metrics")
         collector = Collector(settings, ExportInspector(settings.folder, warn), stop)
-        stack.callback(lambda: say(summary(collector.samples(), settings.folder)))
+        stack.callback(lambda: say(make_summary(collector.samples(), settings.folder)))
         stack.enter_context(collector)
-        for line in start_lines(collector):
+        for line in make_start_lines(collector):
             say(line)
         datagrams = 0.0
-        while not stop.wait(TICK):
+        while not stop.wait(STATUS_SECONDS):
             samples = collector.samples()
             exporter.samples(samples)
             datagrams = _show_status(samples, datagrams)
-        _wipe_status()
+        _clear_status()
 
 
-def start_lines(collector: Collector) -> Iterator[str]:
+def make_start_lines(collector: Collector) -> Iterator[str]:
     """Yield the lines of the start message: addresses, folder and bounds."""
     settings = collector.settings
     for udp in collector.sockets:
@@ -95,10 +95,10 @@ def start_lines(collector: Collector) -> Iterator[str]:
             f"the receive buffer is smaller than the requested {format_bytes(settings.receive_buffer)}: datagrams of "
             f"bursts may be lost, and are counted; allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
         )
-    every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
-    kept = f"the newest {format_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
-    files = f"files of up to {format_bytes(settings.rotate_size)}{every}"
-    yield f"recording into {settings.folder}: {files}, keeping {kept}"
+    interval_text = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
+    kept_text = f"the newest {format_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
+    files_text = f"files of up to {format_bytes(settings.rotate_size)}{interval_text}"
+    yield f"recording into {settings.folder}: {files_text}, keeping {kept_text}"
     bounds = Bounds()
     yield (
         f"decoding for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
@@ -107,77 +107,81 @@ def start_lines(collector: Collector) -> Iterator[str]:
     yield f"memory of buffers: at most {format_bytes(MAX_BUFFER_BYTES)}, and the buffers of the sockets"
 
 
-def summary(samples: Samples, folder: Path) -> str:
+def make_summary(samples: Samples, folder: Path) -> str:
     """Return the summary as text."""
-    datagrams = {labels[0]: value for (name, labels), value in samples.items() if name == DATAGRAMS.name}
-    lost = "unknown on this system"
+    datagrams_by_exporter = {labels[0]: value for (name, labels), value in samples.items() if name == DATAGRAMS.name}
+    lost_text = "unknown on this system"
     if any(name == DROPPED.name for name, _ in samples):
-        lost = _count(samples.total(DROPPED), "datagram")
-    received = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({format_bytes(samples.total(BYTES))})"
-    files = f"{_count(samples.total(FILES), 'file')} ({format_bytes(samples.total(WRITTEN))})"
+        lost_text = _count_text(samples.total(DROPPED), "datagram")
+    received_text = f"{_count_text(samples.total(DATAGRAMS), 'datagram')} ({format_bytes(samples.total(BYTES))})"
+    files_text = f"{_count_text(samples.total(FILES), 'file')} ({format_bytes(samples.total(WRITTEN))})"
+    exporters_text = _count_text(samples.total(EXPORTERS), "exporter")
     lines = [
-        f"recorded {received} of {_count(samples.total(EXPORTERS), 'exporter')} into {files} in {folder}",
-        f"refused: {_count(samples.total(REFUSED), 'datagram')}; lost before they could be received: {lost}",
+        f"recorded {received_text} of {exporters_text} into {files_text} in {folder}",
+        f"refused: {_count_text(samples.total(REFUSED), 'datagram')}; lost before they could be received: {lost_text}",
     ]
     if unwritten := samples.total(UNWRITTEN):
-        lines.append(f"lost because the disk failed: {_count(unwritten, 'datagram')}")
+        lines.append(f"lost because the disk failed: {_count_text(unwritten, 'datagram')}")
     if deleted := samples.total(FILES_DELETED):
-        lines.append(f"deleted to keep the limit: {_count(deleted, 'oldest file')}")
-    if datagrams:
-        lines += ["", align_table(["exporter", "datagrams", "bytes"], _exporters(samples, datagrams))]
+        lines.append(f"deleted to keep the limit: {_count_text(deleted, 'oldest file')}")
+    if datagrams_by_exporter:
+        lines += ["", align_table(["exporter", "datagrams", "bytes"], _exporter_rows(samples, datagrams_by_exporter))]
     return "\n".join(lines)
 
 
-def _exporters(samples: Samples, datagrams: dict[str, float]) -> list[list[str]]:
-    ordered = sorted(datagrams, key=lambda name: (-datagrams[name], name))
+def _exporter_rows(samples: Samples, datagrams_by_exporter: dict[str, float]) -> list[list[str]]:
+    ordered_names = sorted(datagrams_by_exporter, key=lambda name: (-datagrams_by_exporter[name], name))
     rows = [
-        [name, f"{datagrams[name]:,.0f}", f"{samples.total(BYTES, exporter=name):,.0f}"] for name in ordered[:SHOWN]
+        [name, f"{datagrams_by_exporter[name]:,.0f}", f"{samples.total(BYTES, exporter=name):,.0f}"]
+        for name in ordered_names[:MAX_SUMMARY_EXPORTERS]
     ]
-    if rest := ordered[SHOWN:]:
-        sums = sum(datagrams[name] for name in rest), sum(samples.total(BYTES, exporter=name) for name in rest)
-        rows.append([f"{len(rest):,} more", *(f"{value:,.0f}" for value in sums)])
+    if other_names := ordered_names[MAX_SUMMARY_EXPORTERS:]:
+        sums = (
+            sum(datagrams_by_exporter[name] for name in other_names),
+            sum(samples.total(BYTES, exporter=name) for name in other_names),
+        )
+        rows.append([f"{len(other_names):,} more", *(f"{value:,.0f}" for value in sums)])
     return rows
 
 
-def _show_status(samples: Samples, last: float) -> float:
-    """Show the status line on a terminal; return the number of datagrams. `last` is the number in the last status."""
+def _show_status(samples: Samples, last_datagrams: float) -> float:
+    """Show the status line on a terminal. Return the number of datagrams; `last_datagrams` is that of the last call."""
     datagrams = samples.total(DATAGRAMS)
     if sys.stderr.isatty():
-        amounts = (
-            f"{datagrams:,.0f} datagrams, {(datagrams - last) / TICK:,.0f}/s, {samples.total(EXPORTERS):,.0f} exporters"
-        )
+        rate = (datagrams - last_datagrams) / STATUS_SECONDS
+        amounts = f"{datagrams:,.0f} datagrams, {rate:,.0f}/s, {samples.total(EXPORTERS):,.0f} exporters"
         losses = f"{samples.total(REFUSED):,.0f} refused, {samples.total(DROPPED):,.0f} lost"
         print(f"\r{amounts}, {losses}\x1b[K", end="", file=sys.stderr, flush=True)
     return datagrams
 
 
-def _wipe_status() -> None:
+def _clear_status() -> None:
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _count(number: float, thing: str) -> str:
+def _count_text(number: float, noun: str) -> str:
     """Return a number of things as text.
 
-    >>> _count(1, "file"), _count(2000, "file")
+    >>> _count_text(1, "file"), _count_text(2000, "file")
     ('1 file', '2,000 files')
     """
-    return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
 @contextlib.contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
+def _handle_signals(stop: threading.Event) -> Iterator[None]:
     """Set `stop` at the first SIGINT or SIGTERM; the second has its default effect."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    signal_numbers = (signal.SIGINT, signal.SIGTERM)
 
     def on_first_signal(*_: object) -> None:
-        for number in numbers:
+        for number in signal_numbers:
             signal.signal(number, signal.SIG_DFL)
         stop.set()
 
-    previous = {number: signal.signal(number, on_first_signal) for number in numbers}
+    previous_handlers = {number: signal.signal(number, on_first_signal) for number in signal_numbers}
     try:
         yield
     finally:
-        for number, handler in previous.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -29,12 +29,12 @@ from lowlevel.metrics import METRICS as LOW_METRICS
 from queries.pipeline.file import PipelineFile
 from queries.pipeline.inputs import check_names
 
-SERVED = (*CAPTURE_METRICS, *LOW_METRICS, *NODE_METRICS)
+SERVED_METRICS = (*CAPTURE_METRICS, *LOW_METRICS, *NODE_METRICS)
 """The metrics of a node."""
 
-DECLARED = by_name(SERVED)
+METRICS_BY_NAME = by_name(SERVED_METRICS)
 
-TICK = 0.5
+STATUS_SECONDS = 0.5
 """Seconds between two updates of the status."""
 
 
@@ -54,58 +54,62 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     if not links:
         return
     stop = threading.Event()
-    exporter = Exporter([], SERVED)
+    exporter = Exporter([], SERVED_METRICS)
     with contextlib.ExitStack() as stack:
         if metrics is not None:
             say(f"metrics at {stack.enter_context(serve(exporter, *metrics, option='--metrics')).url}metrics")
         stack.enter_context(stopping(stop.set))
-        _attend(links, exporter, stop, say)
-    say(summary(links))
-    if failed := [link.name for link in links if link.state == FAILED]:
-        raise NodeFailedError(f"failed: link {', '.join(failed)}")
+        _run_links(links, exporter, stop, say)
+    say(make_summary(links))
+    if failed_links := [link.name for link in links if link.state == FAILED]:
+        raise NodeFailedError(f"failed: link {', '.join(failed_links)}")
 
 
-def _attend(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: Say) -> None:
+def _run_links(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: Say) -> None:
     """Start all links, and update status line and metrics until the links end or `stop` is set."""
     for link in links:
         link.start()
     say(f"capturing {len(links)} link{'' if len(links) == 1 else 's'}; Ctrl-C ends with what has been read")
     try:
-        status = _Status()
-        while any(link.state == RUNNING for link in links) and not stop.wait(TICK):
-            samples = totals(links)
+        status = _StatusLine()
+        while any(link.state == RUNNING for link in links) and not stop.wait(STATUS_SECONDS):
+            samples = add_up_samples(links)
             exporter.samples(samples)
             status.show(samples)
-        status.wipe()
+        status.clear()
     finally:
         for link in links:
             link.stop()
         for link in links:
             link.join()
-    exporter.samples(totals(links))
+    exporter.samples(add_up_samples(links))
 
 
-def totals(links: Sequence[Link]) -> Samples:
+def add_up_samples(links: Sequence[Link]) -> Samples:
     """Return the counters of all links."""
     samples = Samples()
     for link in links:
-        samples.merge(link.capturing.samples, DECLARED)
+        samples.merge(link.worker.samples, METRICS_BY_NAME)
     for state in STATES:
         samples.set(LINK_STATE, sum(link.state == state for link in links), state)
     return samples
 
 
-def summary(links: Sequence[Link]) -> str:
+def make_summary(links: Sequence[Link]) -> str:
     """Return a table with the counters of each link."""
-    samples = totals(links)
+    samples = add_up_samples(links)
     rows = [
-        [link.name, link.state, *(f"{samples.total(metric, link=link.name):,.0f}" for metric in _COLUMNS.values())]
+        [
+            link.name,
+            link.state,
+            *(f"{samples.total(metric, link=link.name):,.0f}" for metric in _SUMMARY_COLUMNS.values()),
+        ]
         for link in links
     ]
-    return align_table(["link", "state", *_COLUMNS], rows)
+    return align_table(["link", "state", *_SUMMARY_COLUMNS], rows)
 
 
-_COLUMNS = {
+_SUMMARY_COLUMNS = {
     "records": RECORDS_READ,
     "shed": RECORDS_SHED,
     "bytes": BYTES_READ,
@@ -116,7 +120,7 @@ _COLUMNS = {
 }
 
 
-class _Status:
+class _StatusLine:
     """The status line of a terminal."""
 
     def __init__(self) -> None:
@@ -128,14 +132,17 @@ class _Status:
         now, records = time.monotonic(), samples.total(RECORDS_READ)
         if sys.stderr.isatty():
             rate = (records - self.records) / max(now - self.time, 1e-9)
-            shed = f", {samples.total(RECORDS_SHED):,.0f} shed" if samples.total(RECORDS_SHED) else ""
-            partials = f"{samples.total(PARTIALS_WRITTEN):,.0f} partials"
+            shed_text = f", {samples.total(RECORDS_SHED):,.0f} shed" if samples.total(RECORDS_SHED) else ""
+            partials_text = f"{samples.total(PARTIALS_WRITTEN):,.0f} partials"
             print(
-                f"\r{records:,.0f} records, {rate:,.0f}/s, {partials}{shed}\x1b[K", end="", file=sys.stderr, flush=True
+                f"\r{records:,.0f} records, {rate:,.0f}/s, {partials_text}{shed_text}\x1b[K",
+                end="",
+                file=sys.stderr,
+                flush=True,
             )
         self.records, self.time = records, now
 
-    def wipe(self) -> None:
+    def clear(self) -> None:
         """Clear the line."""
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

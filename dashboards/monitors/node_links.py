@@ -18,7 +18,7 @@ from dashboards.wire_text import escape
 from highlevel.inline.engine import Input, check_one_input
 from highlevel.plan.nodes import Leaf
 from lowlevel.node.link_worker import LinkWorker
-from lowlevel.node.memory import bytes_at_most, slots_within
+from lowlevel.node.memory import fit_slots, max_table_bytes
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
@@ -36,11 +36,11 @@ Say = Callable[[str], None]
 class Link:
     """One link and the thread that reads it."""
 
-    def __init__(self, settings: SpooledLink, capturing: LinkWorker) -> None:
+    def __init__(self, settings: SpooledLink, worker: LinkWorker) -> None:
         """Prepare the thread; `start` starts it."""
         self.name = settings.name
         self.settings = settings
-        self.capturing = capturing
+        self.worker = worker
         self.state = RUNNING
         self._thread = threading.Thread(
             target=self._run, name=self.name, daemon=True
@@ -62,10 +62,10 @@ class Link:
     def _run(self) -> None:
         state = FAILED
         try:
-            self.capturing.run(self._stop.is_set)
-            state = ENDED if self.capturing.ended else STOPPED
-            if state == ENDED and self.capturing.damage:
-                _print_error(f"link {self.name}: {self.capturing.damage_text}")
+            self.worker.run(self._stop.is_set)
+            state = ENDED if self.worker.has_ended else STOPPED
+            if state == ENDED and self.worker.damage:
+                _print_error(f"link {self.name}: {self.worker.damage_text}")
             if state == STOPPED and not self._stop.is_set():
                 state = FAILED
                 _print_error(
@@ -100,79 +100,81 @@ def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[S
     contradict each other, InputError or SpoolError if a link cannot be opened.
     """
     check_one_input(leaves, pipeline.spools)
-    fed = leaves_by_link(pipeline, leaves, links)
+    leaves_of_links = group_leaves_by_link(pipeline, leaves, links)
     for link in links:
-        if not fed[link.name]:
+        if not leaves_of_links[link.name]:
             say(f"link {link.name}: no query reads it, so it is not opened")
-    read = [link for link in links if fed[link.name]]
-    opened: list[Link] = []
+    links_to_open = [link for link in links if leaves_of_links[link.name]]
+    opened_links: list[Link] = []
     try:
-        for link in read:
-            new_link = _open(link, pipeline.node, fed[link.name], pipeline.node.memory // len(read), say)
-            opened += [new_link] if new_link else []
+        for link in links_to_open:
+            new_link = _open(
+                link, pipeline.node, leaves_of_links[link.name], pipeline.node.memory // len(links_to_open), say
+            )
+            opened_links += [new_link] if new_link else []
     except BaseException:
-        for link_opened in opened:
-            link_opened.capturing.spool.abandon()
+        for opened_link in opened_links:
+            opened_link.worker.spool.abandon()
         raise
-    return opened
+    return opened_links
 
 
 def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int, say: Say) -> Link | None:
     """Open one link with `memory` bytes for its tables; None if its spool has ended."""
-    low = [leaf.low for leaf in leaves]
+    plans = [leaf.low for leaf in leaves]
     flushing = node.flushing()
-    slots = table_slots(link, memory, leaves, flushing)
-    tables = bytes_at_most(slots, low, flushing)
-    followed = is_followed(link.capture)
-    check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, followed)])
-    capture = open_capture(link.capture, follow=followed)
-    live = isinstance(capture, StreamedCapture) and capture.live
-    rereadable = positions(capture) is not None
-    if rereadable and node.spool_bytes < (least := 4 * node.segment_bytes + 2 * tables):
+    slots = fit_table_slots(link, memory, leaves, flushing)
+    table_bytes = max_table_bytes(slots, plans, flushing)
+    is_followed_ = is_followed(link.capture)
+    check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, is_followed_)])
+    capture = open_capture(link.capture, follow=is_followed_)
+    is_live = isinstance(capture, StreamedCapture) and capture.live
+    is_rereadable = positions(capture) is not None
+    if is_rereadable and node.spool_bytes < (min_bytes := 4 * node.segment_bytes + 2 * table_bytes):
         raise PipelineError(
-            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}, "
+            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {min_bytes:,}, "
             "because one segment contains all tables of an input that can be read again. A smaller node.memory needs "
             "fewer bytes"
         )
     fingerprints = [(leaf.name, fingerprint(leaf.low)) for leaf in leaves]
-    spool = SpoolWriter(link.spool, link.name, fingerprints, node.limits(), cuts=rereadable)
+    spool = SpoolWriter(link.spool, link.name, fingerprints, node.limits(), cuts=is_rereadable)
     if spool.ended:
         say(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
         spool.abandon()
         return None
     try:
         link_node = Node(
-            link.name, capture, low, slots, watermark_rule=link.watermark_rule(live=live), flushing=flushing
+            link.name, capture, plans, slots, watermark_rule=link.watermark_rule(live=is_live), flushing=flushing
         )
-        capturing = LinkWorker(capture, link_node, [(leaf.name, leaf.low) for leaf in leaves], spool)
+        worker = LinkWorker(capture, link_node, [(leaf.name, leaf.low) for leaf in leaves], spool)
     except BaseException:
         spool.abandon()
         raise
     say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
-    sizes = (
-        f"{slots:,} slots per table, at most {format_bytes(tables)} for all tables"
-        if tables
+    tables_text = (
+        f"{slots:,} slots per table, at most {format_bytes(table_bytes)} for all tables"
+        if table_bytes
         else "none, each row is passed on unchanged"
     )
-    say(f"  tables: {sizes}; flush {node.flushing_text()}; promise {link.watermark_rule_text(live=live)}")
-    say(f"  spool: {spool_bounds(node)}")
-    if capturing.sets_lost:
+    say(f"  tables: {tables_text}; flush {node.flushing_text()}; promise {link.watermark_rule_text(live=is_live)}")
+    say(f"  spool: {describe_spool_bounds(node)}")
+    if worker.lost_sets:
         say(
-            f"warning: link {link.name}: {capturing.sets_lost:,} sets of flow records waited for their template when "
+            f"warning: link {link.name}: {worker.lost_sets:,} sets of flow records waited for their template when "
             "the node ended, and are lost"
         )
-    return Link(link, capturing)
+    return Link(link, worker)
 
 
-def table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing: Flushing) -> int:
+def fit_table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing: Flushing) -> int:
     """Return the slots per table if all tables of a link have `memory` bytes. Raises PipelineError if too few."""
     try:
-        return slots_within(memory, [leaf.low for leaf in leaves], flushing)
+        return fit_slots(memory, [leaf.low for leaf in leaves], flushing)
     except ValueError as error:
         raise PipelineError(f"node.memory, for link {link.name}: {error}") from error
 
 
-def spool_bounds(node: NodeSettings) -> str:
+def describe_spool_bounds(node: NodeSettings) -> str:
     """Return the limits of the spools as text."""
     segments = f"segments of {format_bytes(node.segment_bytes)} or {node.segment_time / SECOND:g} s"
     return f"{segments}, {format_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
@@ -184,7 +186,7 @@ def is_followed(capture: str) -> bool:
     return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
 
 
-def leaves_by_link(
+def group_leaves_by_link(
     pipeline: PipelineFile, leaves: Sequence[Leaf], links: Iterable[SpooledLink]
 ) -> dict[str, list[Leaf]]:
     """Return the leaves that read each link, by the name of the link."""

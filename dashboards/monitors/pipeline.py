@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-SPOOLS_EVERY = 60.0
+SPOOL_LINE_SECONDS = 60.0
 """Seconds between two lines about each spool."""
 
 
@@ -75,7 +75,7 @@ class Monitor:
         self._spools_printed = time.monotonic()
         self.plans_by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
-        self.last_shown = -1  # the last micro-batch whose results were shown
+        self.last_shown_batch = -1  # the last micro-batch whose results were shown
         self._show_lock = threading.Lock()
         self.server: Server | None = None
         self.run: StreamRun | None = None
@@ -122,9 +122,9 @@ class Monitor:
         self.say("starting Spark (takes some seconds) …")
         self.run.start()
         self._show_previous_run()
-        self.say(f"{self._activity()}; state and results in {self.pipeline.folder}")
+        self.say(f"{self._describe_activity()}; state and results in {self.pipeline.folder}")
 
-    def _activity(self) -> str:
+    def _describe_activity(self) -> str:
         pace = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
         captures = sum(not source.spool for source in self.inputs)
         spools = [f"the spool of {source.link}" for source in self.inputs if source.spool]
@@ -136,13 +136,13 @@ class Monitor:
         assert self.run is not None, "call _prepare() before"
         with self._show_lock:
             totals, last = self.run.totals, self.run.continued_batch
-            if self.last_shown >= 0 or not totals.samples:
+            if self.last_shown_batch >= 0 or not totals.samples:
                 return
-            self.last_shown = last  # Spark may repeat this micro-batch, but its rows are already shown
+            self.last_shown_batch = last  # Spark may repeat this micro-batch, but its rows are already shown
             self.samples = totals.samples
             self.exporter.samples(totals.samples)
             for plan in self.plans:
-                rows = last_results(self.pipeline.folder / "output", plan, last) if plan.windowed else None
+                rows = read_last_results(self.pipeline.folder / "output", plan, last) if plan.windowed else None
                 if rows is not None:
                     newest = pc.max(rows["window_end"])
                     self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
@@ -151,12 +151,12 @@ class Monitor:
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
         with self._show_lock:
-            if batch_id > self.last_shown:
+            if batch_id > self.last_shown_batch:
                 self._show(batch_id, results, samples)
 
     def _show(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         assert self.run is not None, "batches come from a started run"
-        self.last_shown = batch_id
+        self.last_shown_batch = batch_id
         self.samples = samples
         self.exporter.samples(samples)
         for name, table in results.items():
@@ -168,9 +168,9 @@ class Monitor:
             self.exporter.progress(name, self.run.totals.watermarks[name])
 
     def _print_spools(self) -> None:
-        """Print the progress of the spools, if the last time was SPOOLS_EVERY seconds ago."""
+        """Print the progress of the spools, if the last time was SPOOL_LINE_SECONDS seconds ago."""
         now = time.monotonic()
-        if now - self._spools_printed >= SPOOLS_EVERY:
+        if now - self._spools_printed >= SPOOL_LINE_SECONDS:
             self._spools_printed = now
             for line in spool_lines(self.samples, self._spooled_links, time.time_ns()):
                 self.say(line)
@@ -221,7 +221,7 @@ class Monitor:
         self.close()
 
 
-def last_results(output: Path, plan: Plan, last: int) -> pa.Table | None:
+def read_last_results(output: Path, plan: Plan, last: int) -> pa.Table | None:
     """Return the rows of the newest result file of a query, up to micro-batch `last`; None if there is no file.
 
     The rows have the schema of the plan.

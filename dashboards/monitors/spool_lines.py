@@ -17,7 +17,7 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
 )
 
-_COLUMNS = {
+_TABLE_COLUMNS = {
     "segments": SPOOL_SEGMENTS_READ,
     "lost": SPOOL_SEGMENTS_LOST,
     "partials": SPOOL_PARTIALS_READ,
@@ -26,10 +26,10 @@ _COLUMNS = {
 }
 
 
-def lag(samples: Samples, link: str, now: int) -> int | None:
+def newest_segment_age(samples: Samples, link: str, now: int) -> int | None:
     """Return the age of the newest segment that was read, in ns; None if no segment was read. `now` is in ns."""
-    newest = samples.total(SPOOL_NEWEST, link=link)
-    return max(0, now - round(newest * SECOND)) if newest else None
+    newest_time = samples.total(SPOOL_NEWEST, link=link)
+    return max(0, now - round(newest_time * SECOND)) if newest_time else None
 
 
 def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
@@ -37,24 +37,26 @@ def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
     rows = [
         [
             link,
-            *(f"{samples.total(metric, link=link):,.0f}" for metric in _COLUMNS.values()),
-            _age(samples, link, now),
+            *(f"{samples.total(metric, link=link):,.0f}" for metric in _TABLE_COLUMNS.values()),
+            _format_age(samples, link, now),
         ]
         for link in links
     ]
-    return align_table(["spool", *_COLUMNS, "newest"], rows)
+    return align_table(["spool", *_TABLE_COLUMNS, "newest"], rows)
 
 
 def spool_lines(samples: Samples, links: Sequence[str], now: int) -> Iterator[str]:
     """Yield a line for each spool: segments and partials read, age of the newest segment, losses."""
     for link in links:
-        read, lost = (int(samples.total(metric, link=link)) for metric in (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST))
-        partials = count(int(samples.total(SPOOL_PARTIALS_READ, link=link)), "partial")
-        newest = f", newest {_age(samples, link, now)} old" if read else ""
-        gaps = f", {count(lost, 'segment')} lost" if lost else ""
-        yield f"spool of {link}: {count(read, 'segment')}, {partials}{newest}{gaps}"
+        read_count, lost_count = (
+            int(samples.total(metric, link=link)) for metric in (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST)
+        )
+        partials_text = count(int(samples.total(SPOOL_PARTIALS_READ, link=link)), "partial")
+        age_text = f", newest {_format_age(samples, link, now)} old" if read_count else ""
+        lost_text = f", {count(lost_count, 'segment')} lost" if lost_count else ""
+        yield f"spool of {link}: {count(read_count, 'segment')}, {partials_text}{age_text}{lost_text}"
 
 
-def _age(samples: Samples, link: str, now: int) -> str:
-    age = lag(samples, link, now)
+def _format_age(samples: Samples, link: str, now: int) -> str:
+    age = newest_segment_age(samples, link, now)
     return "-" if age is None else f"{age / SECOND:,.1f} s"

@@ -16,68 +16,70 @@ from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.times import time_texts
 
-SHOWN = 3
+MAX_WINDOWS = 3
 """Largest number of windows of a query that are printed together. For earlier windows only their number is printed."""
 
 
-def window_lines(plan: Plan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
+def window_lines(plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS) -> Iterator[str]:
     """Yield a line for each of the newest windows: its end, its number of rows, and the row with the largest value.
 
     Rows without windows have one line: their number and the last row.
     """
     if plan.aggregation is None:
         if table.num_rows:
-            last = table.slice(table.num_rows - 1).combine_chunks()
-            rows = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
-            yield f"{'':20}  {plan.name}: {rows}{_row_text(last, plan.times)}"
+            last_row = table.slice(table.num_rows - 1).combine_chunks()
+            rows_text = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
+            yield f"{'':20}  {plan.name}: {rows_text}{_row_text(last_row, plan.times)}"
         return
-    yield from _of_windows(plan, plan.aggregation, table, shown)
+    yield from _result_window_lines(plan, plan.aggregation, table, max_windows)
 
 
-def _of_windows(plan: Plan, aggregation: Aggregation, table: pa.Table, shown: int) -> Iterator[str]:
+def _result_window_lines(plan: Plan, aggregation: Aggregation, table: pa.Table, max_windows: int) -> Iterator[str]:
     ends = sorted(pc.unique(table["window_end"]).to_pylist())
-    if len(ends) > shown:
-        more = "1 earlier window" if len(ends) == shown + 1 else f"{len(ends) - shown} earlier windows"
-        yield f"{'':20}  {plan.name}: {more}"
-    for end in ends[-shown:]:
+    if len(ends) > max_windows:
+        earlier_text = (
+            "1 earlier window" if len(ends) == max_windows + 1 else f"{len(ends) - max_windows} earlier windows"
+        )
+        yield f"{'':20}  {plan.name}: {earlier_text}"
+    for end in ends[-max_windows:]:
         rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
-        shown_end = _clock(end) if aggregation.window.timed else _row(end)
-        yield f"{shown_end}  {plan.name}: {_groups(rows)}{_largest(aggregation, rows)}"
+        end_text = _format_time(end) if aggregation.window.timed else _format_row_number(end)
+        yield f"{end_text}  {plan.name}: {_count_rows(rows)}{_largest_row_text(aggregation, rows)}"
 
 
-def _clock(time: int) -> str:
+def _format_time(time: int) -> str:
     seconds = pa.scalar(time // SECOND, pa.timestamp("s"))
     return pc.strftime(seconds, "%Y-%m-%dT%H:%M:%SZ").as_py()
 
 
-def _row(number: int) -> str:
+def _format_row_number(number: int) -> str:
     return f"row {number:,}".rjust(20)
 
 
-def _groups(rows: pa.Table) -> str:
+def _count_rows(rows: pa.Table) -> str:
     return "1 row, " if rows.num_rows == 1 else f"{rows.num_rows:,} rows, the largest "
 
 
-def _largest(aggregation: Aggregation, rows: pa.Table) -> str:
+def _largest_row_text(aggregation: Aggregation, rows: pa.Table) -> str:
     """Return the text of the row with the largest value in the first value column (the first row if there is none)."""
-    values = [
-        out.name
-        for out in aggregation.select
-        if not (isinstance(out.expression, Column) and out.expression.name in aggregation.group_by)
-        and out.expression.type in (Type.INT, Type.FLOAT)
+    value_columns = [
+        output.name
+        for output in aggregation.select
+        if not (isinstance(output.expression, Column) and output.expression.name in aggregation.group_by)
+        and output.expression.type in (Type.INT, Type.FLOAT)
     ]
-    if values:
-        order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
+    if value_columns:
+        order = pc.sort_indices(rows, sort_keys=[(value_columns[0], "descending")])
         rows = rows.take(order[:1])
     return _row_text(rows, aggregation.times)
 
 
 def _row_text(rows: pa.Table, times: Collection[str]) -> str:
     """Return the first row as text."""
-    first = readable(rows.slice(0, 1).combine_chunks(), ())
-    for index, name in enumerate(first.column_names):
+    first_row = readable(rows.slice(0, 1).combine_chunks(), ())
+    for index, name in enumerate(first_row.column_names):
         if name in times:
-            first = first.set_column(index, name, time_texts(first[name].combine_chunks()))
-    row = first.to_pylist()[0]
-    texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
-    return ", ".join(map(escape, texts))
+            first_row = first_row.set_column(index, name, time_texts(first_row[name].combine_chunks()))
+    row = first_row.to_pylist()[0]
+    value_texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
+    return ", ".join(map(escape, value_texts))

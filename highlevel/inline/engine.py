@@ -31,7 +31,7 @@ from highlevel.plan.plan import Plan, leaf_names
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
-from lowlevel.node.watching import files_in
+from lowlevel.node.watching import find_watched_files
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule
@@ -206,7 +206,7 @@ class InlineRun:
             fed = [(place, leaf) for place, leaf in enumerate(self._leaves) if each.feeds(leaf)]
             silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
             lists = Watchlists() if isinstance(capture, StreamedCapture) and capture.live else fixed
-            lists.read(files_in(tuple(leaf.low for _, leaf in fed)))
+            lists.read(find_watched_files(tuple(leaf.low for _, leaf in fed)))
             shard_input = ShardInput(
                 number,
                 each.link,
@@ -231,7 +231,7 @@ class InlineRun:
         leaf_ports = [(place, shard) for place, shards in enumerate(self.shards_of) for shard in shards]
         self._ports = {leaf_port: port for port, leaf_port in enumerate(leaf_ports)}
         self.watchlists = Watchlists(followed=True) if self.live else fixed
-        self.watchlists.read(files_in(tuple(self.plans)))
+        self.watchlists.read(find_watched_files(tuple(self.plans)))
         links = [[shard.input.link for shard in shards] for shards in self.shards_of]
         for plan in self.plans:
             check_links(plan, [links[self._leaves.index(leaf)] for leaf in plan.leaves])

@@ -175,7 +175,7 @@ class Shard:
         if self._counted is not None:
             return self._counted
         node = self.node or self._make_node([], 0)
-        samples = node.samples(self.input.queries[: len(node.queries)], self.damage)
+        samples = node.samples(self.input.queries[: len(node.reducers)], self.damage)
         if isinstance(self.capture, StreamedCapture):
             samples.update(self.capture.samples(self.input.link))
         return samples

@@ -28,7 +28,7 @@ from highlevel.results.user_types import packed
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import KINDS, TABLE, columns_of_kind
-from lowlevel.node.watching import files_in
+from lowlevel.node.watching import find_watched_files
 from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, GraphItem, Punctuation
 from lowlevel.watch.watched_file import Watchlists
@@ -136,7 +136,7 @@ def run_tables(
     At the end `end` receives the counters.
     """
     watchlists = Watchlists()
-    watchlists.read(files_in((plan,)))
+    watchlists.read(find_watched_files((plan,)))
     names = [leaf.streams[0] for leaf in plan.leaves]
     pipeline = Pipeline(plan, [[name] for name in names], watchlists=watchlists)
     for item in _items(pipeline, [tables[name.lower()] for name in names]):

@@ -23,7 +23,7 @@ from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOpe
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.registry import entry_of
-from lowlevel.node.watching import bind
+from lowlevel.node.watching import bind_watchlists
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.watch.watched_file import Watchlists
 
@@ -97,7 +97,7 @@ class NodeOperators:
         ports = {leaf: len(names) for leaf, names in zip(leaves, links, strict=True)}
         self.operators = [
             make(bound, ports[node] if isinstance(node, Leaf) else len(node.inputs))
-            for node, bound in zip(self.nodes, bind(self.nodes, watchlists or Watchlists()), strict=True)
+            for node, bound in zip(self.nodes, bind_watchlists(self.nodes, watchlists or Watchlists()), strict=True)
         ]
         self.positions = {node: position for position, node in enumerate(self.nodes)}
         """The position of each node in `nodes` and `operators`."""

@@ -100,10 +100,10 @@ def find_root_cause(report: str) -> Exception:
 def find_start_failure(report: str, log: bytes, end: str | None = None) -> str:
     r"""Return the reason why Spark did not start, in one line: the exception, or the last line in the log of the JVM.
 
-    >>> find_start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
+    >>> find_start_failure("[JAVA_GATEWAY_EXITED] Java gateway exited.", b"WARN x\nError: Master must be local\n")
     'Master must be local'
-    >>> find_start_failure("It\n: org.apache.spark.SparkException: Could not parse URL: 'x'\n\tat …", b"")
-    "Could not parse URL: 'x'"
+    >>> find_start_failure("It\n: org.apache.spark.SparkException: Could not parse URL\n\tat …", b"")
+    'Could not parse URL'
     """
     for text in (report, log.decode(errors="replace")):
         reasons = START_REASON.findall(text.replace("\n: ", "\n"))

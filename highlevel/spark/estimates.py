@@ -38,7 +38,7 @@ def merge_pane_times(panes: npt.NDArray[np.int64], origin: int, pane: int) -> Ra
 
 
 def merge_ranges(known: Ranges, new: Ranges) -> Ranges:
-    """Return the union of ranges, at most MOST_RANGES."""
+    """Return the union of ranges, at most MAX_RANGES."""
     united = unite([*known, *new])
     excess = len(united) - MAX_RANGES
     return united if excess <= 0 else [(united[0][0], united[excess][1]), *united[excess + 1 :]]

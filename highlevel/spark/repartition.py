@@ -17,7 +17,7 @@ from highlevel.spark.packing import pack
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Column
-from lowlevel.node.watching import bind
+from lowlevel.node.watching import bind_watchlists
 from lowlevel.watch.watched_file import Watchlists
 
 
@@ -37,7 +37,7 @@ class Repartition:
         table = pa.Table.from_batches([batch.select(self.columns) for batch in batches])
         if part_count == 1:
             return [pack(table)]
-        key = bind(self.key, Watchlists())
+        key = bind_watchlists(self.key, Watchlists())
         part_of_row = np.concatenate(
             [compute_parts(*self._add_key_columns(key, batch), part_count) for batch in batches]
         )

@@ -19,7 +19,7 @@ from highlevel.spark.errors import FolderError
 from highlevel.spark.input_assignment import InputAssignment
 from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.layers import Layer
-from lowlevel.node.watching import instances_in
+from lowlevel.node.watching import find_instances
 
 STATE_FORMAT = 6
 """Version of the layout of operator states and results. A version that cannot continue older folders raises it."""
@@ -44,7 +44,7 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
     # By number, because state is stored by number: exchanged queries would load each other's windows.
     for number, plan in enumerate(assignment.plans):
         description[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
-        for function in instances_in(plan, UserFunction):
+        for function in find_instances(plan, UserFunction):
             description[f"query {number}, function {function.name}"] = f"{function.usage} of type {function.result}"
         for aggregation in plan.aggregations:
             subaggregates = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregation.low.subaggregates}

@@ -44,7 +44,7 @@ class SpoolPlanner:
     def list_waiting(self, position: int, now: int) -> list[WaitingSegment]:
         """Return the segments from `position` on, also damaged segments.
 
-        The list is at most POLL older than `now` (any clock, ns).
+        The list is at most LISTING_LIFETIME older than `now` (any clock, ns).
 
         Raises SpoolError if the spool was started again from its beginning since `position` was reached.
         """

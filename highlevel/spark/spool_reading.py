@@ -37,7 +37,7 @@ from highlevel.spark.reading import LeafOutput, TaskOutput, pack_output
 from highlevel.spark.spool_backlog import SegmentRange
 from highlevel.spark.spool_plans import OfferedPlan, PlanMatches, SpoolQuery, describe_missing_plan, match_plans
 from lowlevel.integer_ranges import Ranges
-from lowlevel.node.shedding import SAMPLED
+from lowlevel.node.shedding import SAMPLING_FACTOR_KEY
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import SegmentLostError, SpoolError, numbers, segment_path
@@ -151,7 +151,7 @@ class _SpoolRangeReader:
         leaf = self.leaves[query]
         self.samples.add(SPOOL_PARTIALS_READ, batch.num_rows, leaf.name, self.input.link)
         self.leaf_outputs[query].batches.append(batch)
-        if SAMPLED in (batch.schema.metadata or {}) and batch.num_rows:
+        if SAMPLING_FACTOR_KEY in (batch.schema.metadata or {}) and batch.num_rows:
             times = merge_pane_times(batch.column("pane").to_numpy(), leaf.low.origin, leaf.low.pane)
             self._add_sampled_ranges(query, times)
             self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, leaf.name, self.input.link)

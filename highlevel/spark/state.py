@@ -8,7 +8,7 @@ Version n depends on version n - 1 only. Files are written under temporary names
 reader sees the complete version or none. A repeated micro-batch n reads version n - 1 and writes the same
 version n. A table that did not change is not written again: the new manifest names the old file. Small tables are
 combined (`highlevel.spark.state`) and written with every version, because comparing them would cost more. A small pack
-is part of the manifest, so that an idle operator costs one small file. The last KEEP versions are kept.
+is part of the manifest, so that an idle operator costs one small file. The last KEPT_VERSIONS versions are kept.
 
 Every byte is verified when a version is read: a manifest has a checksum, and contains the length and the checksum of
 each file (`highlevel.spark.checked_files`). Damaged state is a FolderError, never a wrong result.

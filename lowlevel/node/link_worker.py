@@ -62,7 +62,7 @@ MAX_ITEM_ROWS = 1 << 16
 class LinkWorker:
     """Reads one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
 
-    After `run`, `ended` is True if the input has ended and the spool contains all of it.
+    After `run`, `has_ended` is True if the input has ended and the spool contains all of it.
     """
 
     def __init__(
@@ -83,28 +83,28 @@ class LinkWorker:
         """
         self.capture = capture
         self.node = node
-        self.names = [name for name, _ in plans]
+        self.plan_names = [name for name, _ in plans]
         self.plans = [plan for _, plan in plans]
         self.spool = spool
         self.clock = clock
         self.positions = positions(capture)
         if self.positions is not None and spool.position is not None:
             self.positions.resume(spool.position)
-        self.sets_lost = 0 if spool.position is None else sets_waiting(spool.position)
+        self.lost_sets = 0 if spool.position is None else sets_waiting(spool.position)
         """Number of sets of flow records that were lost: they waited for a template when the last node ended."""
         self.shedding = Shedding()
         self.pressure = RingPressure()
-        self.waiting: deque[tuple[int, Item]] = deque()
-        self.ended = False
+        self.waiting_items: deque[tuple[int, Item]] = deque()
+        self.has_ended = False
         self.partials_written = [0] * len(plans)
         self.watermarks = [BEGINNING] * len(plans)
-        self.newest = BEGINNING
+        self.newest_time = BEGINNING
         self.damage: str | None = None
         """The damage at the end of the input, if any."""
-        self._now = self._counted_at = clock()
-        self._files_seen = 1
+        self._poll_time = self._last_count = clock()
+        self._file_count = 1
         self._has_skipped = False  # True after the first block that was not processed: the next node reads it again
-        self._samples = self._count()
+        self._samples = self._collect_samples()
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Read until the input ends or `stopping` returns True; close the spool, so that another node can continue it.
@@ -120,62 +120,62 @@ class LinkWorker:
             except InputError as error:
                 failure = error  # first write the rows before the failure
             # Flush the tables. The watermark becomes END only if no row can follow.
-            self._write_to_spool(self.node.progress(END) if self.ended else self.node.flush())
+            self._write_to_spool(self.node.progress(END) if self.has_ended else self.node.flush())
             self._close(stopping)
         finally:
             self.spool.abandon()  # has no effect if the spool was closed normally
             if isinstance(self.capture, StreamedCapture):
                 self.capture.close()
-            self._samples = self._count()
+            self._samples = self._collect_samples()
         if failure is not None:
             raise failure
 
     def _blocks(self, stopping: Callable[[], bool]) -> Generator[Block | None, None, None]:
-        """Yield blocks, and None for an empty poll; set `ended` if the input has ended without a stop request."""
+        """Yield blocks, and None for an empty poll; set `has_ended` if the input has ended without a stop request."""
         if isinstance(self.capture, Capture):
-            done = self.positions.records if isinstance(self.positions, FilePosition) else 0
-            blocks, damage = blocks_after(self.capture, done)
+            records_read = self.positions.records if isinstance(self.positions, FilePosition) else 0
+            blocks, damage = blocks_after(self.capture, records_read)
             for block in blocks:
                 if stopping():
                     return
                 yield block
             self.damage = damage
         else:
-            with closing(blocks_until_stopped(self.capture, stopping, BLOCK_RECORDS)) as live:
-                yield from live
+            with closing(blocks_until_stopped(self.capture, stopping, BLOCK_RECORDS)) as live_blocks:
+                yield from live_blocks
             self.damage = self.capture.damage
         # A corrupt record in a pipe is a failure and not the end, because the writer may continue.
-        broken = self.damage not in (None, *TRUNCATIONS, CUT_IN_COMPRESSION)
-        if broken and self.positions is None and not is_interface(self.capture.path):
+        is_corrupt = self.damage not in (None, *TRUNCATIONS, CUT_IN_COMPRESSION)
+        if is_corrupt and self.positions is None and not is_interface(self.capture.path):
             raise InputError(f"{self.damage_text}; later records cannot be read: start the stream again")
         # An interface that disappeared may come back.
-        self.ended = not stopping() and not is_interface(self.capture.path)
+        self.has_ended = not stopping() and not is_interface(self.capture.path)
 
     def _process_poll(self, block: Block | None, stopping: Callable[[], bool]) -> None:
         """Process a block, or an empty poll."""
-        polled, now = self._now, self.clock()
+        last_poll_time, now = self._poll_time, self.clock()
         is_empty_poll = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
         if is_empty_poll or block is not None:
-            self._now = now
+            self._poll_time = now
         self._write_to_spool(())
         if self.positions is None:
-            if self.waiting:
-                self.pressure.skip_time()
+            if self.waiting_items:
+                self.pressure.restart_mean()
             else:
-                self._update_sampling_rate(now, read_spool=now - self._counted_at >= COUNTER_INTERVAL)
+                self._update_sampling_rate(now, read_spool=now - self._last_count >= COUNTER_INTERVAL)
         if block is None:
-            if is_empty_poll and not self.waiting:
-                self._write_to_spool(self.node.tick(polled))
+            if is_empty_poll and not self.waiting_items:
+                self._write_to_spool(self.node.tick(last_poll_time))
         elif self.positions is not None:
             self._retry_waiting(stopping)
-            self._has_skipped |= bool(self.waiting)
+            self._has_skipped |= bool(self.waiting_items)
             if not self._has_skipped:
                 self._process_block(block)
                 self.positions.advance(block)
-        elif not self.waiting and self.shedding.selects(block.records):
+        elif not self.waiting_items and self.shedding.select_block(block.records):
             self._process_block(block)
         else:
-            if self.waiting:
+            if self.waiting_items:
                 self.shedding.count_skipped(block.records)
             self.spool.skip(block.min_ts, block.max_ts + 1)
         self.spool.tick(now)
@@ -185,66 +185,68 @@ class LinkWorker:
 
     def _refresh_counters(self, now: int) -> None:
         """Update the counters for other threads if the last update is COUNTER_INTERVAL or more ago."""
-        if now - self._counted_at >= COUNTER_INTERVAL:
-            self._counted_at = now
-            self._samples = self._count()
+        if now - self._last_count >= COUNTER_INTERVAL:
+            self._last_count = now
+            self._samples = self._collect_samples()
 
     def _update_sampling_rate(self, now: int, *, read_spool: bool) -> None:
         """Update the sampling rate of a live link from its ring and, if `read_spool`, from the room in the spool."""
-        spool, limits = self.shedding.spool_k, self.spool.limits
+        spool_k, limits = self.shedding.spool_k, self.spool.limits
         if read_spool and limits.when_full is WhenFull.STOP:
-            spool = self.shedding.next_spool_k(self.spool.used, limits.spool_bytes)
-        ring = self.pressure.follow(self.capture.occupancy, now) if isinstance(self.capture, StreamedCapture) else 0
-        if max(spool, ring) != self.shedding.k:
+            spool_k = self.shedding.next_spool_k(self.spool.used, limits.spool_bytes)
+        ring_k = self.pressure.update(self.capture.occupancy, now) if isinstance(self.capture, StreamedCapture) else 0
+        if max(spool_k, ring_k) != self.shedding.k:
             self._write_to_spool(self.node.flush())
-        self.shedding.spool_k, self.shedding.ring_k = spool, ring
+        self.shedding.spool_k, self.shedding.ring_k = spool_k, ring_k
 
     def _process_block(self, block: Block) -> None:
         """Process a block, and write its partials and punctuation."""
-        if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._files_seen:
-            self._files_seen = self.capture.files_opened
+        if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._file_count:
+            self._file_count = self.capture.files_opened
             self._write_to_spool(self.node.end_block())
-        self.newest = block.max_ts
+        self.newest_time = block.max_ts
         self._write_to_spool(self.node.process(block))
 
     def _write_to_spool(self, items: Iterable[tuple[int, Item]]) -> None:
         """Write the waiting items, and then `items`, to the spool. Items without room wait."""
-        while self.waiting and self._append(*self.waiting[0]):
-            self.waiting.popleft()
-        for number, item in items:
-            for part in self._split(number, item):
-                if self.waiting or not self._append(number, part):
-                    self.waiting.append((number, part))
+        while self.waiting_items and self._append(*self.waiting_items[0]):
+            self.waiting_items.popleft()
+        for plan_index, item in items:
+            for part in self._split(plan_index, item):
+                if self.waiting_items or not self._append(plan_index, part):
+                    self.waiting_items.append((plan_index, part))
 
-    def _split(self, number: int, item: Item) -> Iterator[Item]:
+    def _split(self, plan_index: int, item: Item) -> Iterator[Item]:
         """Split a long item. If blocks were sampled, multiply its counts and sums."""
         if isinstance(item, Punctuation):
             yield item
             return
-        batch = scale_partials(item, self.plans[number], self.shedding.factor)
-        fitting = batch.num_rows * (self.spool.limits.spool_bytes // 8) // max(1, batch.nbytes)
-        rows = min(MAX_ITEM_ROWS, max(1, fitting))  # at most 1/8 of the spool, because `append` accepts up to 1/4
-        for first in range(0, batch.num_rows, rows):
-            yield batch.slice(first, rows)
+        batch = scale_partials(item, self.plans[plan_index], self.shedding.factor)
+        fitting_rows = batch.num_rows * (self.spool.limits.spool_bytes // 8) // max(1, batch.nbytes)
+        max_rows = min(
+            MAX_ITEM_ROWS, max(1, fitting_rows)
+        )  # at most 1/8 of the spool, because `append` accepts up to 1/4
+        for first in range(0, batch.num_rows, max_rows):
+            yield batch.slice(first, max_rows)
 
-    def _append(self, number: int, item: Item) -> bool:
+    def _append(self, plan_index: int, item: Item) -> bool:
         """Append an item to the spool. Returns False if the spool has no room."""
         try:
-            self.spool.append(number, item)
+            self.spool.append(plan_index, item)
         except SpoolFullError:
             return False
         if isinstance(item, Punctuation):
-            self.watermarks[number] = item.watermark
+            self.watermarks[plan_index] = item.watermark
         else:
-            self.partials_written[number] += item.num_rows
+            self.partials_written[plan_index] += item.num_rows
         return True
 
     def _retry_waiting(self, stopping: Callable[[], bool]) -> None:
         """Retry until no item waits. After a stop request, retry RETRIES_AFTER_STOP times; later calls do not retry."""
-        pause, tries = Event(), 0 if self._has_skipped else RETRIES_AFTER_STOP
-        while self.waiting and tries:
-            tries -= stopping()
-            pause.wait(RETRY_PAUSE)
+        pause_event, retries_left = Event(), 0 if self._has_skipped else RETRIES_AFTER_STOP
+        while self.waiting_items and retries_left:
+            retries_left -= stopping()
+            pause_event.wait(RETRY_PAUSE)
             now = self.clock()
             self.spool.tick(now)
             self._write_to_spool(())
@@ -257,7 +259,7 @@ class LinkWorker:
         """
         assert self.positions is not None, "the input cannot be read again, so it has no position"
         self._write_to_spool(self.node.flush())
-        if self.waiting:
+        if self.waiting_items:
             return False
         try:
             self.spool.cut(with_sets_waiting(self.positions.text(), self.node.sets_waiting))
@@ -272,18 +274,18 @@ class LinkWorker:
         """
         self._retry_waiting(stopping)
         if self.positions is None:
-            while self.waiting:
-                self.spool.shed(*self.waiting.popleft())
-        elif self.waiting or self._has_skipped or not (self.ended or self._end_segment()):
-            self.ended = False
+            while self.waiting_items:
+                self.spool.shed(*self.waiting_items.popleft())
+        elif self.waiting_items or self._has_skipped or not (self.has_ended or self._end_segment()):
+            self.has_ended = False
             self.spool.abandon()
             return
-        self.spool.close(ended=self.ended)
+        self.spool.close(ended=self.has_ended)
 
     @property
     def damage_text(self) -> str:
         """A sentence about the damage at the end of the input."""
-        records = self.node.records + sum(self.shedding.shed.values())
+        records = self.node.records + sum(self.shedding.skipped_records.values())
         if isinstance(self.positions, FilePosition):
             records = self.positions.records  # includes the records of earlier nodes
         return f"{self.capture.path}: {(self.damage or '').replace('_', ' ')}, after {records:,} whole records"
@@ -293,23 +295,23 @@ class LinkWorker:
         """The counters at the last update; exact after `run`."""
         return self._samples
 
-    def _count(self) -> Samples:
+    def _collect_samples(self) -> Samples:
         link = self.node.link
-        samples = self.node.samples([(name,) for name in self.names], self.damage)
+        samples = self.node.samples([(name,) for name in self.plan_names], self.damage)
         if isinstance(self.capture, StreamedCapture):
             samples.update(self.capture.samples(link))
         samples.update(self.spool.samples())
-        for cause, records in self.shedding.shed.items():
+        for cause, records in self.shedding.skipped_records.items():
             samples.add(RECORDS_SHED, records, link, cause)
-        if self.sets_lost:
-            samples.add(FLOW_SETS_DROPPED, self.sets_lost, link, NODE_RESTARTED)
+        if self.lost_sets:
+            samples.add(FLOW_SETS_DROPPED, self.lost_sets, link, NODE_RESTARTED)
         samples.set(SAMPLING_RATE, self.shedding.factor, link)
         samples.set(SAMPLING_ASKED, 1 << self.shedding.spool_k, link, "spool")
         samples.set(SAMPLING_ASKED, 1 << self.shedding.ring_k, link, "ring")
-        samples.set(ITEMS_WAITING, len(self.waiting), link)
-        for number, name in enumerate(self.names):
-            samples.add(PARTIALS_WRITTEN, self.partials_written[number], name, link)
-            if self.watermarks[number] not in (BEGINNING, END):
-                samples.set(NODE_WATERMARK, self.watermarks[number] / SECOND, name, link)
-                samples.set(NODE_LAG, max(0, self.newest - self.watermarks[number]) / SECOND, name, link)
+        samples.set(ITEMS_WAITING, len(self.waiting_items), link)
+        for plan_index, name in enumerate(self.plan_names):
+            samples.add(PARTIALS_WRITTEN, self.partials_written[plan_index], name, link)
+            if self.watermarks[plan_index] not in (BEGINNING, END):
+                samples.set(NODE_WATERMARK, self.watermarks[plan_index] / SECOND, name, link)
+                samples.set(NODE_LAG, max(0, self.newest_time - self.watermarks[plan_index]) / SECOND, name, link)
         return samples

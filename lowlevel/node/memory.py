@@ -15,7 +15,7 @@ from itertools import product
 from capture.files.blocks import BLOCK_RECORDS
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.expressions.types import Type
-from lowlevel.node.filter_join import memory_of
+from lowlevel.node.filter_join import count_filter_join_bytes
 from lowlevel.plan import LowLevelPlan
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.flushing_table import make_table
@@ -30,28 +30,28 @@ MAX_SLOTS = 1 << 26
 """Largest number of slots of a table."""
 
 
-def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
+def fit_slots(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the slots of each table: the largest power of two with which all tables of `plans` fit `memory` bytes.
 
     Raises ValueError, with the memory that is needed, if MIN_SLOTS slots do not fit.
     """
-    tables, fixed, per_slot = _memory_needs(plans, flushing)
-    if fixed + per_slot * MIN_SLOTS > memory:
-        needed = fixed + per_slot * MIN_SLOTS
+    table_count, fixed_bytes, slot_bytes = _memory_needs(plans, flushing)
+    if fixed_bytes + slot_bytes * MIN_SLOTS > memory:
+        needed = fixed_bytes + slot_bytes * MIN_SLOTS
         raise ValueError(
-            f"got {memory:,} bytes for {tables} tables, expected at least {needed:,}: each has buffers for the "
+            f"got {memory:,} bytes for {table_count} tables, expected at least {needed:,}: each has buffers for the "
             f"packets of a block, and {MIN_SLOTS:,} slots"
         )
     slots = MIN_SLOTS
-    while per_slot and slots < MAX_SLOTS and fixed + per_slot * 2 * slots <= memory:
+    while slot_bytes and slots < MAX_SLOTS and fixed_bytes + slot_bytes * 2 * slots <= memory:
         slots *= 2
     return slots
 
 
-def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
+def max_table_bytes(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the memory in bytes of all tables that `plans` can have."""
-    _, fixed, per_slot = _memory_needs(plans, flushing)
-    return fixed + per_slot * slots
+    _, fixed_bytes, slot_bytes = _memory_needs(plans, flushing)
+    return fixed_bytes + slot_bytes * slots
 
 
 def _memory_needs(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int, int]:
@@ -59,14 +59,18 @@ def _memory_needs(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[in
 
     A shared table counts once. Plans without tables do not count.
     """
-    shared = share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
+    shared_plans = share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
     costs = [
         _table_bytes(KeyLayout(table.plan.keys, versions), table.plan, flushing)
-        for table in shared
-        for versions in possible_versions(table.plan)
+        for table in shared_plans
+        for versions in list_versions(table.plan)
     ]
-    shared_bytes = memory_of(plans) + sum(_input_buffer_bytes(table) for table in shared)
-    return len(costs), shared_bytes + sum(fixed for fixed, _ in costs), sum(per_slot for _, per_slot in costs)
+    shared_bytes = count_filter_join_bytes(plans) + sum(_input_buffer_bytes(table) for table in shared_plans)
+    return (
+        len(costs),
+        shared_bytes + sum(fixed_bytes for fixed_bytes, _ in costs),
+        sum(slot_bytes for _, slot_bytes in costs),
+    )
 
 
 def _input_buffer_bytes(shared: SharedPlan) -> int:
@@ -76,16 +80,19 @@ def _input_buffer_bytes(shared: SharedPlan) -> int:
     return PIECE_WORDS * 8 * BLOCK_RECORDS if shared.plan.spread else 0
 
 
-def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
+def list_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
     """Return all tuples of IP versions that the address keys of a row can have."""
     addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
-    headers = [_header(plan.kind, address) for address in addresses]
-    distinct = list(dict.fromkeys(headers))
-    choices = [(4, 6) if plan.kind == "packets" and header == "outer" else (0, 4, 6) for header in distinct]
-    return [tuple(chosen[distinct.index(header)] for header in headers) for chosen in product(*choices)]
+    headers = [_header_name(plan.kind, address) for address in addresses]
+    distinct_headers = list(dict.fromkeys(headers))
+    choices = [(4, 6) if plan.kind == "packets" and header == "outer" else (0, 4, 6) for header in distinct_headers]
+    return [
+        tuple(chosen_versions[distinct_headers.index(header)] for header in headers)
+        for chosen_versions in product(*choices)
+    ]
 
 
-def _header(kind: str, address: Expression) -> str:
+def _header_name(kind: str, address: Expression) -> str:
     """Return a name for the header of an address. Addresses with the same header name have the same version."""
     names = sorted(column.name for column in columns_of(address))
     if len(names) == 1 and kind in ("packets", "frames", "samples"):
@@ -99,6 +106,6 @@ def _header(kind: str, address: Expression) -> str:
 def _table_bytes(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing) -> tuple[int, int]:
     """Return the fixed bytes of a table and its bytes per slot, measured on two small tables."""
     tables = (make_table(layout.words, plan.subaggregates, slots, BLOCK_RECORDS, flushing) for slots in (1024, 2048))
-    small, large = (table.bytes for table in tables)
-    per_slot = (large - small) // 1024
-    return small - 1024 * per_slot, per_slot
+    small_bytes, large_bytes = (table.bytes for table in tables)
+    slot_bytes = (large_bytes - small_bytes) // 1024
+    return small_bytes - 1024 * slot_bytes, slot_bytes

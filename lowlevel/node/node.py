@@ -60,7 +60,7 @@ TABLE_SLOTS = 1 << 18
 class Stream:
     """The rows of one kind on a link: their reader, their filter joins, their tables and their watermark.
 
-    `due`: the smallest watermark that closes another pane of a table.
+    `next_closing`: the smallest watermark that closes another pane of a table.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Stream:
     filter_joins: LinkFilterJoins
     tables: list[tuple[QueryReducer, SharedPlan]]
     generator: WatermarkGenerator
-    due: int = BEGINNING + 1
+    next_closing: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
         """Declare the watermark of the records of a block. It is ignored if rows can be older than their records.
@@ -112,30 +112,30 @@ class Node:
         live = isinstance(file, StreamedCapture) and file.live
         self.watchlists = NodeWatchlists(live, watchlists or Watchlists())
         plans = self.watchlists.bind(tuple(plans))
-        self.at_once = flushing.policy is Policy.AT_ONCE
-        self.needs_row_times = watermark_rule.by_rows or not self.at_once
+        self.flushes_at_once = flushing.policy is Policy.AT_ONCE
+        self.needs_row_times = watermark_rule.by_rows or not self.flushes_at_once
         tables: list[tuple[QueryReducer, SharedPlan]] = []
-        for shared in share(plans, feeding=self.at_once):
-            query = make_reducer(link, shared.plan, slots, capacity, flushing)
+        for shared in share(plans, feeding=self.flushes_at_once):
+            reducer = make_reducer(link, shared.plan, slots, capacity, flushing)
             if shared.feeder is not None:
                 feeder = tables[shared.feeder][0]
                 assert isinstance(feeder, QueryTables)
-                assert isinstance(query, QueryTables)
-                feeder.feed(query)
-            tables.append((query, shared))
-        share_conditions(query for query, _ in tables)
-        by_plan = {sharer.index: query for query, shared in tables for sharer in shared.sharers}
-        self.queries = [by_plan[index] for index in range(len(plans))]  # a shared table occurs several times
+                assert isinstance(reducer, QueryTables)
+                feeder.feed(reducer)
+            tables.append((reducer, shared))
+        share_conditions(reducer for reducer, _ in tables)
+        reducer_by_plan = {sharer.index: reducer for reducer, shared in tables for sharer in shared.sharers}
+        self.reducers = [reducer_by_plan[index] for index in range(len(plans))]  # a shared table occurs several times
         self.streams = []
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
             tables_of_stream = [
-                (query, shared)
-                for query, shared in tables
-                if (query.plan.kind, query.plan.sampling) == (kind, sampling)
+                (reducer, shared)
+                for reducer, shared in tables
+                if (reducer.plan.kind, reducer.plan.sampling) == (kind, sampling)
             ]
-            columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in tables_of_stream))
+            columns = frozenset({"ts"}).union(*(reducer.plan.columns for reducer, _ in tables_of_stream))
             reader = make_reader(kind, link, file, columns, capacity, sampling, files)
-            filter_joins = LinkFilterJoins(query.plan for query, _ in tables_of_stream)
+            filter_joins = LinkFilterJoins(reducer.plan for reducer, _ in tables_of_stream)
             self.streams.append(Stream(kind, reader, filter_joins, tables_of_stream, watermark_rule.make()))
         self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         self.records = 0
@@ -159,17 +159,17 @@ class Node:
         for stream in self.streams:
             yield from self._add(stream, stream.reader.finish())
 
-    def _add(self, stream: Stream, read: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
+    def _add(self, stream: Stream, batches: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
         """Add rows to the tables of their stream."""
-        for batch in read:
+        for batch in batches:
             rows = stream.filter_joins.add(batch)
             if rows.earliest < stream.generator.watermark:
-                stream.due = BEGINNING + 1  # entries of late rows are flushed at once
+                stream.next_closing = BEGINNING + 1  # entries of late rows are flushed at once
             if self.needs_row_times:
                 stream.generator.advance(rows)
-            newest = END if self.at_once else stream.generator.newest
-            for query, shared in stream.tables:
-                for partials in query.add(rows, newest):
+            newest_time = END if self.flushes_at_once else stream.generator.newest
+            for reducer, shared in stream.tables:
+                for partials in reducer.add(rows, newest_time):
                     yield from shared.partials_by_query(partials)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
@@ -179,7 +179,7 @@ class Node:
         """
         for stream in self.streams:
             stream.generator.tick(now)
-            yield from self._close_panes(stream, idle=True)
+            yield from self._close_panes(stream, is_idle=True)
 
     def end_block(self) -> Iterator[tuple[int, Item]]:
         """Record that a block of the source has ended; yield partials and punctuation of the new watermark."""
@@ -198,26 +198,27 @@ class Node:
         """The newest accepted time of the link's rows, ns; BEGINNING if there is none, or if it is not computed."""
         return max(stream.generator.newest for stream in self.streams)
 
-    def _close_panes(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
+    def _close_panes(self, stream: Stream, is_idle: bool = False) -> Iterator[tuple[int, Item]]:
         """Yield the partials of closed panes, and then punctuation rounded down to the panes of each plan."""
         watermark = stream.generator.watermark
         if stream.reader.waits:  # waiting records may have any time, so the watermark does not advance
             return
-        if watermark == BEGINNING or (self.at_once and watermark < stream.due and not idle):
+        if watermark == BEGINNING or (self.flushes_at_once and watermark < stream.next_closing and not is_idle):
             return
-        for query, shared in stream.tables:
-            for batch in query.complete(watermark, idle):
+        for reducer, shared in stream.tables:
+            for batch in reducer.complete(watermark, is_idle):
                 yield from shared.partials_by_query(batch)
             for sharer in shared.sharers:
-                boundary = self.rounders[sharer.index].next_boundary(query.watermark)
+                boundary = self.rounders[sharer.index].next_boundary(reducer.watermark)
                 if boundary is not None:
                     yield sharer.index, Punctuation(self.link, boundary)
-        stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
+        stream.next_closing = min((self._next_closing(shared) for _, shared in stream.tables), default=END)
 
-    def _due(self, shared: SharedPlan) -> int:
-        """Return the smallest watermark that flushes entries: any watermark if rows may be added to closed panes.
+    def _next_closing(self, shared: SharedPlan) -> int:
+        """Return the smallest watermark that closes a pane of one of the plans.
 
-        These are rows that a plan spreads over several panes.
+        A plan that spreads rows over several panes may add rows to closed panes. For such a plan, every watermark
+        flushes entries.
         """
         if shared.plan.spread:
             return BEGINNING + 1
@@ -226,8 +227,8 @@ class Node:
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Flush the tables without a new watermark. Used at the end of a byte range that is not the end of the link."""
         for stream in self.streams:
-            for query, shared in stream.tables:
-                for batch in query.flush_all():
+            for reducer, shared in stream.tables:
+                for batch in reducer.flush_all():
                     yield from shared.partials_by_query(batch)
 
     @property
@@ -236,12 +237,12 @@ class Node:
         readers = [stream.reader for stream in self.streams]
         return max((len(reader.decoder.waiting) for reader in readers if isinstance(reader, FlowReader)), default=0)
 
-    def samples(self, queries: Sequence[tuple[str, ...]], damage: str | None = None) -> Samples:
+    def samples(self, query_names: Sequence[tuple[str, ...]], damage: str | None = None) -> Samples:
         """Return the counters.
 
-        `queries[i]`: the names of the queries that use plan i, the labels of its counters. Queries that share a plan or
-        a table have equal counters; only the first of them has the bytes of the table. `damage`: the damage at the end
-        of the file.
+        `query_names[i]`: the names of the queries that use plan i. They are labels of its counters. Queries that share
+        a plan or a table have equal counters, except that only the first query has the bytes of the table. `damage`:
+        the damage at the end of the file.
         """
         samples = Samples()
         samples.add(RECORDS_READ, self.records, self.link)
@@ -255,28 +256,30 @@ class Node:
             if self.needs_row_times:
                 self._add_watermark_samples(samples, stream)
         tallies: dict[QueryReducer, Tally] = {}
-        readers = [
-            (name, query) for names, query in zip(queries, self.queries, strict=True) for name in dict.fromkeys(names)
+        names_and_reducers = [
+            (name, reducer)
+            for names, reducer in zip(query_names, self.reducers, strict=True)
+            for name in dict.fromkeys(names)
         ]
-        for name, query in readers:
-            samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
-            samples.add(ROWS_FILTERED, query.filtered, name, self.link)
-            first = query not in tallies
-            if first:
-                tallies[query] = query.tally
-            self._add_table_samples(samples, tallies[query], name)
-            if not (self.at_once and query.plan.reduced):
-                samples.add(TABLE_DIRECT, tallies[query].direct, name, self.link)
-            if query.spreader is not None:
-                samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
-            samples.add(TABLE_BYTES, query.bytes if first else 0, name, self.link)
+        for name, reducer in names_and_reducers:
+            samples.add(ROWS_ACCEPTED, reducer.accepted, name, self.link)
+            samples.add(ROWS_FILTERED, reducer.filtered, name, self.link)
+            is_first = reducer not in tallies
+            if is_first:
+                tallies[reducer] = reducer.tally
+            self._add_table_samples(samples, tallies[reducer], name)
+            if not (self.flushes_at_once and reducer.plan.reduced):
+                samples.add(TABLE_DIRECT, tallies[reducer].direct, name, self.link)
+            if reducer.spreader is not None:
+                samples.add(ROWS_NOT_SPREAD, reducer.spreader.too_long, name, self.link)
+            samples.add(TABLE_BYTES, reducer.bytes if is_first else 0, name, self.link)
         return samples
 
     def _add_table_samples(self, samples: Samples, tally: Tally, name: str) -> None:
         samples.add(TABLE_COLLISIONS, tally.collisions, name, self.link)
         samples.add(TABLE_EVICTIONS, tally.evicted, name, self.link)
         samples.add(TABLE_FLUSHED, tally.flushed, name, self.link)
-        if not self.at_once:
+        if not self.flushes_at_once:
             samples.add(TABLE_SWEPT, tally.swept, name, self.link)
             samples.add(TABLE_FORCED, tally.forced, name, self.link)
         samples.set(TABLE_RESIDENT, tally.resident, name, self.link)

@@ -15,7 +15,7 @@ node reads only the record headers of skipped blocks, and counts their records b
 
 Counts and sums of partials (the partial aggregates of a group and a pane) are multiplied by 2**k, as estimates for all
 packets. Other sub-aggregates, and windows of a number of rows, use the processed packets without a correction. The
-metadata of partials contain the factor (SAMPLED).
+metadata of partials contain the factor (SAMPLING_FACTOR_KEY).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_K = 10
 HIGH_SHARE, LOW_SHARE = 1 / 2, 1 / 8
 """k may rise if the mean of the ring's used share is above HIGH_SHARE. It may fall if the share stays at LOW_SHARE."""
 
-WINDOW = SECOND // 5
+MEAN_TIME = SECOND // 5
 """Shortest time of a mean, ns."""
 
 MIN_PATIENCE, MAX_PATIENCE = SECOND, 64 * SECOND
@@ -70,40 +70,40 @@ class RingPressure:
         self.patience = MIN_PATIENCE
         self._last_fall: int | None = None  # time of the last fall of k, None if k has risen since
         self._last_call: int | None = None  # time of the last call; None starts a new mean
-        self._calm_since = self._window_since = 0
-        self._share_integral = 0.0  # integral of the share over the window, ns
-        self._previous_mean = 0.0  # mean of the window before if above HIGH_SHARE, else 0
+        self._calm_start = self._mean_start = 0
+        self._share_integral = 0.0  # integral of the share since `_mean_start`, ns
+        self._previous_mean = 0.0  # the previous mean if it was above HIGH_SHARE, else 0
 
-    def follow(self, share: float, now: int) -> int:
+    def update(self, share: float, now: int) -> int:
         """Record the used `share` of the ring from the last call until `now` (ns); return the new k."""
         if self._last_call is None or now < self._last_call:
-            self._last_call = self._calm_since = self._window_since = now
+            self._last_call = self._calm_start = self._mean_start = now
             self._share_integral = 0.0
             return self.k
         self._share_integral += share * (now - self._last_call)
         self._last_call = now
         if share > LOW_SHARE:
-            self._calm_since = now
-        if self.k and now - self._calm_since >= self.patience:
+            self._calm_start = now
+        if self.k and now - self._calm_start >= self.patience:
             self.k -= 1
             self._last_fall, self._last_call = now, None
-        elif (duration := now - self._window_since) >= WINDOW:
-            self._end_window(self._share_integral / duration, now)
+        elif (duration := now - self._mean_start) >= MEAN_TIME:
+            self._end_mean(self._share_integral / duration, now)
         return self.k
 
-    def skip_time(self) -> None:
-        """Ignore the time until the next `follow`, because the spool is full and all blocks are skipped.
+    def restart_mean(self) -> None:
+        """Ignore the time until the next `update`, because the spool is full and all blocks are skipped.
 
-        The next `follow` starts a new mean and a new calm period.
+        The next `update` starts a new mean and a new calm period.
         """
         self._last_call = None
 
-    def _end_window(self, mean: float, now: int) -> None:
+    def _end_mean(self, mean: float, now: int) -> None:
         """Increase k if the mean requires it, and start the next mean."""
-        rising = HIGH_SHARE < mean >= self._previous_mean
+        is_rising = HIGH_SHARE < mean >= self._previous_mean
         self._previous_mean = mean if mean > HIGH_SHARE else 0.0
-        self._window_since, self._share_integral = now, 0.0
-        if rising and self.k < MAX_K:
+        self._mean_start, self._share_integral = now, 0.0
+        if is_rising and self.k < MAX_K:
             if self._last_fall is not None:
                 self.patience = (
                     min(2 * self.patience, MAX_PATIENCE) if now - self._last_fall <= MAX_PATIENCE else MIN_PATIENCE
@@ -112,25 +112,25 @@ class RingPressure:
             self.k, self._last_fall, self._last_call = self.k + 1, None, None
 
 
-SAMPLED = b"wiretide.sampled"
+SAMPLING_FACTOR_KEY = b"wiretide.sampled"
 """Key in the metadata of partials: the value is the sampling factor in decimal; missing if all rows were processed."""
 
 FREE_DIVISOR = 8
 """Sampling begins when less than 1/FREE_DIVISOR of the spool's bytes is free."""
 
-FULL, SPOOL_FILLING, RING_FILLING = "spool_full", "spool_filling", "ring_filling"
+SPOOL_FULL, SPOOL_FILLING, RING_FILLING = "spool_full", "spool_filling", "ring_filling"
 """Causes of shedding: a full spool, or sampling that the spool or the ring requires."""
 
 
-def required_k(used: int, bound: int) -> int:
-    """Return the k for a spool that uses `used` of `bound` bytes.
+def compute_k(used_bytes: int, max_bytes: int) -> int:
+    """Return the k for a spool that uses `used_bytes` of `max_bytes` bytes.
 
-    >>> [required_k(used, 1024) for used in (0, 895, 896, 897, 960, 961, 1023, 1024)]
+    >>> [compute_k(used, 1024) for used in (0, 895, 896, 897, 960, 961, 1023, 1024)]
     [0, 0, 0, 1, 1, 2, 7, 10]
     """
-    left = max(0, bound - used)
+    free_bytes = max(0, max_bytes - used_bytes)
     k = 0
-    while k < MAX_K and left * FREE_DIVISOR << k < bound:
+    while k < MAX_K and free_bytes * FREE_DIVISOR << k < max_bytes:
         k += 1
     return k
 
@@ -140,13 +140,15 @@ class Shedding:
     """Selects the blocks of one link that are processed, and counts skipped records. No clock, no I/O.
 
     * `spool_k`, `ring_k`: the k that spool and ring require.
-    * `shed`: number of skipped records by cause.
+    * `skipped_records`: number of skipped records by cause.
     """
 
     spool_k: int = 0
     ring_k: int = 0
-    shed: dict[str, int] = field(default_factory=lambda: dict.fromkeys((FULL, SPOOL_FILLING, RING_FILLING), 0))
-    _blocks: int = 0
+    skipped_records: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys((SPOOL_FULL, SPOOL_FILLING, RING_FILLING), 0)
+    )
+    _block_count: int = 0
 
     @property
     def k(self) -> int:
@@ -158,23 +160,27 @@ class Shedding:
         """The sampling factor: the number of rows that a processed row represents."""
         return 1 << self.k
 
-    def next_spool_k(self, used: int, bound: int) -> int:
+    def next_spool_k(self, used_bytes: int, max_bytes: int) -> int:
         """Return the k that the spool requires. The caller must flush the tables before it changes `k`."""
-        required = required_k(used, bound)
-        return required if required > self.spool_k else min(self.spool_k, required_k(used + used // 8, bound))
+        required = compute_k(used_bytes, max_bytes)
+        return (
+            required
+            if required > self.spool_k
+            else min(self.spool_k, compute_k(used_bytes + used_bytes // 8, max_bytes))
+        )
 
-    def selects(self, records: int) -> bool:
+    def select_block(self, records: int) -> bool:
         """Return whether the next block is processed. Otherwise its `records` are counted as skipped."""
-        group, index = divmod(self._blocks, self.factor)
-        self._blocks += 1
-        processed = index == _hash(group) & (self.factor - 1)
-        if not processed:
-            self.shed[RING_FILLING if self.ring_k > self.spool_k else SPOOL_FILLING] += records
-        return processed
+        group, index = divmod(self._block_count, self.factor)
+        self._block_count += 1
+        is_selected = index == _hash(group) & (self.factor - 1)
+        if not is_selected:
+            self.skipped_records[RING_FILLING if self.ring_k > self.spool_k else SPOOL_FILLING] += records
+        return is_selected
 
     def count_skipped(self, records: int) -> None:
         """Count the records of a block that is skipped because the spool is full."""
-        self.shed[FULL] += records
+        self.skipped_records[SPOOL_FULL] += records
 
 
 def _hash(number: int) -> int:
@@ -192,5 +198,5 @@ def scale_partials(batch: pa.RecordBatch, plan: LowLevelPlan, factor: int) -> pa
     for index, sub in enumerate(plan.subaggregates, len(columns) - len(plan.subaggregates)):
         if sub.kind in (Kind.COUNT, Kind.SUM):
             columns[index] = pc.multiply(columns[index], pa.scalar(factor, columns[index].type))
-    metadata: Mapping[bytes, bytes] = (batch.schema.metadata or {}) | {SAMPLED: b"%d" % factor}
+    metadata: Mapping[bytes, bytes] = (batch.schema.metadata or {}) | {SAMPLING_FACTOR_KEY: b"%d" % factor}
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema.with_metadata(metadata))

@@ -16,52 +16,56 @@ Plans = TypeVar("Plans")
 Instance = TypeVar("Instance")
 
 
-def files_in(value: object) -> Iterator[WatchedFile]:
+def find_watched_files(value: object) -> Iterator[WatchedFile]:
     """Yield the watchlist files in a plan or a tuple of plans."""
-    return instances_in(value, WatchedFile)
+    return find_instances(value, WatchedFile)
 
 
-def instances_in(value: object, kind: type[Instance]) -> Iterator[Instance]:
+def find_instances(value: object, kind: type[Instance]) -> Iterator[Instance]:
     """Yield the objects of a type in a plan or a tuple of plans; a plan consists of dataclasses and tuples."""
     if isinstance(value, kind):
         yield value
     elif isinstance(value, tuple):
         for member in value:
-            yield from instances_in(member, kind)
+            yield from find_instances(member, kind)
     elif is_dataclass(value):
         for field in fields(value):
-            yield from instances_in(getattr(value, field.name), kind)
+            yield from find_instances(getattr(value, field.name), kind)
 
 
-def bind(plans: Plans, lists: Watchlists) -> Plans:
+def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:
     """Replace each `WatchedFile` by the `Watchlist` of a registry, in a plan, an expression or a tuple of them.
 
     Parts without a watchlist are not copied. An object that occurs twice is replaced by one object.
     """
-    return cast("Plans", _bound(plans, lists, {}))
+    return cast("Plans", _bind(plans, lists, {}))
 
 
-def _bound(value: Any, lists: Watchlists, done: dict[int, Any]) -> Any:
+def _bind(value: Any, lists: Watchlists, bound_values: dict[int, Any]) -> Any:
     if isinstance(value, WatchedFile):
         return lists.open(value)
     if (not isinstance(value, tuple) and not is_dataclass(value)) or isinstance(value, Literal):
         return value
-    if id(value) not in done:
-        done[id(value)] = _with_bound_members(value, lists, done)
-    return done[id(value)]
+    if id(value) not in bound_values:
+        bound_values[id(value)] = _bind_members(value, lists, bound_values)
+    return bound_values[id(value)]
 
 
-def _with_bound_members(value: Any, lists: Watchlists, done: dict[int, Any]) -> Any:
+def _bind_members(value: Any, lists: Watchlists, bound_values: dict[int, Any]) -> Any:
     if isinstance(value, tuple):
-        members = tuple(_bound(member, lists, done) for member in value)
-        return value if all(new is old for new, old in zip(members, value, strict=True)) else members
-    changed = {}
+        members = tuple(_bind(member, lists, bound_values) for member in value)
+        return (
+            value
+            if all(new_value is old_value for new_value, old_value in zip(members, value, strict=True))
+            else members
+        )
+    changed_fields = {}
     for field in fields(value):
-        old = getattr(value, field.name)
-        new = _bound(old, lists, done)
-        if new is not old:
-            changed[field.name] = new
-    return replace(value, **changed) if changed else value
+        old_value = getattr(value, field.name)
+        new_value = _bind(old_value, lists, bound_values)
+        if new_value is not old_value:
+            changed_fields[field.name] = new_value
+    return replace(value, **changed_fields) if changed_fields else value
 
 
 class NodeWatchlists:
@@ -70,9 +74,9 @@ class NodeWatchlists:
     def __init__(self, live: bool, lists: Watchlists, clock: Callable[[], float] = time.monotonic) -> None:
         """Use the registry `lists`; `clock` returns seconds.
 
-        A `live` node needs its own registry, because versions change between its blocks.
+        A `is_live` node needs its own registry, because versions change between its blocks.
         """
-        self.live = live
+        self.is_live = live
         self.clock = clock
         self.lists = lists
         self.files: list[Watchlist] = []
@@ -80,22 +84,22 @@ class NodeWatchlists:
 
     def bind(self, plans: Plans) -> Plans:
         """Read the files of plans; return plans that refer to them. Raises InputError if a file cannot be read."""
-        self.files = self.lists.read(files_in(plans))
-        return bind(plans, self.lists)
+        self.files = self.lists.read(find_watched_files(plans))
+        return bind_watchlists(plans, self.lists)
 
     def begin_block(self) -> None:
         """Read new versions of files if the input is live. The versions stay the same until the next call."""
-        if self.live and self.files:
+        if self.is_live and self.files:
             now = self.clock()
             for file in self.files:
                 file.refresh(now)
 
     def add_samples(self, samples: Samples, link: str) -> None:
         """Add the counters of this node. A file that is open in several forms counts once."""
-        by_path: dict[str, list[Watchlist]] = {}
+        files_by_path: dict[str, list[Watchlist]] = {}
         for file in self.files:
-            by_path.setdefault(file.path, []).append(file)
-        for path, files in by_path.items():
+            files_by_path.setdefault(file.path, []).append(file)
+        for path, files in files_by_path.items():
             samples.set(WATCHLIST_ENTRIES, files[0].version.contents.entries, link, path)
             samples.add(WATCHLIST_RELOADS, max(file.checks[CheckResult.RELOADED] for file in files), link, path)
             samples.add(WATCHLIST_FAILED, max(file.checks[CheckResult.FAILED] for file in files), link, path)

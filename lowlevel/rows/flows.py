@@ -54,7 +54,7 @@ class FlowColumns(Mapping[str, AnyVector]):
         if name in CORRECTED:
             raw = self[CORRECTED[name]]
             assert isinstance(raw, Vector)
-            return Vector(corrected(raw.data, flows.row(RATE_NUM), flows.row(RATE_DEN)), raw.valid)
+            return Vector(correct_counters(raw.data, flows.row(RATE_NUM), flows.row(RATE_DEN)), raw.valid)
         if name == "sampling_rate":
             num, den = flows.row(RATE_NUM), flows.row(RATE_DEN)
             return Vector((num + den // 2) // den, num > 0)
@@ -99,23 +99,23 @@ class FlowColumns(Mapping[str, AnyVector]):
         return len(FLOW_COLUMNS)
 
 
-def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
+def correct_counters(counters: Numbers, num: Numbers, den: Numbers) -> Numbers:
     """Multiply counters by their sampling rates `num / den`, rounded. A `num` of 0 means an unknown rate.
 
     >>> corrected(np.array([3, 5, 7]), np.array([100, 0, 5]), np.array([1, 1, 2])).tolist()
     [300, 5, 18]
     """
     if (num <= 1).all() and (den == 1).all():
-        return raw
+        return counters
     rate = np.where(num == 0, den, num)
     # Multiples of the denominator are multiplied separately, so that only a result above 64 bits overflows.
-    return raw // den * rate + (raw % den * rate + den // 2) // den
+    return counters // den * rate + (counters % den * rate + den // 2) // den
 
 
 CARRIER_COLUMNS = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
 """Columns to decode for packets that may contain flow exports."""
 
-ARRIVAL = "arrival_ts"
+ARRIVAL_COLUMN = "arrival_ts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +157,17 @@ class FlowReader:
         self.capture = capture
         self.carrier = Decoder(capture, CARRIER_COLUMNS, capacity)
         self.has_arrivals = not isinstance(capture.format, ExportFormat)
-        wanted = [*columns, ARRIVAL] if self.has_arrivals else columns
-        self.decoder = FlowDecoder(wanted, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling)
+        decoded_columns = [*columns, ARRIVAL_COLUMN] if self.has_arrivals else columns
+        self.decoder = FlowDecoder(
+            decoded_columns, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling
+        )
         self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
         self.refused = np.zeros(1, np.int64)
         load_for_capture(capture.path, self.decoder)
         self.recording = recording
         self.waits = False
         if self.recording is not None:
-            self.decoder.missing = self._missing
+            self.decoder.missing = self._find_definition
 
     def read(self, block: Block) -> Iterator[FlowRows]:
         """Decode one block."""
@@ -188,7 +190,7 @@ class FlowReader:
                 return
 
     def _rows(self, flows: Flows) -> FlowRows:
-        arrivals = flows.row(flows.column_rows.rows[ARRIVAL]) if self.has_arrivals else None
+        arrivals = flows.row(flows.column_rows.rows[ARRIVAL_COLUMN]) if self.has_arrivals else None
         return FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
 
     def _waiting_sessions(self) -> list[Session]:
@@ -196,7 +198,7 @@ class FlowReader:
         numbers = dict.fromkeys(session for session, _ in self.decoder.waiting.templates_missing())
         return [self.decoder.sessions.by_number[number] for number in numbers]
 
-    def _missing(self, session: Session, template: int) -> Definition | None:
+    def _find_definition(self, session: Session, template: int) -> Definition | None:
         """Return the last definition of a template in earlier files of the link; None if there is none."""
         assert self.recording is not None
         self._learn_rates(session, *self.recording.rates(session.key))

@@ -14,8 +14,8 @@ from lowlevel.expressions.types import Type
 from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
-from lowlevel.node.filter_join import KEYS, filter_joins, memory_of
-from lowlevel.node.watching import files_in, instances_in
+from lowlevel.node.filter_join import MAX_KEYS, count_filter_join_bytes, list_filter_joins
+from lowlevel.node.watching import find_instances, find_watched_files
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths
@@ -145,20 +145,20 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
 def remembering_lines(low: LowLevelPlan) -> Iterator[str]:
     """Yield the line about keys that `seen_within` stores for later rows."""
     if low.remembers:
-        keys, size = KEYS * len(filter_joins([low])), memory_of([low])
+        keys, size = MAX_KEYS * len(list_filter_joins([low])), count_filter_join_bytes([low])
         yield line("remembers", f"keys for seen_within: {keys:,} at most, {size:,} bytes; one reader for each capture")
 
 
 def watched_lines(plan: object) -> Iterator[str]:
     """Yield the watchlists of a plan of any kind."""
-    for file in {file.path: file for file in files_in(plan)}.values():
+    for file in {file.path: file for file in find_watched_files(plan)}.values():
         contents = read_watchlist(file)
         yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
 
 
 def function_lines(plan: object) -> Iterator[str]:
     """Yield the functions of users that a plan of any kind calls."""
-    for function in dict.fromkeys(instances_in(plan, UserFunction)):
+    for function in dict.fromkeys(find_instances(plan, UserFunction)):
         how = "compiled by numba" if function.compiled else "over columns" if function.of_columns else "for each row"
         place = f", {function.place}" if function.place else ""
         yield line("function", f"{function.usage} of type {function.result}: Python, {how}{place}")

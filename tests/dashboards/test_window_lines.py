@@ -29,9 +29,9 @@ def test_a_line_names_the_end_the_rows_and_the_largest_group() -> None:
 
 def test_many_windows_are_counted_and_the_newest_shown() -> None:
     rows = table(*((60 * minute, address(1), minute) for minute in (4, 1, 3, 2, 5)))
-    lines = list(window_lines(PLAN, rows, shown=2))
+    lines = list(window_lines(PLAN, rows, max_windows=2))
     assert lines[0].split() == ["talkers:", "3", "earlier", "windows"]
-    assert next(window_lines(PLAN, rows, shown=4)).split() == ["talkers:", "1", "earlier", "window"]
+    assert next(window_lines(PLAN, rows, max_windows=4)).split() == ["talkers:", "1", "earlier", "window"]
     assert [line[:20] for line in lines[1:]] == ["1970-01-01T00:04:00Z", "1970-01-01T00:05:00Z"]
 
 

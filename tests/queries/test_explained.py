@@ -16,7 +16,7 @@ from dashboards.commands.explain import ExplainError, explain_text
 from dashboards.monitors.node_links import open_links
 from dashboards.output.console import format_bytes
 from lowlevel.layers import Layer
-from lowlevel.node.memory import bytes_at_most
+from lowlevel.node.memory import max_table_bytes
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.inspection import inspect
@@ -97,7 +97,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         "  queries         none: this link is not read"
     ]
     plans = read_pipeline(site / "p.toml").plans()
-    most = format_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].leaves[0].low], Flushing()))
+    most = format_bytes(max_table_bytes(TABLE_SLOTS, [plans[1].leaves[0].low], Flushing()))
     assert found[f"link Archive: {site}/day-*.pcap, which `wiretide run` reads"] == [
         "  queries         bytes",
         "  promise         exact: each file is scanned before it is read",
@@ -137,7 +137,7 @@ sql = "SELECT destIP, count(*) AS n FROM Archive {window} destIP"
     (site / "idle.pcap").write_bytes(pcap_bytes([]))
     pipeline = read_pipeline(site / "p.toml")
     (link,) = open_links(pipeline, pipeline.leaves(pipeline.plans()), [pipeline.spooled["Idle"]], said.append)
-    link.capturing.spool.abandon()
+    link.worker.spool.abandon()
     assert said[1].startswith("  tables: none, each row is passed on unchanged; flush slow")
 
 
@@ -149,7 +149,7 @@ def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Pa
     said: list[str] = []
     writer = os.open(site / "tap", os.O_RDWR)  # for whom it would wait
     (link,) = open_links(pipeline, pipeline.leaves(pipeline.plans()), [pipeline.spooled["Tap"]], said.append)
-    link.capturing.spool.abandon()
+    link.worker.spool.abandon()
     os.close(writer)
     found = sections(explain_text(str(path)))[f"link Tap: {site}/tap, which `wiretide capture` reads"]
     told = {line[:16].strip(): line[18:] for line in found}

@@ -39,14 +39,14 @@ def test_sets_that_waited_when_a_node_was_stopped_are_counted_by_the_next(tmp_pa
     polls = iter([False])
     link = capturing(path, tmp_path / "s")
     link.run(lambda: next(polls, True))
-    assert not link.ended
+    assert not link.has_ended
     assert not link.samples.total(FLOW_SETS_DROPPED)
     for _ in range(2):  # a start that reads nothing changes nothing
         link = capturing(path, tmp_path / "s")
-        assert link.sets_lost == (0 if announced else 3)
+        assert link.lost_sets == (0 if announced else 3)
         link.spool.abandon()
     link = capturing(path, tmp_path / "s")
     link.run(lambda: False)
-    assert link.ended
+    assert link.has_ended
     assert 0 < link.samples.total(RECORDS_READ) < len(messages)
     assert link.samples.total(FLOW_SETS_DROPPED, cause=NODE_RESTARTED) == (0 if announced else 3)

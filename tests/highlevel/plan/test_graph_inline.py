@@ -225,7 +225,7 @@ def test_leaves_with_equal_low_plans_share_what_they_evaluate(tmp_path: Path) ->
     shard = engine.shards[0]
     for _ in engine.results():
         if shard.node is not None:
-            assert len({id(query) for query in shard.node.queries}) == 1
+            assert len({id(query) for query in shard.node.reducers}) == 1
             break
     else:
         raise AssertionError("the shard had no node")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from capture.metrics import RECORDS_READ, Samples
-from dashboards.monitors.pipeline import Monitor, last_results
+from dashboards.monitors.pipeline import Monitor, read_last_results
 from highlevel.metrics import LOW_WATERMARK
 from highlevel.spark.result_files import result_file, write_results
 from highlevel.spark.totals import Totals
@@ -37,7 +37,7 @@ def test_a_second_attempt_without_rows_takes_those_of_the_first_away(tmp_path: P
     ]
     assert not result_file(tmp_path, "other", 8).parent.exists()
     plan = compile_query("SELECT count(*) AS n FROM a [RANGE 1 minute]", "q")
-    found = [last_results(tmp_path, plan, last) for last in (5, 6, 7, 8)]
+    found = [read_last_results(tmp_path, plan, last) for last in (5, 6, 7, 8)]
     assert [table and table["window_start"].to_pylist() for table in found] == [
         None,
         [60 * SECOND],
@@ -50,7 +50,7 @@ class Continued:
     """A run that was killed after micro-batch 3 had been written, and before Spark took it for done."""
 
     def __init__(self, samples: Samples) -> None:
-        self.totals = Totals(samples, lows={"q": 240 * SECOND})
+        self.totals = Totals(samples, watermarks={"q": 240 * SECOND})
         self.continued_batch = 3
 
 
@@ -72,4 +72,4 @@ def test_a_micro_batch_that_is_done_again_after_a_restart_is_shown_once(tmp_path
     assert "\nwiretide_query_q_n 5.0\n" in exposition(monitor.exporter)
     monitor._on_batch(4, {"q": window(4)}, samples)
     assert "\nwiretide_query_q_n 5.0\n" in exposition(monitor.exporter)
-    assert monitor.last_shown == 4
+    assert monitor.last_shown_batch == 4

@@ -160,4 +160,4 @@ def one_table(each: Input, capacity: int) -> int:
     node = Node(each.link, file, [ALL.leaves[0].low], 64, capacity)
     for _ in node.process(scan(file, 100).blocks[0]):
         pass
-    return node.queries[0].bytes
+    return node.reducers[0].bytes

@@ -40,7 +40,7 @@ from lowlevel.metrics import (
 )
 from lowlevel.node.link_worker import COUNTER_INTERVAL, RETRIES_AFTER_STOP, LinkWorker
 from lowlevel.node.node import Node
-from lowlevel.node.shedding import SAMPLED
+from lowlevel.node.shedding import SAMPLING_FACTOR_KEY
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.spool import segment_thread
 from lowlevel.spool.fingerprint import fingerprint
@@ -114,7 +114,7 @@ def test_what_comes_through_the_spool_is_the_answer(
 ) -> None:
     link = capturing(capture, tmp_path / "s", slots=slots)
     link.run(never)
-    assert link.ended
+    assert link.has_ended
     found = segments(tmp_path / "s")
     ends = [each.ended for each in found]
     assert ends == sorted(ends)
@@ -139,7 +139,7 @@ def test_a_file_that_is_stopped_again_and_again_is_gone_on_with_where_it_was_lef
         link.run(after(random.randrange(1, 8)))
         runs += 1
         read += int(link.samples.total(RECORDS_READ))
-        if link.ended:
+        if link.has_ended:
             break
     assert runs > 2
     assert read == PACKETS  # none is read twice
@@ -168,7 +168,7 @@ def killed_after(capturing: LinkWorker, blocks: int) -> bool:
     except Killed:
         capturing.spool.abandon()
         return True
-    return not capturing.ended
+    return not capturing.has_ended
 
 
 def test_a_file_whose_node_is_killed_again_and_again_is_reduced_exactly_once(
@@ -193,7 +193,7 @@ def test_a_compressed_file_is_gone_on_with_too(
     for stop in (3, 1, 5):
         link = capturing(packed, tmp_path / "s")
         link.run(after(stop))
-        assert not link.ended
+        assert not link.has_ended
     capturing(packed, tmp_path / "s").run(never)
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
 
@@ -218,7 +218,7 @@ def test_a_folder_that_is_followed_is_gone_on_with_in_the_middle_of_a_file(
         assert isinstance(link.capture, FollowedCapture)
         polls = after(stop)
         link.run(lambda polls=polls, link=link, read=read: polls() or link.node.records + read >= PACKETS)  # type: ignore[misc]
-        assert not link.ended  # a folder never does
+        assert not link.has_ended  # a folder never does
         read += int(link.samples.total(RECORDS_READ))
     assert read == PACKETS
     writer = SpoolWriter(tmp_path / "s", "A", [(plan.name, fingerprint(plan.leaves[0].low)) for plan in PLANS])
@@ -258,7 +258,7 @@ def test_a_file_waits_for_room_in_its_spool(
     refused = without_room_now_and_then(link, 5)
     link.run(never)
     assert len(refused) > 20
-    assert link.ended
+    assert link.has_ended
     assert not link.samples.total(RECORDS_SHED)
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
 
@@ -283,7 +283,7 @@ def test_a_file_that_is_stopped_while_it_waits_for_room_is_read_again_from_the_l
         asked = after(random.randrange(3, 30))
         link.spool.append = refusing  # type: ignore[method-assign]
         link.run(asked)
-        given_up += bool(link.waiting)
+        given_up += bool(link.waiting_items)
     assert given_up
     capturing(capture, tmp_path / "s").run(never)
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
@@ -308,7 +308,7 @@ def test_a_file_goes_on_where_the_disk_was_full_for_a_while(
     full_disk(monkeypatch, 1, 6)
     link = capturing(capture, tmp_path / "s")
     link.run(never)
-    assert link.ended
+    assert link.has_ended
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
     segments(tmp_path / "s")
 
@@ -320,7 +320,7 @@ def test_a_file_that_is_stopped_while_the_disk_is_full_is_read_again_from_the_la
         full_disk(full, 1, 1000)
         link = capturing(capture, tmp_path / "s")
         link.run(after(6))
-        assert not link.ended
+        assert not link.has_ended
     capturing(capture, tmp_path / "s").run(never)
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
     segments(tmp_path / "s")
@@ -342,7 +342,7 @@ def test_counters_go_on_while_a_file_waits_for_room_and_it_waits_once_where_it_i
 
     link.clock = clock
     link.spool.append = refusing  # type: ignore[method-assign]
-    link.waiting.append((0, Punctuation("A", 0)))
+    link.waiting_items.append((0, Punctuation("A", 0)))
     link._retry_waiting(lambda: True)
     assert len(asked) == RETRIES_AFTER_STOP
     assert link.samples.total(ITEMS_WAITING) == 1
@@ -387,7 +387,7 @@ def test_a_stream_is_not_ended_by_a_record_that_cannot_be(capture: Path, tmp_pat
     ):
         link.run(never)
     os.close(writing)
-    assert not link.ended
+    assert not link.has_ended
     assert packets_of_all(tmp_path / "s") == 1
     assert not segments(tmp_path / "s")[-1].ended
 
@@ -419,7 +419,7 @@ def test_a_wire_whose_spool_is_full_sheds_and_everything_is_counted(wire: Path, 
     """The spool has no reader: first blocks are sampled, then all are skipped. The end is still written."""
     limits = SpoolLimits(segment_bytes=1 << 14, segment_time=1, spool_bytes=1 << 18)
     link = capturing(wire, tmp_path / "s", limits, promise="late 10s")
-    link.run(lambda: link.node.records + sum(link.shedding.shed.values()) == PACKETS)
+    link.run(lambda: link.node.records + sum(link.shedding.skipped_records.values()) == PACKETS)
     samples = link.samples
     shed = samples.total(RECORDS_SHED)
     assert 0 < shed < PACKETS
@@ -483,14 +483,14 @@ def test_segments_name_the_times_of_packets_that_were_not_processed(capture: Pat
 def test_while_blocks_are_refused_nothing_is_learnt_of_the_ring(wire: Path, tmp_path: Path) -> None:
     link = capturing(wire, tmp_path / "s", promise="late 10s")
     calls: list[str] = []
-    for of, name in ((link.pressure, "follow"), (link.pressure, "skip_time"), (link.shedding, "count_skipped")):
+    for of, name in ((link.pressure, "update"), (link.pressure, "restart_mean"), (link.shedding, "count_skipped")):
         noting(of, name, calls)
     without_room_now_and_then(link, 6)
     link.run(never)
     before = [call for call, following in pairwise(calls) if following == "count_skipped"]
     assert len(before) > 5
-    assert set(before) == {"skip_time"}
-    assert calls.count("skip_time") + calls.count("follow") > calls.count("count_skipped")
+    assert set(before) == {"restart_mean"}
+    assert calls.count("restart_mean") + calls.count("update") > calls.count("count_skipped")
 
 
 def noting(of: object, name: str, calls: list[str]) -> None:
@@ -518,7 +518,7 @@ def test_a_wire_that_fails_leaves_what_was_read_before(wire: Path, tmp_path: Pat
     link.capture.blocks = failing  # type: ignore[union-attr, method-assign, assignment]
     with pytest.raises(InputError, match="the wire is cut"):
         link.run(never)
-    assert not link.ended
+    assert not link.has_ended
     assert packets_of_all(tmp_path / "s") == link.samples.total(RECORDS_READ) > PACKETS // 2
 
 
@@ -528,12 +528,12 @@ def test_partials_of_a_sampled_wire_say_what_they_stand_for(wire: Path, tmp_path
     link.shedding.spool_k = 2
     link.shedding.next_spool_k = lambda used, bound: 2  # type: ignore[method-assign]
     link.run(never)
-    assert link.ended
+    assert link.has_ended
     looked_at = stood_for = 0
     for segment in segments(tmp_path / "s"):
         for name, _, item in segment.new_items:
             if name == "all" and isinstance(item, pa.RecordBatch):
-                factor = int(item.schema.metadata[SAMPLED])
+                factor = int(item.schema.metadata[SAMPLING_FACTOR_KEY])
                 assert factor == 4
                 packets = sum(item.column(item.schema.names[-1]).to_pylist())
                 looked_at += packets // factor
@@ -556,7 +556,7 @@ class FilledRing:
     @property
     def share(self) -> float:
         """Return the occupancy of the ring, and record it with the sampling factor at that time."""
-        seen = self.link.node.records + sum(self.link.shedding.shed.values())
+        seen = self.link.node.records + sum(self.link.shedding.skipped_records.values())
         share = 0.0 if seen < PACKETS // 4 else 1.0
         self.rates.append((share, self.link.shedding.factor))
         return share
@@ -581,7 +581,7 @@ def test_a_wire_whose_ring_is_full_is_sampled_and_its_partials_say_so(
     for segment in segments(tmp_path / "s"):
         for name, _, item in segment.new_items:
             if name == "all" and isinstance(item, pa.RecordBatch):
-                factor = int((item.schema.metadata or {}).get(SAMPLED, b"1"))
+                factor = int((item.schema.metadata or {}).get(SAMPLING_FACTOR_KEY, b"1"))
                 packets = sum(item.column(item.schema.names[-1]).to_pylist())
                 assert packets % factor == 0
                 looked_at += packets // factor

@@ -20,8 +20,8 @@ import pytest
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal, SeenWithin, Unary
 from lowlevel.expressions.types import Op, Type
-from lowlevel.node import filter_join as memory
-from lowlevel.node.filter_join import WAYS, Memory, bytes_of, recall
+from lowlevel.node import filter_join
+from lowlevel.node.filter_join import BUCKET_ENTRIES, SeenKeys, count_join_bytes, look_up_and_store
 from lowlevel.subaggregates import INT_MIN
 from tests.harness.plain_kernels import plain
 from tests.references import lowlevel_oracle
@@ -48,7 +48,7 @@ JOINS = [
 @pytest.fixture(params=["native", "plain"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        monkeypatch.setattr(memory, "recall", plain(recall))
+        monkeypatch.setattr(filter_join, "look_up_and_store", plain(look_up_and_store))
 
 
 def random_rows(random: Random, count: int) -> list[dict[str, Any]]:
@@ -86,13 +86,13 @@ def pairs(matches: Expression) -> list[tuple[Expression, Expression]]:
     return [(matches.left, matches.right)]
 
 
-def told_by(kept: Memory, rows: Sequence[dict[str, Any]], random: Random) -> list[bool | None]:
+def told_by(kept: SeenKeys, rows: Sequence[dict[str, Any]], random: Random) -> list[bool | None]:
     """Return the answers of a memory for rows in blocks of any size."""
     found: list[bool | None] = []
     at = 0
     while at < len(rows):
         some = rows[at : at + random.randrange(1, 50)]
-        vector = kept.recall(made_rows(some, TYPES, []).columns, len(some))
+        vector = kept.process(made_rows(some, TYPES, []).columns, len(some))
         valid = np.ones(len(some), np.bool_) if vector.valid is None else vector.valid
         found += [bool(each) if ok else None for each, ok in zip(vector.data, valid, strict=True)]
         at += len(some)
@@ -106,10 +106,10 @@ def test_a_row_has_seen_what_came_before_it_and_is_no_older_than_that(join: Seen
     for seed in range(25):
         random = Random(seed)
         rows = random_rows(random, random.randrange(70))
-        kept = Memory(join, 1 << 12)
+        kept = SeenKeys(join, 1 << 12)
         wanted = twin(join, rows)
         assert told_by(kept, rows, random) == wanted, seed
-        assert (kept.alive, kept.over) == (0, 0)
+        assert (kept.evicted_live, kept.evicted_expired) == (0, 0)
         both |= set(wanted)
     assert both == {True, False, None}
 
@@ -125,32 +125,32 @@ def test_a_full_memory_forgets_and_counts_but_never_invents() -> None:
             ports = {name: random.randrange(40) for name in ("srcPort", "destPort")}
             rows.append({"ts": place, "flag": 1, "srcIP": None, "destIP": None} | ports)
         join = SeenWithin(random.choice([5, 20, 1000]), Binary(Op.EQ, DPORT, SPORT), None)
-        kept = Memory(join, 2 * WAYS)
+        kept = SeenKeys(join, 2 * BUCKET_ENTRIES)
         wanted, found = twin(join, rows), told_by(kept, rows, random)
         missed = sum(one is True and other is False for one, other in zip(wanted, found, strict=True))
         assert not any(one is False and other is True for one, other in zip(wanted, found, strict=True)), seed
-        assert missed == 0 or kept.alive > 0, seed
-        assert kept.held <= 2 * WAYS
-        assert kept.held + kept.alive + kept.over >= len({row["srcPort"] for row in rows})
+        assert missed == 0 or kept.evicted_live > 0, seed
+        assert kept.key_count <= 2 * BUCKET_ENTRIES
+        assert kept.key_count + kept.evicted_live + kept.evicted_expired >= len({row["srcPort"] for row in rows})
         if join.duration == 5:
-            assert (kept.alive, missed) == (0, 0), seed  # six keys at most are wanted at any time
-            assert kept.over > 0
+            assert (kept.evicted_live, missed) == (0, 0), seed  # six keys at most are wanted at any time
+            assert kept.evicted_expired > 0
         forgot += missed
     assert forgot > 0
 
 
 def test_of_a_full_bucket_the_oldest_key_goes_be_it_the_new_one() -> None:
     join = SeenWithin(1000, Binary(Op.EQ, DPORT, SPORT))
-    kept = Memory(join, WAYS)
+    kept = SeenKeys(join, BUCKET_ENTRIES)
     base = {"flag": 0, "srcIP": None, "destIP": None}
-    rows = [base | {"ts": 100 + place, "srcPort": place, "destPort": None} for place in range(WAYS)]
+    rows = [base | {"ts": 100 + place, "srcPort": place, "destPort": None} for place in range(BUCKET_ENTRIES)]
     late = base | {"ts": 50, "srcPort": 99, "destPort": None}
     newer = base | {"ts": 500, "srcPort": 77, "destPort": None}
     ask = [base | {"ts": 500, "srcPort": None, "destPort": port} for port in (99, 0, 1, 77, 7)]
     found = told_by(kept, [*rows, late, ask[0], ask[1], newer, *ask], Random(1))
-    assert found[WAYS + 1 : WAYS + 3] == [False, True]
+    assert found[BUCKET_ENTRIES + 1 : BUCKET_ENTRIES + 3] == [False, True]
     assert found[-5:] == [False, False, True, True, True]
-    assert (kept.held, kept.alive, kept.over) == (WAYS, 2, 0)
+    assert (kept.key_count, kept.evicted_live, kept.evicted_expired) == (BUCKET_ENTRIES, 2, 0)
 
 
 @pytest.mark.usefixtures("kernels")
@@ -158,15 +158,17 @@ def test_times_at_the_end_of_the_range_do_not_wrap() -> None:
     join = SeenWithin(10, Binary(Op.EQ, DPORT, SPORT))
     times = [INT_MIN + 1, INT_MIN + 3, 2**63 - 1, 2**63 - 1, INT_MIN + 2]
     rows = [{"ts": time, "flag": 0, "srcIP": None, "destIP": None, "srcPort": 1, "destPort": 1} for time in times]
-    assert told_by(Memory(join, WAYS), rows, Random(1)) == twin(join, rows) == [False, True, False, True, True]
+    assert (
+        told_by(SeenKeys(join, BUCKET_ENTRIES), rows, Random(1)) == twin(join, rows) == [False, True, False, True, True]
+    )
 
 
 def test_memory_is_as_large_as_is_said_and_stays_so() -> None:
     for join in JOINS:
-        kept = Memory(join)
+        kept = SeenKeys(join)
         before = kept.bytes
         told_by(kept, random_rows(Random(1), 50), Random(1))
-        assert kept.bytes == before == bytes_of(join)
+        assert kept.bytes == before == count_join_bytes(join)
 
 
 def test_expressions_say_what_they_are() -> None:
@@ -174,4 +176,4 @@ def test_expressions_say_what_they_are() -> None:
     assert join.type is Type.BOOL
     assert join.nullable
     assert len({each.column for each in [*JOINS, replace(join, duration=8)]}) == len(JOINS) + 1
-    assert isinstance(Memory(join).recall(made_rows(random_rows(Random(2), 3), TYPES, []).columns, 3), Vector)
+    assert isinstance(SeenKeys(join).process(made_rows(random_rows(Random(2), 3), TYPES, []).columns, 3), Vector)

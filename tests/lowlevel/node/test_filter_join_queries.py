@@ -16,8 +16,8 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import SeenWithin
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
-from lowlevel.node.filter_join import KEYS, filter_joins, memory_of
-from lowlevel.node.memory import bytes_at_most
+from lowlevel.node.filter_join import MAX_KEYS, count_filter_join_bytes, list_filter_joins
+from lowlevel.node.memory import max_table_bytes
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.table.flushing import Flushing
@@ -80,21 +80,21 @@ def test_two_queries_remember_the_same_once_and_each_kind_its_own(tmp_path: Path
         compile_query(SQL.format(SEEN.replace("10 seconds", "11 seconds"))).leaves[0].low,
         compile_query(SQL.format(SEEN).replace("packets WHERE", "frames WHERE")).leaves[0].low,
     ]
-    assert len(filter_joins(lows[:3])) == 2
+    assert len(list_filter_joins(lows[:3])) == 2
     node = Node("a", open_capture(path), lows)
-    assert [len(stream.filter_joins.memories) for stream in node.streams] == [2, 1]
+    assert [len(stream.filter_joins.seen_keys) for stream in node.streams] == [2, 1]
     width = 8 * (1 + 2 + 1)  # a time, an address and its version
-    assert memory_of(lows) == 3 * KEYS * width
+    assert count_filter_join_bytes(lows) == 3 * MAX_KEYS * width
     assert (
-        bytes_at_most(1024, lows, Flushing())
-        - bytes_at_most(1024, [compile_query(SQL.format("len > 1")).leaves[0].low], Flushing())
-        > 3 * KEYS * width
+        max_table_bytes(1024, lows, Flushing())
+        - max_table_bytes(1024, [compile_query(SQL.format("len > 1")).leaves[0].low], Flushing())
+        > 3 * MAX_KEYS * width
     )
     for block in scan(open_capture(path), 64).blocks:
         for _ in node.process(block):
             pass
     samples = node.samples([(str(number),) for number in range(4)])
-    assert samples.total(FILTER_JOIN_BYTES) == 3 * KEYS * width
+    assert samples.total(FILTER_JOIN_BYTES) == 3 * MAX_KEYS * width
     assert samples.total(FILTER_JOIN_KEYS, kind="packets") == 2 * samples.total(FILTER_JOIN_KEYS, kind="frames") > 0
     assert samples.total(FILTER_JOIN_EVICTIONS) == 0
 

@@ -57,10 +57,10 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
         for block in index.blocks:
             for number, item in node.process(block):
                 items[number].append(item)
-            for query in node.queries:
+            for query in node.reducers:
                 panes = [table.residents[:, 0] for _, table in query.tables.values()]
                 assert query.oldest <= min((pane.min(initial=INT_MAX) for pane in panes), default=INT_MAX)
-        for plan, query, given in zip(plans, node.queries, items, strict=True):
+        for plan, query, given in zip(plans, node.reducers, items, strict=True):
             truth = lowlevel_oracle.groups(plan, rows)
             batches = [item for item in given if isinstance(item, pa.RecordBatch)]
             assert merged(plan, batches) == truth
@@ -148,10 +148,10 @@ def test_memory_is_made_once_and_stays_the_same_to_the_end(tmp_path: Path) -> No
     for block in index.blocks:
         for _ in node.process(block):
             pass
-        sizes.append(node.queries[0].bytes)
+        sizes.append(node.reducers[0].bytes)
     assert set(sizes[10:]) == {sizes[-1]}
-    assert sorted(node.queries[0].tables) == [(4,), (6,)]
-    assert sizes[-1] == sum(table.bytes for _, table in node.queries[0].tables.values())
+    assert sorted(node.reducers[0].tables) == [(4,), (6,)]
+    assert sizes[-1] == sum(table.bytes for _, table in node.reducers[0].tables.values())
 
 
 def test_a_gap_of_years_costs_one_punctuation(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_promise_is_made_for_every_query_even_with_nothing_to_say(tmp_path: Pa
     marks = [[item for item in given if isinstance(item, Punctuation)] for given in items]
     assert marks[0] == marks[1] == items[1]
     assert marks[1][-1] == Punctuation("main1", END)
-    assert (node.queries[1].accepted, node.queries[1].bytes) == (0, 0)
+    assert (node.reducers[1].accepted, node.reducers[1].bytes) == (0, 0)
 
 
 def test_a_flush_empties_the_tables_without_a_promise(tmp_path: Path) -> None:
@@ -223,5 +223,5 @@ def test_the_counters_balance(tmp_path: Path) -> None:
         assert rows == samples.total(PACKETS_DECODED)
     assert samples.total(ROWS_FILTERED, query="all") == 0 < samples.total(ROWS_FILTERED, query="some")
     assert samples.total(TABLE_EVICTIONS) + samples.total(TABLE_FLUSHED) == sum(partials)
-    assert samples[TABLE_BYTES.name, ("all", "main1")] == node.queries[0].bytes
+    assert samples[TABLE_BYTES.name, ("all", "main1")] == node.reducers[0].bytes
     assert samples[FILES_DAMAGED.name, ("main1", "cut_in_record")] == 1

@@ -61,11 +61,11 @@ def test_blocks_in_which_no_pane_ends_change_nothing(
         for each in scan(file, block).blocks:
             found = [(plan, spoken(item)) for plan, item in hasty.process(each)]
             for stream in patient.streams:
-                stream.due = BEGINNING + 1
+                stream.next_closing = BEGINNING + 1
             assert [(plan, spoken(item)) for plan, item in patient.process(each)] == found
         assert all(stream.generator.watermark == END for stream in hasty.streams)
-        assert not any(query.tally.resident for query in hasty.queries)
+        assert not any(query.tally.resident for query in hasty.reducers)
         for name, node in (("hasty", hasty), ("patient", patient)):
-            times[name] += sum(asked[id(query)] for query in set(node.queries))
+            times[name] += sum(asked[id(query)] for query in set(node.reducers))
         asked.clear()
     assert 0 < times["hasty"] < times["patient"]

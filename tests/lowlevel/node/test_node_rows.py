@@ -18,7 +18,7 @@ from highlevel.plan.nodes import Leaf, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import ROWS_ACCEPTED, TABLE_BYTES, TABLE_DIRECT, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.node.memory import bytes_at_most, slots_within
+from lowlevel.node.memory import fit_slots, max_table_bytes
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
@@ -77,7 +77,7 @@ def test_rows_leave_one_by_one_in_their_order_beside_tables(keys: tuple[str, ...
         rows = oracle_rows(path)
         names = [f"q{number}" for number in range(len(plans))]
         samples = node.samples([(name,) for name in names])
-        for plan, query, given, name in zip(plans, node.queries, items, names, strict=True):
+        for plan, query, given, name in zip(plans, node.reducers, items, names, strict=True):
             left = sum(batch.num_rows for batch in partials(given))
             assert isinstance(query, QueryTables if plan.reduced else QueryRows)
             if plan.reduced:
@@ -100,10 +100,10 @@ def test_a_node_that_flushes_bit_by_bit_holds_back_no_row(policy: Policy, tmp_pa
     watermark_rule = WatermarkRule(KnowledgeKind.LATE_BY_TIME, 2**62)
     node = Node("main1", open_capture(path), [plan], 8, 7, watermark_rule=watermark_rule, flushing=Flushing(policy))
     for block in index.blocks:
-        before = node.queries[0].accepted
+        before = node.reducers[0].accepted
         left = [item for _, item in node.process(block)]
-        assert sum(batch.num_rows for batch in partials(left)) == node.queries[0].accepted - before
-    assert node.samples([("q",)]).total(TABLE_DIRECT) == node.queries[0].accepted > 0
+        assert sum(batch.num_rows for batch in partials(left)) == node.reducers[0].accepted - before
+    assert node.samples([("q",)]).total(TABLE_DIRECT) == node.reducers[0].accepted > 0
 
 
 def test_rows_neither_feed_tables_nor_are_fed_by_them_nor_share_one() -> None:
@@ -120,9 +120,9 @@ def test_no_memory_is_planned_for_rows() -> None:
     plan = random_plan(Random(1), ("srcIP", "destIP"))
     alone = replace(plan, pane=1, origin=0, spread=False, reduced=False)
     memory = 64 << 20
-    assert slots_within(memory, [plan, alone], Flushing()) == slots_within(memory, [plan], Flushing())
-    assert bytes_at_most(1024, [plan, alone], Flushing()) == bytes_at_most(1024, [plan], Flushing())
-    assert bytes_at_most(1024, [alone], Flushing()) == 0
+    assert fit_slots(memory, [plan, alone], Flushing()) == fit_slots(memory, [plan], Flushing())
+    assert max_table_bytes(1024, [plan, alone], Flushing()) == max_table_bytes(1024, [plan], Flushing())
+    assert max_table_bytes(1024, [alone], Flushing()) == 0
 
 
 def test_a_spool_keeps_rows_in_their_order(tmp_path: Path) -> None:

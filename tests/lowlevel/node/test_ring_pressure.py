@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from lowlevel.node.shedding import MAX_K, MAX_PATIENCE, MIN_PATIENCE, WINDOW, RingPressure
+from lowlevel.node.shedding import MAX_K, MAX_PATIENCE, MEAN_TIME, MIN_PATIENCE, RingPressure
 
 MS = 10**6
 START = 10**18
@@ -26,7 +26,7 @@ class Told:
         """Say the share every `step` ms for so long; return k each time."""
         ks = []
         for _ in range(0, milliseconds, step):
-            ks.append(self.rule.follow(share, self.now))
+            ks.append(self.rule.update(share, self.now))
             self.now += step * MS
         return ks
 
@@ -44,7 +44,7 @@ def test_a_burst_of_less_than_100_ms_changes_nothing() -> None:
 def test_a_full_ring_raises_k_by_one_every_200_ms_up_to_the_largest() -> None:
     told = Told()
     for wanted in range(1, MAX_K + 1):
-        assert told.tell(1.0, WINDOW // MS) == [wanted - 1] * 20
+        assert told.tell(1.0, MEAN_TIME // MS) == [wanted - 1] * 20
         assert told.tell(1.0, 10) == [wanted]  # the first look has begun the time
     assert set(told.tell(1.0, 5000)) == {MAX_K}
 
@@ -108,12 +108,12 @@ def test_a_time_that_is_passed_over_says_nothing() -> None:
     told = Told()
     for _ in range(20):  # a look at the full ring after each pause, and a short one at the next packets
         told.now += 30_000 * MS
-        told.rule.skip_time()
+        told.rule.restart_mean()
         assert set(told.tell(1.0, 100)) == {0}
         assert set(told.tell(0.0, 100)) == {0}
     assert told.tell(1.0, 250)[-1] == 1
     told.now += 30_000 * MS  # longer than patience: the ring was emptied by what was refused
-    told.rule.skip_time()
+    told.rule.restart_mean()
     assert set(told.tell(0.0, 900)) == {1}
     assert told.tell(0.0, 200)[-1] == 0
 
@@ -146,7 +146,7 @@ def test_a_ring_under_a_steady_load_is_relieved_and_the_rate_settles(load: float
         lost[number >= FIVE_MINUTES] += max(0.0, filled - size)
         filled = min(max(filled, 0.0), size)
         now += int(step * 1e9)
-        ks.append(rule.follow(filled / size, now))
+        ks.append(rule.update(filled / size, now))
     settled = ks[FIVE_MINUTES:]
     if load < 1:
         assert set(ks) == {0}
@@ -159,5 +159,5 @@ def test_a_ring_under_a_steady_load_is_relieved_and_the_rate_settles(load: float
     assert lost[1] <= 0.005 * load * 300  # while it is tried whether less is enough
     while rule.k:  # the overload is over
         now += int(step * 1e9)
-        rule.follow(0.0, now)
+        rule.update(0.0, now)
     assert now - START < (600 + MAX_K * 65) * 10**9

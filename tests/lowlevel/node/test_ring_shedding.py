@@ -23,7 +23,7 @@ from dashboards.output.console import compile_kernels
 from lowlevel.metrics import RECORDS_SHED
 from lowlevel.node.link_worker import LinkWorker
 from lowlevel.node.node import Node
-from lowlevel.node.shedding import RING_FILLING, SAMPLED, RingPressure
+from lowlevel.node.shedding import RING_FILLING, SAMPLING_FACTOR_KEY, RingPressure
 from lowlevel.punctuation import Item
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.reader import SpoolReader
@@ -92,11 +92,11 @@ def test_a_ring_that_fills_is_sampled_and_loses_less(tmp_path: Path, monkeypatch
     for segment in SpoolReader(tmp_path / "sampled"):
         for _, _, item in segment.new_items:
             if hasattr(item, "num_rows"):
-                factor = int((item.schema.metadata or {}).get(SAMPLED, b"1"))
+                factor = int((item.schema.metadata or {}).get(SAMPLING_FACTOR_KEY, b"1"))
                 stood_for[factor] = stood_for.get(factor, 0) + sum(item.column(item.schema.names[-1]).to_pylist())
     assert max(stood_for) > 1
     assert sum(packets // factor for factor, packets in stood_for.items()) == read
-    monkeypatch.setattr(RingPressure, "follow", lambda *_: 0)
+    monkeypatch.setattr(RingPressure, "update", lambda *_: 0)
     with veth_pair() as pair:
         without = flooded(pair, tmp_path / "all")
     assert without.total(RECORDS_SHED) == 0

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from lowlevel.node.shedding import (
-    FULL,
     MAX_K,
     RING_FILLING,
-    SAMPLED,
+    SAMPLING_FACTOR_KEY,
     SPOOL_FILLING,
+    SPOOL_FULL,
     Shedding,
-    required_k,
+    compute_k,
     scale_partials,
 )
 from queries.gsql import compile_query
@@ -34,10 +34,8 @@ def slow_steps(used: int, bound: int) -> int:
 
 def test_the_less_is_left_the_less_is_looked_at() -> None:
     for used in [0, *range(BOUND - 5000, BOUND + 1), *(BOUND - (BOUND >> n) for n in range(20))]:
-        assert required_k(used, BOUND) == slow_steps(used, BOUND), used
-    assert [required_k(used, BOUND) for used in range(BOUND)] == sorted(
-        required_k(used, BOUND) for used in range(BOUND)
-    )
+        assert compute_k(used, BOUND) == slow_steps(used, BOUND), used
+    assert [compute_k(used, BOUND) for used in range(BOUND)] == sorted(compute_k(used, BOUND) for used in range(BOUND))
 
 
 def test_k_rises_at_once_and_falls_with_an_eighth_more_room() -> None:
@@ -55,13 +53,13 @@ def test_of_each_run_of_blocks_one_is_taken_and_the_records_of_the_others_are_co
     random = Random(k)
     shedding = Shedding(k)
     sizes = [random.randrange(1, 100) for _ in range(8 << k)]
-    taken = [shedding.selects(records) for records in sizes]
+    taken = [shedding.select_block(records) for records in sizes]
     runs = [taken[start : start + shedding.factor] for start in range(0, len(taken), shedding.factor)]
     assert [sum(run) for run in runs] == [1] * 8
-    assert shedding.shed == {
+    assert shedding.skipped_records == {
         SPOOL_FILLING: sum(size for size, here in zip(sizes, taken, strict=True) if not here),
         RING_FILLING: 0,
-        FULL: 0,
+        SPOOL_FULL: 0,
     }
     if k == 10:  # not always at the same place
         assert len({run.index(True) for run in runs}) > 4
@@ -71,7 +69,7 @@ def test_a_refused_block_is_counted_by_its_cause() -> None:
     shedding = Shedding()
     shedding.count_skipped(7)
     shedding.count_skipped(4)
-    assert shedding.shed == {SPOOL_FILLING: 0, RING_FILLING: 0, FULL: 11}
+    assert shedding.skipped_records == {SPOOL_FILLING: 0, RING_FILLING: 0, SPOOL_FULL: 11}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +80,11 @@ def test_the_larger_of_what_spool_and_ring_ask_for_is_in_force_and_is_the_cause(
 ) -> None:
     shedding = Shedding(spool, ring)
     assert shedding.factor == 1 << max(spool, ring)
-    taken = sum(shedding.selects(3) for _ in range(shedding.factor))
+    taken = sum(shedding.select_block(3) for _ in range(shedding.factor))
     assert taken == 1
-    assert shedding.shed == {SPOOL_FILLING: 0, RING_FILLING: 0, FULL: 0} | {cause: 3 * (shedding.factor - 1)}
+    assert shedding.skipped_records == {SPOOL_FILLING: 0, RING_FILLING: 0, SPOOL_FULL: 0} | {
+        cause: 3 * (shedding.factor - 1)
+    }
     assert shedding.next_spool_k(0, BOUND) == 0  # independent of the ring's request
 
 
@@ -103,8 +103,8 @@ def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema.with_metadata({"noted": "before"}))
     grown = scale_partials(batch, plan, 8)
     assert scale_partials(batch, plan, 1) is batch
-    assert grown.schema.metadata == {b"noted": b"before", SAMPLED: b"8"}
-    assert scale_partials(batch.replace_schema_metadata(None), plan, 8).schema.metadata == {SAMPLED: b"8"}
+    assert grown.schema.metadata == {b"noted": b"before", SAMPLING_FACTOR_KEY: b"8"}
+    assert scale_partials(batch.replace_schema_metadata(None), plan, 8).schema.metadata == {SAMPLING_FACTOR_KEY: b"8"}
     assert grown.schema.equals(batch.schema)
     kinds = {sub.name: sub.kind for sub in plan.subaggregates}
     for name in batch.schema.names:

@@ -87,7 +87,7 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
         block = random.choice([1, 7, 16, 64])
         file = open_mapped(path, "a test")
         node = Node("main1", file, plans, slots, block, flushing=Flushing(policy))
-        fed += sum(query.is_fed for query in node.queries)
+        fed += sum(query.is_fed for query in node.reducers)
         items: list[list[Item]] = [[] for _ in plans]
         for each in scan(file, block).blocks:
             for number, item in node.process(each):
@@ -96,7 +96,7 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
         for number, (plan, given) in enumerate(zip(plans, items, strict=True)):
             truth = lowlevel_oracle.groups(plan, rows)
             batches = [item for item in given if isinstance(item, pa.RecordBatch)]
-            query, name = node.queries[number], str(number)
+            query, name = node.reducers[number], str(number)
             assert merged(plan, batches) == truth
             check_promises(plan, given, truth)
             assert query.tally.partials == sum(batch.num_rows for batch in batches)
@@ -108,7 +108,7 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
             assert chosen + samples.total(ROWS_FILTERED, query=name) == len(rows)
             alone = Node("main1", file, [plan], slots, block, flushing=Flushing(policy))
             marks = [item for each in scan(file, block).blocks for _, item in alone.process(each)]
-            assert alone.queries[0].accepted == chosen
+            assert alone.reducers[0].accepted == chosen
             if policy is Policy.AT_ONCE:
                 told = [[item for item in some if isinstance(item, Punctuation)] for some in (given, marks)]
                 assert told[0] == told[1]
@@ -125,8 +125,8 @@ def test_the_tables_of_a_node_are_freed_with_it(tmp_path: Path) -> None:
         for block in scan(file).blocks:
             for _ in node.process(block):
                 pass
-        assert sum(query.is_fed for query in node.queries) == 1
-        queries = [ref(query) for query in node.queries]
+        assert sum(query.is_fed for query in node.reducers) == 1
+        queries = [ref(query) for query in node.reducers]
         del node
         assert [query() for query in queries] == [None, None]
     finally:

@@ -77,7 +77,7 @@ def test_a_table_reads_columns_where_they_lie(tmp_path: Path) -> None:
     for block in index.blocks:
         for _ in node.process(block):
             pass
-    (query,) = node.queries
+    (query,) = node.reducers
     assert isinstance(query, QueryTables)
     (_, table) = query.tables[4,]
     assert not table.words.any()

@@ -97,7 +97,7 @@ def test_each_query_gets_what_it_gets_alone(keys: tuple[str, ...], slots: int, t
             counted = lonely.samples([(name,)])
             for metric in (ROWS_ACCEPTED, ROWS_FILTERED):
                 assert samples.total(metric, query=name) == counted.total(metric, query=name)
-            if not node.queries[int(name[1:])].is_fed:  # what is fed meets other entries than packets do
+            if not node.reducers[int(name[1:])].is_fed:  # what is fed meets other entries than packets do
                 assert [type(item) for item in given] == [type(item) for item in alone[0]]
                 for metric in (TABLE_EVICTIONS, TABLE_FLUSHED):
                     assert samples.total(metric, query=name) == counted.total(metric, query=name)
@@ -112,13 +112,13 @@ def test_tables_of_one_predicate_test_it_once_and_each_keeps_its_rows(tmp_path: 
     odd = Binary(Op.EQ, Binary(Op.MOD, PACKET["len"], Literal(2, Type.INT)), Literal(1, Type.INT))
     plans = [replace(PLAN, where=where, keys=each) for where in (odd, WEB, None) for each in keys]
     together, node = items_of(path, plans, 16, 7)
-    assert len({id(query.where) for query in node.queries}) == 3
+    assert len({id(query.where) for query in node.reducers}) == 3
     for plan, given in zip(plans, together, strict=True):
         alone, _ = items_of(path, [plan], 16, 7)
         assert merged(plan, partials(given)) == merged(plan, partials(alone[0]))
     other = replace(PLAN, where=odd, kind="frames", keys=keys[1])
     _, both = items_of(path, [plans[1], other], 16, 7)
-    assert both.queries[0].where is not both.queries[1].where
+    assert both.reducers[0].where is not both.reducers[1].where
 
 
 def test_rows_of_other_rates_set_by_hand_are_tested_for_themselves() -> None:
@@ -138,7 +138,7 @@ def test_the_bytes_of_a_shared_table_are_counted_once_under_its_first_query(tmp_
     _, node = items_of(path, plans, 64, 16)
     samples = node.samples([("a",), ("b",), ("c",)])
     held = [samples.total(TABLE_BYTES, query=name) for name in "abc"]
-    tables = {id(query): query.bytes for query in node.queries}
+    tables = {id(query): query.bytes for query in node.reducers}
     assert (len(tables), held[2]) == (2, 0)
     assert min(held[:2]) > 0
     assert sum(held) == sum(tables.values()) == samples.total(TABLE_BYTES)

@@ -30,7 +30,7 @@ from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, column
 from lowlevel.expressions.types import Type
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node import Node
-from lowlevel.node.watching import NodeWatchlists, bind, files_in
+from lowlevel.node.watching import NodeWatchlists, bind_watchlists, find_watched_files
 from lowlevel.watch.contents import Form
 from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist, Watchlists
 from queries.gsql import compile_query
@@ -178,15 +178,15 @@ def test_who_takes_a_plan_over_reads_the_file_itself(tmp_path: Path) -> None:
     write(path, "10.0.0.0/8\n")
     expression = InWatchlist(SRC, WatchedFile(str(path), Form.ADDRESSES))
     lists = Watchlists()
-    assert inside(bind(expression, lists).file, TEN) == [True]
+    assert inside(bind_watchlists(expression, lists).file, TEN) == [True]
     write(path, "11.0.0.0/8  # another\n")
     taken = pickle.loads(pickle.dumps(expression))
     assert taken == expression
     assert hash(taken) == hash(expression)
     assert repr(taken) == repr(expression)
-    assert inside(bind(taken, Watchlists()).file, TEN, ELEVEN) == [False, True]
-    assert inside(bind(expression, lists).file, TEN, ELEVEN) == [True, False]
-    assert repr(bind(expression, lists)) == repr(expression)
+    assert inside(bind_watchlists(taken, Watchlists()).file, TEN, ELEVEN) == [False, True]
+    assert inside(bind_watchlists(expression, lists).file, TEN, ELEVEN) == [True, False]
+    assert repr(bind_watchlists(expression, lists)) == repr(expression)
     assert taken != InWatchlist(SRC, WatchedFile(str(path), Form.NUMBERS))
     assert InWatchlist(SRC, taken.file) != LongestPrefix(SRC, taken.file)
 
@@ -221,7 +221,7 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
         bound = watching.bind(low)
         assert bound != low
         assert bound == watching.bind(low)
-        assert list(files_in(bound)) == []
+        assert list(find_watched_files(bound)) == []
         watching.begin_block()
         write(path, "10.0.0.0/8 a\n11.0.0.0/8 b\n")
         clock[0] += 2
@@ -243,9 +243,9 @@ def test_a_node_follows_files_for_inputs_that_are_live_alone(tmp_path: Path) -> 
     path = write_links(tmp_path, 3)[0].path
     low = plan_of(tmp_path / "table").leaves[0].low
     mapped, followed = open_capture(path), open_capture(path, follow=True)
-    assert Node("a", followed, [low]).watchlists.live
+    assert Node("a", followed, [low]).watchlists.is_live
     node = Node("a", mapped, [low])
-    assert not node.watchlists.live
+    assert not node.watchlists.is_live
     for block in scan(mapped).blocks:
         for _ in node.process(block):
             pass
@@ -262,8 +262,8 @@ def test_lists_above_the_low_level_are_looked_at_when_they_are_asked(tmp_path: P
     write(tmp_path / "list", "0.0.0.0/0\n")
     plan = compile_query(sql, "q")
     lows = [leaf.low for leaf in plan.leaves]
-    (of_low,) = set(files_in(tuple(lows)))
-    (of_plan,) = set(files_in(plan)) - {of_low}
+    (of_low,) = set(find_watched_files(tuple(lows)))
+    (of_plan,) = set(find_watched_files(plan)) - {of_low}
     assert (of_low.path, of_plan.path) == (str(tmp_path / "list"), str(path))
     (below,) = Watchlists().read([of_low])
     clock = [100.0]
@@ -286,7 +286,7 @@ def test_a_live_run_follows_them(tmp_path: Path) -> None:
         plan = compile_query(f"SELECT srcIP, getlpmid(srcIP, '{tmp_path}/table') AS who FROM M", "q")
         run = InlineRun([plan], [Input("a", path, follow=follow)])
         assert run.watchlists.followed == follow
-        assert [file.followed for file in run.watchlists.read(files_in(plan))] == [follow]
+        assert [file.followed for file in run.watchlists.read(find_watched_files(plan))] == [follow]
 
 
 def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> Non
     plan = plan_of(path)
     capture = open_capture(write_links(tmp_path, 3)[0].path)
     node, now = Node("a", capture, [plan.leaves[0].low]), 0.0
-    node.watchlists.live, node.watchlists.clock = True, lambda: now
+    node.watchlists.is_live, node.watchlists.clock = True, lambda: now
     items = []
     blocks = scan(capture, 64).blocks
     assert len(blocks) > 2
