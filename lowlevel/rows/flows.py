@@ -102,7 +102,7 @@ class FlowColumns(Mapping[str, AnyVector]):
 def correct_counters(counters: Numbers, num: Numbers, den: Numbers) -> Numbers:
     """Multiply counters by their sampling rates `num / den`, rounded. A `num` of 0 means an unknown rate.
 
-    >>> corrected(np.array([3, 5, 7]), np.array([100, 0, 5]), np.array([1, 1, 2])).tolist()
+    >>> correct_counters(np.array([3, 5, 7]), np.array([100, 0, 5]), np.array([1, 1, 2])).tolist()
     [300, 5, 18]
     """
     if (num <= 1).all() and (den == 1).all():

@@ -25,12 +25,15 @@ from lowlevel.layers import Layer
 from queries.gsql import compile_query, compile_tree
 from queries.plans.subquery_values import with_values
 from queries.text.parser import parse_query
+from tests.conformance.duckdb_rows import differences, normal_rows, rows_of
 from tests.conformance.random_queries import COLUMNS, INT, Expressions
-from tests.conformance.test_duckdb import differences, normal_rows, rows_of
 from tests.conformance.traffic import LINKS, generate_links
 from tests.conftest import Rounds
 from tests.queries.rule_pages import RENDERERS, SWITCHES, Pair, pages, read_pairs
 from tests.references.plan_rules import plan_text
+
+SEEDS = 60
+"""Random queries for each rule."""
 
 PAIRS = [pair for page in pages() for pair in read_pairs(page)]
 TABLE = Path(__file__).parents[2] / "docs" / "internals" / "rules.md"
@@ -217,7 +220,7 @@ def lines_of(rule: str, queries: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("rule", SWITCHES)
 def test_a_rule_keeps_the_answers(rule: str, rounds: Rounds, inputs: list[Input]) -> None:
     """The rule changes the plans of enough random queries, but not their rows."""
-    changed, rows, seeds = 0, 0, list(rounds(60))
+    changed, rows, seeds = 0, 0, list(rounds(SEEDS))
     for seed in seeds:
         queries = QUERIES[rule](Random(f"{rule} {seed}"))
         found, plan = answers(rule, queries, inputs), lines_of(rule, queries)
@@ -226,8 +229,9 @@ def test_a_rule_keeps_the_answers(rule: str, rounds: Rounds, inputs: list[Input]
             assert answers(rule, queries, inputs) == found, f"seed {seed}: {queries}"
             changed += lines_of(rule, queries) != plan
         rows += any(map(bool, found))
-    assert rows > len(seeds) / 5
-    assert changed > len(seeds) / 8
+    if len(seeds) == SEEDS:  # the few seeds of `--quick` may all be queries without the pattern of the rule
+        assert rows > SEEDS / 5
+        assert changed > SEEDS / 8
 
 
 @pytest.mark.parametrize("seed", range(3))

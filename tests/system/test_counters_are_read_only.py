@@ -147,9 +147,9 @@ def test_a_node_with_its_reader_its_input_and_its_spool(live: bool, tmp_path: Pa
     spool = SpoolWriter(tmp_path / "spool", "M", [("query", fingerprint(plan))], cuts=not live)
     worker = LinkWorker(capture, node, [("query", plan)], spool, clock=iter(range(10**9, 10**15, 10**9)).__next__)
     check_reading(worker, lambda: worker.samples)
-    check_reading(worker, worker._count)
+    check_reading(worker, worker._collect_samples)
     worker.run(lambda: False)
-    assert check_reading(worker, worker._count).total(RECORDS_READ) > 0
+    assert check_reading(worker, worker._collect_samples).total(RECORDS_READ) > 0
     assert check_reading(worker, lambda: worker.samples).total(SPOOL_SEGMENTS_WRITTEN) > 0
 
 

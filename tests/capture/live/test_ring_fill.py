@@ -35,5 +35,5 @@ def test_a_quiet_ring_of_nearly_empty_blocks_is_not_sampled_and_a_full_one_is() 
     for used, samples in ((quiet, False), (busy, True)):
         rule = RingPressure()
         for step in range(100):
-            rule.follow(waiting_share(status, used, 0), step * 50_000_000)
+            rule.update(waiting_share(status, used, 0), step * 50_000_000)
         assert (rule.k > 0) == samples

@@ -77,7 +77,10 @@ def until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
 
 
 def descendants(process: int, words: str) -> list[int]:
-    """Return the processes below one whose command contains `words`."""
+    """Return the processes below one whose command contains `words`; a parent is before its children.
+
+    A child of the JVM has the JVM's command until it executes its own.
+    """
     parents = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -117,7 +120,7 @@ def test_a_run_whose_planner_is_killed_continues_and_one_whose_jvm_is_killed_end
         said = (tmp_path / "said").read_text()
         assert process.poll() is None, said
         assert "warning: a Python worker ended; Spark repeats the work in 1 s (restart 1 of 8)\n" in said
-        (jvm,) = descendants(process.pid, "org.apache.spark.deploy.SparkSubmit")
+        jvm, *_ = descendants(process.pid, "org.apache.spark.deploy.SparkSubmit")
         os.kill(jvm, signal.SIGKILL)
         assert process.wait() == 1
     added = (tmp_path / "said").read_text().removeprefix(said)
@@ -142,7 +145,7 @@ def test_damage_is_one_line_with_the_name_of_the_file_after_real_restarts(tmp_pa
     pipeline(tmp_path)
     with run(tmp_path) as process:
         until(process, lambda: last(tmp_path) >= 2)
-        (jvm,) = descendants(process.pid, "org.apache.spark.deploy.SparkSubmit")
+        jvm, *_ = descendants(process.pid, "org.apache.spark.deploy.SparkSubmit")
         process.kill()
     said = (tmp_path / "said").read_text()
     assert process.returncode == -signal.SIGKILL, said

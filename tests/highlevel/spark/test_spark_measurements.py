@@ -18,7 +18,7 @@ from highlevel.plan.fragments import FragmentInput, cut
 from highlevel.plan.nodes import Leaf, Node
 from highlevel.plan.plan import Plan
 from highlevel.spark.batch import BatchRun
-from highlevel.spark.byte_ranges import RangeReader, Task, size_of
+from highlevel.spark.byte_ranges import RangeReader, Task, input_size
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.input_assignment import InputAssignment
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED
@@ -47,10 +47,10 @@ QUERIES = {
 class TaskRun(BatchRun):
     """A batch run without Spark: its tasks run one after the other, in `parts` partitions."""
 
-    def _answers(self, tasks: Sequence[Task]) -> pa.Table:
+    def _run_job(self, tasks: Sequence[Task]) -> pa.Table:
         parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
         feeds = InputAssignment.of([self.plan], self.inputs, parts)
-        sizes = tuple(map(size_of, self.files))
+        sizes = tuple(map(input_size, self.files))
         reader = RangeReader(feeds, sizes, tuple(tasks), self.slots, self.measure)
         batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
         for level in range(feeds.levels):
