@@ -56,6 +56,7 @@ from lowlevel.expressions.tree import (
 from lowlevel.expressions.types import COMPARISON, SPELLINGS, Function, Op, Type
 from lowlevel.watch.contents import Contents
 from lowlevel.watch.ranges import NONE, Numbers
+from lowlevel.watch.vendors import SHIFT
 from lowlevel.watch.watched_file import Version, Watchlist
 
 
@@ -68,9 +69,12 @@ def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
 
 
 def longest_prefix(vector: AnyVector, version: Version) -> TextVector:
-    """Return the label of each address's longest prefix; NULL if no prefix contains the address, or for a NULL."""
-    assert isinstance(vector, AddressVector)
-    indexes = _range_indexes(vector, version.contents)
+    """Return the label of the longest prefix of each address or MAC; NULL if no prefix contains it, or for a NULL."""
+    if isinstance(vector, Vector):
+        indexes = _vendor_indexes(vector, version.contents)
+    else:
+        assert isinstance(vector, AddressVector)
+        indexes = _range_indexes(vector, version.contents)
     valid: Mask = np.asarray(indexes != NONE)
     ids = indexes if version.ids is None else np.append(version.ids, NONE)[indexes]
     return TextVector(ids, version.names, valid if vector.valid is None else valid & vector.valid)
@@ -82,6 +86,14 @@ def _range_indexes(vector: AddressVector, contents: Contents) -> Numbers:
     high = np.broadcast_to(vector.high, vector.low.shape)
     indexes = contents.ranges.find(vector.version, high.reshape(-1), vector.low.reshape(-1))
     return indexes.reshape(vector.low.shape)
+
+
+def _vendor_indexes(vector: Vector, contents: Contents) -> Numbers:
+    """Return the index of the range of each MAC address; NONE if no range contains it."""
+    assert contents.ranges is not None, "a list of vendors"
+    high = vector.data.reshape(-1).astype(np.uint64) << np.uint64(SHIFT - 64)
+    indexes = contents.ranges.find(np.array(6), high, np.zeros(len(high), np.uint64))
+    return indexes.reshape(vector.data.shape)
 
 
 NULL_DTYPES = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}

@@ -168,7 +168,10 @@ class InWatchlist(Membership):
 
 @dataclass(frozen=True, slots=True)
 class LongestPrefix:
-    """`getlpmid(address, 'file')`: the label of the file's longest prefix with the address, NULL if there is none."""
+    """`getlpmid(address, 'file')`: the label of the file's longest prefix with the address, NULL if there is none.
+
+    `mac_vendor(mac, 'file')` is the same for MAC addresses.
+    """
 
     operand: Expression
     file: WatchedFile | Watchlist

@@ -1,7 +1,7 @@
 """The format of watchlist files. The whole text is read and checked.
 
-There are three forms: a set of addresses and prefixes, a set of integers, and prefixes with labels. The kernels are
-functions that numba compiles to machine code.
+There are four forms: a set of addresses and prefixes, a set of integers, prefixes with labels, and vendors of MAC
+addresses (`lowlevel.watch.vendors`). The kernels are functions that numba compiles to machine code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
+from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
+from lowlevel.watch.vendors import read_vendors
 
 # A line is a word and a label:
 #
@@ -180,10 +182,7 @@ class Form(StrEnum):
     ADDRESSES = "address or prefix"
     NUMBERS = "integer"
     LABELS = "prefix and label"
-
-
-class WatchlistError(ValueError):
-    """A text that is not a watchlist. The message contains the number of the line."""
+    VENDORS = "MAC prefix and vendor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,8 @@ class Contents:
     """The contents of one version of a watchlist.
 
     * `entries`: number of lines.
-    * `ranges`: ranges of addresses. Their labels are indexes into `labels`, or 0 in a list without labels.
+    * `ranges`: ranges of addresses, or of MAC addresses in a file of vendors. Their labels are indexes into `labels`,
+      or 0 in a list without labels.
     * `numbers`: sorted integers, in a list of integers.
     """
 
@@ -217,10 +217,15 @@ class Contents:
 def read_contents(data: bytes, form: Form) -> Contents:
     """Read the text of a watchlist. Raises WatchlistError for the first invalid line."""
     try:
-        data.decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise WatchlistError(f"line {line}: got bytes that are no text in UTF-8") from None
+    if form is Form.VENDORS:
+        line_count, vendors, names = read_vendors(text)
+        return Contents(
+            line_count, AddressRanges(_ipv4_prefixes(lines_of(b""), np.zeros(0, np.int64)), vendors), labels=names
+        )
     lines = lines_of(data)
     if form is not Form.LABELS:
         _check_single_words(data, lines, form)

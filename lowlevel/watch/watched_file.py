@@ -22,7 +22,8 @@ import numpy as np
 
 from capture.descriptors import is_shortage
 from capture.errors import InputError
-from lowlevel.watch.contents import Contents, Form, WatchlistError, read_contents
+from lowlevel.watch.contents import Contents, Form, read_contents
+from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import Numbers
 
 CHECK_INTERVAL = 1.0

@@ -1,4 +1,4 @@
-"""`in_list(x, 'file')` and `getlpmid(address, 'file')`. The file is read when a query is compiled."""
+"""`in_list(x, 'file')`, `getlpmid(address, 'file')`, `mac_vendor(mac, 'file')`: the compilation reads the file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,20 @@ from queries.text.tree import Word
 
 IN_LIST = "in_list"
 LONGEST_PREFIX = "getlpmid"
+MAC_VENDOR = "mac_vendor"
 
-FORMS = {IN_LIST: {Type.ADDRESS: Form.ADDRESSES, Type.INT: Form.NUMBERS}, LONGEST_PREFIX: {Type.ADDRESS: Form.LABELS}}
+FORMS = {
+    IN_LIST: {Type.ADDRESS: Form.ADDRESSES, Type.INT: Form.NUMBERS},
+    LONGEST_PREFIX: {Type.ADDRESS: Form.LABELS},
+    MAC_VENDOR: {Type.MAC: Form.VENDORS},
+}
 """The form of a file's lines, by function and type of the first argument."""
 
-USAGES = {IN_LIST: "in_list(x, 'file')", LONGEST_PREFIX: "getlpmid(address, 'file')"}
+USAGES = {
+    IN_LIST: "in_list(x, 'file')",
+    LONGEST_PREFIX: "getlpmid(address, 'file')",
+    MAC_VENDOR: "mac_vendor(mac, 'file')",
+}
 """Functions by name, each with an example of its call."""
 
 _folder: ContextVar[Path | None] = ContextVar("folder of relative paths", default=None)
@@ -57,4 +66,4 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
     except InputError as error:
         expected = f"a file with one {file.form} per line, from {_folder.get() or Path.cwd()} if relative"
         path.fail(str(error), expected)
-    return (LongestPrefix if function == LONGEST_PREFIX else InWatchlist)(subject.bound, file)
+    return (InWatchlist if function == IN_LIST else LongestPrefix)(subject.bound, file)

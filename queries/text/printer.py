@@ -94,7 +94,8 @@ def _print(expression: Expression) -> tuple[str, int]:
         case InWatchlist(operand, file):
             return f"in_list({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
         case LongestPrefix(operand, file):
-            return f"getlpmid({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
+            function = "mac_vendor" if operand.type is Type.MAC else "getlpmid"
+            return f"{function}({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
         case SeenWithin(duration, matches, condition):
             inside = [_print(part)[0] for part in (matches, condition) if part is not None]
             return f"seen_within('{duration_text(duration)}', {', '.join(inside)})", _ATOM

@@ -32,6 +32,7 @@ PAGES = [ROOT / "README.md", *sorted(GUIDE.glob("*.md"))]
 LISTS = {
     "bad.txt": "203.0.113.7\n198.51.100.0/24\n",
     "usual_ports.txt": "53\n80\n443\n",
+    "manuf": "00:00:0c Cisco Systems\n",
     "customers.tbl": "198.51.100.0/24 Example Ltd.\n",
 }
 """Files that queries of the guide name without showing how they are made."""

@@ -27,10 +27,10 @@ from lowlevel.watch.contents import (
     LINE,
     OTHER,
     Form,
-    WatchlistError,
     lines_of,
     read_contents,
 )
+from lowlevel.watch.errors import WatchlistError
 from queries.text.literals import AddressError, parse_prefix
 from tests.conftest import Rounds
 from tests.harness.plain_kernels import plain
