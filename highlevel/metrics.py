@@ -52,6 +52,12 @@ FILL_GROUPS_FORGOTTEN = Metric(
     ("query",),
     "Groups that FILL has forgotten, because it keeps at most the 10,000 groups with the latest rows.",
 )
+RUNNING_GROUPS_CUT = Metric(
+    "wiretide_running_groups_cut_total",
+    "counter",
+    ("query",),
+    "Groups that ended before CLOSING WHEN was true, because a gap had more than 10,000 windows or 100,000 rows.",
+)
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
 )
@@ -193,6 +199,9 @@ PIPELINE_METRICS = (
 FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 """Metrics of queries with FILL, on every engine."""
 
+RUNNING_METRICS = (RUNNING_GROUPS_CUT,)
+"""Metrics of queries with CLOSING WHEN, on every engine."""
+
 GRAPH_METRICS = (
     OPERATOR_ROWS_RECEIVED,
     OPERATOR_RESULT_ROWS,
@@ -217,7 +226,7 @@ SPOOL_METRICS = (
 )
 """Metrics of spool readers."""
 
-METRICS = (*PIPELINE_METRICS, *FILL_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)
+METRICS = (*PIPELINE_METRICS, *FILL_METRICS, *RUNNING_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)
 
 
 def set_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:

@@ -15,6 +15,7 @@ from highlevel.metrics import (
     LATE_ROWS,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
+    RUNNING_GROUPS_CUT,
 )
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import LULL_WATERMARKS
@@ -65,6 +66,8 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         yield f"{lost} of groups beyond the CAP of RANGE ALL are not in the answer: use a larger CAP"
     if left_out := int(samples.total(FILL_ROWS_LEFT_OUT)):
         yield f"FILL did not add {count(left_out, 'row')}: it adds at most 100,000 between two windows with rows"
+    if cut := int(samples.total(RUNNING_GROUPS_CUT)):
+        yield f"{count(cut, 'group')} of CLOSING WHEN ended early: a gap had over 10,000 windows or 100,000 rows"
     if forgotten := int(samples.total(FILL_GROUPS_FORGOTTEN)):
         yield f"FILL has forgotten {count(forgotten, 'group')}: it knows the 10,000 groups with the latest rows"
 

@@ -8,7 +8,21 @@ from dataclasses import dataclass, replace
 from capture.errors import WiretideError
 from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
-from highlevel.plan.nodes import PANE, Apply, Distinct, Fill, Filter, Join, Leaf, Node, Over, Sort, Union, Windowed
+from highlevel.plan.nodes import (
+    PANE,
+    Apply,
+    Distinct,
+    Fill,
+    Filter,
+    Join,
+    Leaf,
+    Node,
+    Over,
+    Running,
+    Sort,
+    Union,
+    Windowed,
+)
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -80,6 +94,8 @@ def question_of(plan: Plan) -> Question:
         raise NotComparedError("a query with ORDER BY or LIMIT")
     if any(isinstance(node, Fill) for node in plan.nodes):
         raise NotComparedError("a query with FILL")
+    if any(isinstance(node, Running) for node in plan.nodes):
+        raise NotComparedError("a query with CLOSING WHEN")
     if isinstance(root, Windowed):
         _check_windows(root.aggregation)
         counting = root.aggregation.counting_rows()

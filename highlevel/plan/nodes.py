@@ -12,6 +12,7 @@
     Over        columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
     Sample      groups of windows, from which a condition deletes groups (sampling operator of Gigascope)
     Fill        rows for windows without rows (FILL)
+    Running     groups that live over several windows (CLOSING WHEN)
     Sort        rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 
 Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node with several
@@ -376,6 +377,55 @@ class Fill(Node):
 
     def _has_nulls(self, column: Column) -> bool:
         return not self.repeats and self.value_of(column) is None
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The end of the window."""
+        return (self.end,)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningFunction:
+    """A sum over the windows of a group. Its value is the column `name`.
+
+    It adds the values of the column `argument` in the last `length` windows, or in all since the group began if
+    `length` is None. The value of a window that is n windows old has the weight `decay` ** n.
+    """
+
+    name: str
+    argument: str
+    type: Type
+    length: int | None = None
+    decay: float = 1.0
+
+
+@dataclass(frozen=True)
+class Running(Node):
+    """A row for each window and living group: the bounds and `outputs`, over input columns and `functions`.
+
+    A group (`keys`) lives from its first row to the first window for which `closing` is true, inclusive. In windows
+    without a row of the group `counts` are 0 and the other columns NULL. Rows without `having` are not returned.
+
+    As with Fill, the windows after the last row are returned only with `fills_lulls`.
+    """
+
+    input: Node
+    window: SlidingWindow
+    keys: tuple[str, ...]
+    functions: tuple[RunningFunction, ...]
+    outputs: tuple[Output, ...]
+    closing: Expression
+    having: Expression | None = None
+    counts: tuple[str, ...] = ()
+    fills_lulls: bool = False
+    end: str = WINDOW_END
+    start: str | None = WINDOW_START
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The bounds of the window, and the columns of `outputs`."""
+        bounds = tuple(column for column in self.input.columns if column.name in (self.end, self.start))
+        return (*bounds, *(computed_column(out.name, out.expression) for out in self.outputs))
 
     @property
     def time_columns(self) -> tuple[str, ...]:

@@ -10,7 +10,20 @@ from functools import cached_property
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
-from highlevel.plan.nodes import Fill, Join, Leaf, Node, Over, RowFunction, Sample, Sort, TimeGroups, Windowed, nodes_of
+from highlevel.plan.nodes import (
+    Fill,
+    Join,
+    Leaf,
+    Node,
+    Over,
+    RowFunction,
+    Running,
+    Sample,
+    Sort,
+    TimeGroups,
+    Windowed,
+    nodes_of,
+)
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type
@@ -88,7 +101,7 @@ class Plan:
         if isinstance(windows, Sort):
             hidden = windows.hidden
             windows = windows.input
-        over = windows if isinstance(windows, Over) else None
+        over = windows if isinstance(windows, Over | Running) else None
         windows = windows if over is None else over.input
         if isinstance(windows, Fill):
             hidden = (*hidden, *windows.hidden)
@@ -152,11 +165,12 @@ class Plan:
         return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in self.root.columns])
 
     def filling_lulls(self) -> Plan:
-        """Return this plan for live inputs: FILL does not wait for the next row."""
-        return replace(
-            self,
-            root=self.root.transform(lambda node: replace(node, fills_lulls=True) if isinstance(node, Fill) else node),
-        )
+        """Return this plan for live inputs: FILL and CLOSING WHEN do not wait for the next row."""
+
+        def fill_lulls(node: Node) -> Node:
+            return replace(node, fills_lulls=True) if isinstance(node, Fill | Running) else node
+
+        return replace(self, root=self.root.transform(fill_lulls))
 
     def counting_rows(self) -> Plan:
         """Return this plan with count(*) among the sub-aggregates of windows, so that late rows can be counted."""

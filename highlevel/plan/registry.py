@@ -20,6 +20,7 @@ from highlevel.plan.nodes import (
     Node,
     Over,
     Repeat,
+    Running,
     Sample,
     Sort,
     TimeGroups,
@@ -33,6 +34,7 @@ from highlevel.plan.operators.counters import (
     count_join,
     count_nothing,
     count_rows_held,
+    count_running,
     count_windows,
 )
 from highlevel.plan.operators.distinct import ByDistinctKeys, DistinctOperator
@@ -41,6 +43,7 @@ from highlevel.plan.operators.filter import FilterOperator
 from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.operators.over import OverOperator
 from highlevel.plan.operators.repeat import RepeatOperator
+from highlevel.plan.operators.running import RunningOperator
 from highlevel.plan.operators.sample import SampleOperator
 from highlevel.plan.operators.sort import InOnePartition, SortOperator
 from highlevel.plan.operators.time_groups import TimeGroupsOperator
@@ -80,6 +83,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Over: Entry(OverOperator, InOnePartition(), count_rows_held),
     Sample: Entry(SampleOperator, InOnePartition(), count_rows_held),
     Fill: Entry(FillOperator, InOnePartition(), count_fill),
+    Running: Entry(RunningOperator, InOnePartition(), count_running),
     Sort: Entry(SortOperator, InOnePartition(), count_rows_held),
 }
 """The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.node_operators`)."""

@@ -49,6 +49,7 @@ from lowlevel.plan import Key
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from lowlevel.table.spread import is_counter
 from queries.binding.comparisons import Operand
+from queries.binding.running_aggregates import RunningAggregates
 from queries.binding.user_aggregates import UserColumns
 from queries.text.errors import QueryError
 from queries.text.printer import expression_text
@@ -110,8 +111,8 @@ MAX_GROUPS = 1_000_000
 class Aggregates:
     """The aggregates of one query. Equal aggregates are stored once, and equal sub-aggregates too."""
 
-    def __init__(self, spread: bool) -> None:
-        """`spread` states that rows may be spread over several panes."""
+    def __init__(self, spread: bool, *, running: bool = False) -> None:
+        """`spread`: rows may be spread over several panes. `running`: the query may have running aggregates."""
         self._spread = spread
         self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.finished: dict[str, Expression] = {}
@@ -119,6 +120,7 @@ class Aggregates:
         self.holistic = HolisticAggregates(self.finished)
         self.selections = Selections(self.finished)
         self.user_columns = UserColumns(self.finished)
+        self.running = RunningAggregates() if running else None
 
     def add(self, function: str, argument: Expression | None) -> Column:
         """Add an aggregate of BOUNDED and return its placeholder. `argument` is None for `count(*)`."""

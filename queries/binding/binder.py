@@ -32,6 +32,7 @@ from queries.binding.conditionals import as_number, case, filtered, null_operand
 from queries.binding.filter_joins import SEEN_WITHIN
 from queries.binding.functions import FUNCTIONS, call
 from queries.binding.patterns import like
+from queries.binding.running_aggregates import RUNNING, check_arguments
 from queries.binding.scalar_functions import cast, concatenation
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
 from queries.binding.window_functions import OrderKey, WindowFunctions
@@ -255,6 +256,8 @@ class Binder:
             expected = "aggregates in SELECT and HAVING only, not within each other"
             self._fail(f"the aggregate {name} in {self._clause}", node, expected)
         inner = self._argument_binder(name)
+        if name in RUNNING:
+            return self._running(node, inner, depth, self._aggregates)
         if name in HOLISTIC:
             operands = [inner._operand(argument, depth) for argument in arguments]
             if node.where is not None:
@@ -264,6 +267,21 @@ class Binder:
         if len(arguments) != 1:
             self._fail(f"{name} with {len(arguments)} arguments", node, "one argument")
         return self._bounded(name, node, inner, depth, self._aggregates)
+
+    def _running(self, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
+        """Bind a running aggregate, and the sum of one window that it adds up."""
+        name = node.function.text.lower()
+        if aggregates.running is None:
+            expected = f"CLOSING WHEN after GROUP BY, which ends groups: CLOSING WHEN {name}(…) = 0"
+            self._fail(f"{name} without CLOSING WHEN", node, expected)
+        operands = [inner._operand(argument, depth) for argument in node.arguments]
+        if operands and operands[0].bound.type is Type.BOOL:
+            operands[0] = replace(operands[0], bound=as_number(operands[0].bound))
+        check_arguments(self._sql, node.function, operands)
+        if node.where is not None:
+            operands[0] = replace(operands[0], bound=filtered(inner._filter(node.where, depth), operands[0].bound))
+        total = aggregates.add("sum", operands[0].bound)
+        return aggregates.running.add(self._sql, node.function, operands, total)
 
     def _over(self, node: tree.Over, depth: int) -> Bound:
         """Bind a window function. Its arguments may be aggregates of the groups."""
@@ -370,7 +388,7 @@ def _is_null(operand: Bound) -> Bound:
 
 def known_aggregates() -> tuple[str, ...]:
     """Return the names of all aggregates, including users' aggregates."""
-    return (*BOUNDED, *HOLISTIC, *SELECTIONS, *DEFINED)
+    return (*BOUNDED, *HOLISTIC, *SELECTIONS, *RUNNING, *DEFINED)
 
 
 def has_groups(query: Query) -> bool:

@@ -20,6 +20,7 @@ from highlevel.plan.nodes import (
     Over,
     Repeat,
     RowFunctionKind,
+    Running,
     Sample,
     Sort,
     SortKey,
@@ -113,6 +114,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _over(node)
         case Fill():
             yield from _fill(node)
+        case Running():
+            yield from _running(node)
         case Sample():
             yield from _sample(node)
         case Sort():
@@ -227,6 +230,19 @@ def _fill(node: Fill) -> Iterator[str]:
     yield line("fill", f"{', '.join(node.filled) or 'no column'} with {value}, in windows without rows of the group")
     yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.computed)
     yield line("state", "the last row of each group")
+
+
+def _running(node: Running) -> Iterator[str]:
+    yield line("key", ", ".join(node.keys) or "none")
+    for function in node.functions:
+        windows = "all windows of the group" if function.length is None else f"the last {function.length} windows"
+        decay = "" if function.decay == 1 else f", each times {function.decay:g} for each later window"
+        yield line("function", f"{function.name} = the sum of {function.argument} in {windows}{decay}")
+    yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
+    if node.having is not None:
+        yield line("having", expression_text(node.having))
+    yield line("closing", f"a group ends when {expression_text(node.closing)}")
+    yield line("state", "the sums of each living group")
 
 
 def _sample(node: Sample) -> Iterator[str]:

@@ -6,6 +6,7 @@
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
     FILL 0                                     … ► Fill
+    CLOSING WHEN                               … ► Running
     rank() OVER (…)                            … ► Over
     SUPERGROUP, CLEANING WHEN, CLEANING BY     … ► Apply ► Sample
     UNION, INTERSECT, EXCEPT                   … ► Union ► [Distinct, Windowed or TimeGroups] ► Apply
@@ -32,6 +33,7 @@ from lowlevel.kinds import KINDS
 from lowlevel.subaggregates import TIME_OF
 from queries.binding.binder import Binder, has_groups
 from queries.binding.names import Names, Scope
+from queries.plans.closing import refuse_closing
 from queries.plans.conjuncts import conjuncts
 from queries.plans.filling import refuse_fill
 from queries.plans.group_window import bind_group_window
@@ -295,9 +297,10 @@ class Compiler:
         return make_window_query(node.aggregation, self._plan_above(node, grouping))
 
     def _plan_above(self, node: Windowed | TimeGroups, grouping: Grouping) -> Plan:
-        """Return the plan with FILL, OVER and ORDER BY above the groups."""
+        """Return the plan with FILL, CLOSING WHEN, OVER and ORDER BY above the groups."""
         windowed = isinstance(node, Windowed) and node.aggregation.windowed
         root: Node = node if grouping.filling is None else grouping.filling.over(node)
+        root = root if grouping.closing is None else grouping.closing.over(root, node.aggregation.window)
         root = root if grouping.over is None else grouping.over.over(root, windowed=windowed)
         root = root if grouping.sorting is None else grouping.sorting.over(root, windowed=windowed)
         return Plan(self.name, self.sql, root, self.layer)
@@ -351,6 +354,7 @@ class Compiler:
     ) -> ReadableQuery:
         """Compile a query without groups. If `windowed`, its rows are those of windows, which are sorted one by one."""
         refuse_fill(query)
+        refuse_closing(query)
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct

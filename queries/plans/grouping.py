@@ -32,6 +32,7 @@ from queries.binding.binder import Binder, Resolve, compares_groups
 from queries.binding.links import PACKETS, SPREADABLE, Links
 from queries.binding.names import Names, Scope
 from queries.binding.window_functions import WindowFunctions
+from queries.plans.closing import ClosingStep, check_closing
 from queries.plans.filling import Filling, bind_fill
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
@@ -71,7 +72,7 @@ class Grouping:
         self._links = links
         self._group_times = GroupTimes(query, window, names, links, times)
         self._scope = Scope(names)
-        self._aggregates = Aggregates(window.spread is not None)
+        self._aggregates = Aggregates(window.spread is not None, running=query.closing is not None)
         self._functions = WindowFunctions()
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY, as written
         self._window = window.kind
@@ -82,6 +83,8 @@ class Grouping:
         """Time columns that are groups: each with its interval in ns, and its key."""
         self.over: OverStep | None = None
         """The window functions (OVER) of the select list and of ORDER BY."""
+        self.closing: ClosingStep | None = None if query.closing is None else ClosingStep()
+        """CLOSING WHEN."""
         self.filling: Filling | None = None
         """FILL."""
         self.sorting: Sorting | None = None
@@ -122,6 +125,8 @@ class Grouping:
                 for each in self._aggregates.selections.uses.values()
             )
         select += self._order(select)
+        if self.closing is not None:
+            select, having = self._close(self.closing, select, having), None
         if self._functions.uses:
             self.over = self._split(select)
             select = self.over.below
@@ -313,6 +318,22 @@ class Grouping:
             return None
         return Order(ranked[0].function, (OrderItem(ranked[0].arguments[1], descending=True),))
 
+    def _close(self, step: ClosingStep, select: tuple[Output, ...], having: Expression | None) -> tuple[Output, ...]:
+        """Bind CLOSING WHEN; return the select list of the windows below."""
+        closing, running = self._query.closing, self._aggregates.running
+        assert closing is not None
+        assert running is not None
+        compares = bool(self._aggregates.selections.uses)
+        check_closing(self._query, self._window, emits_late=self._clause.emit_late, compares_groups=compares)
+        if self._functions.uses:
+            start = next(iter(self._functions.uses.values())).start
+            raise self._error("OVER together with CLOSING WHEN", start, "OVER in a query that reads this one")
+        binder = self._over_groups("CLOSING WHEN", closing.expression, self._scope.in_having)
+        condition = self._condition(closing, self._lift(binder.bind(), binder.columns, closing.expression.start))
+        functions = [(use, self._lift(use.total, {}, 0)) for use in running.uses.values()]
+        groups = [group for group in self._scope.groups.values() if isinstance(group, Column)]
+        return step.complete(groups, functions, select, condition, having)
+
     def _split(self, select: tuple[Output, ...]) -> OverStep:
         """Split the select list at the window functions."""
         functions = list(self._functions.uses.values())
@@ -339,20 +360,29 @@ class Grouping:
 
     def _over_groups(self, clause: str, expression: tree.Expression, resolve: Resolve) -> Binder:
         """Return a binder for SELECT, HAVING or ORDER BY, with placeholders for aggregates and window functions."""
-        functions = None if clause == "HAVING" else self._functions
+        functions = None if clause in ("HAVING", "CLOSING WHEN") else self._functions
         return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.in_row, functions)
 
-    def _lift(self, expression: Expression, words: dict[Column, Word], start: int) -> Expression:
-        """Replace grouping expressions (largest first) and placeholders by columns of partials."""
+    def _lift(self, expression: Expression, words: dict[Column, Word], start: int, *, above: bool = True) -> Expression:
+        """Replace grouping expressions (largest first) and placeholders by columns of partials.
+
+        With CLOSING WHEN and `above` they become columns of the windows, which the node Running reads.
+        """
 
         def lifted(part: Expression) -> Expression | None:
             group = self._of_window.get(part) or self._scope.groups.get(part)
+            step = self.closing if above else None
+            if isinstance(group, Column) and step is not None and group.name not in BOUNDS:
+                return step.group(group)
             if group is not None or not isinstance(part, Column):
                 return group
             if part.name in self._functions.uses or (part.name in BOUNDS and not self._has_own_bounds):
                 return part
+            if self._aggregates.running is not None and part.name in self._aggregates.running.uses:
+                return part
             if part.name in self._aggregates.finished:
-                return self._aggregates.finished[part.name]
+                finished = self._aggregates.finished[part.name]
+                return finished if step is None else step.aggregate(part, finished)
             problem = f"column '{part.name}' is neither grouped by nor inside an aggregate"
             expected = f"GROUP BY {part.name}, or an aggregate of it"
             raise self._error(problem, words[part].start if part in words else start, expected)
@@ -361,7 +391,7 @@ class Grouping:
 
     def _over_parts(self, expression: Expression) -> Expression:
         """Replace the placeholders in a part of a user's aggregate by columns of the high level."""
-        return self._lift(expression, {}, 0)
+        return self._lift(expression, {}, 0, above=False)
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:
         return QueryError(problem, self._sql, start, expected)

@@ -64,12 +64,19 @@ UNSUPPORTED: dict[str, str] = {
 }
 """Reserved words of SQL that begin a construct which GSQL does not have, and the name of the construct."""
 
+CLOSING_WORDS = frozenset({"CLOSING", "CLOSING_WHEN"})
+"""Words that begin the clause of running aggregates."""
+
 SAMPLING_WORDS = frozenset({"SUPERGROUP", "CLEANING", "CLEANING_WHEN", "CLEANING_BY"})
 """Words that begin a clause of the sampling operator."""
 
-CLAUSE_WORDS = SAMPLING_WORDS | {
-    *("SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING", "FILL", "ORDER", "LIMIT", "OFFSET"),
-}
+CLAUSE_WORDS = (
+    CLOSING_WORDS
+    | SAMPLING_WORDS
+    | {
+        *("SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING", "FILL", "ORDER", "LIMIT", "OFFSET"),
+    }
+)
 """Words that begin a clause."""
 
 RESERVED = (

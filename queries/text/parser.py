@@ -2,7 +2,8 @@
 
     [WITH name AS (query), …]
     SELECT [DISTINCT] items [window] FROM tables [window] [WHERE …] [GROUP BY …] [HAVING …]
-        [FILL number | NULL | PREVIOUS] [ORDER BY … [ASC | DESC] [NULLS FIRST | NULLS LAST], …] [LIMIT n] [OFFSET n]
+        [CLOSING WHEN …] [FILL number | NULL | PREVIOUS]
+        [ORDER BY … [ASC | DESC] [NULLS FIRST | NULLS LAST], …] [LIMIT n] [OFFSET n]
     SELECT … UNION | INTERSECT | EXCEPT [ALL] SELECT … [ORDER BY …] [LIMIT n] [OFFSET n]
     MERGE a.ts : b.ts FROM Main1 a, Main2 b        means SELECT * FROM (MERGE …)
 
@@ -61,9 +62,15 @@ from queries.text.tree import (
 )
 from queries.text.windows import CALLS, JOIN_PARAMETER, JOIN_PARAMETERS, WindowParser
 
-CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "FILL", "ORDER BY", "LIMIT", "OFFSET")
+CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "CLOSING WHEN", "FILL", "ORDER BY", "LIMIT", "OFFSET")
 
-_CLAUSE_NAMES = {"GROUP": "GROUP BY", "GROUPBY": "GROUP BY", "ORDER": "ORDER BY"}
+_CLAUSE_NAMES = {
+    "GROUP": "GROUP BY",
+    "GROUPBY": "GROUP BY",
+    "CLOSING": "CLOSING WHEN",
+    "CLOSING_WHEN": "CLOSING WHEN",
+    "ORDER": "ORDER BY",
+}
 
 MAX_QUERIES = 20
 """Queries and unions within parentheses, at most."""
@@ -248,19 +255,25 @@ class _QueryParser(WindowParser):
         first = self._token
         items = self._supergroup() if first.keyword == "SUPERGROUP" else ()
         having = self._condition() if self._begins("HAVING", "GROUP BY") else None
+        closing = self._closing() if self._begins("CLOSING WHEN", "HAVING") else None
         cleaning = self._token
         when, by = self._cleaning("WHEN"), self._cleaning("BY")
         supergroups = None
         if items or when or by:
             token = first if items else cleaning
             supergroups = Supergroups(Word(token.text, token.start), items, when, by)
-        fill = self._fill() if self._begins("FILL", "HAVING") else None
+        fill = self._fill() if self._begins("FILL", "CLOSING WHEN") else None
         window = windows[0] if windows else None
         query = Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct)
-        query = replace(query, supergroups=supergroups, grouping_sets=sets, fill=fill)
+        query = replace(query, supergroups=supergroups, grouping_sets=sets, closing=closing, fill=fill)
         if sets is not None and supergroups is not None:
             expected = "GROUP BY with columns only"
             raise QueryError("grouping sets in a query that samples", self._sql, sets.keyword.start, expected)
+        if closing is not None:
+            for part, clause in ((supergroups, "SUPERGROUP or CLEANING"), (sets, "grouping sets"), (fill, "FILL")):
+                if part is not None:
+                    problem, expected = f"{clause} together with CLOSING WHEN", "one of the two"
+                    raise QueryError(problem, self._sql, part.keyword.start, expected)
         if fill is not None and supergroups is not None:
             expected = "a query without SUPERGROUP and CLEANING"
             raise QueryError("FILL in a query that samples", self._sql, fill.keyword.start, expected)
@@ -289,6 +302,17 @@ class _QueryParser(WindowParser):
         elif word.keyword != f"CLEANING_{second}":
             return None
         return replace(self._condition(), keyword=Word(f"CLEANING {second}", word.start))
+
+    def _closing(self) -> Condition:
+        """Read CLOSING WHEN and its condition."""
+        word = self._token
+        if word.keyword == "CLOSING":
+            self._at += 1
+            if self._token.keyword != "WHEN":
+                raise self._unexpected("WHEN after CLOSING")
+        condition = replace(self._condition(), keyword=Word("CLOSING WHEN", word.start))
+        self._clause = "CLOSING WHEN"
+        return condition
 
     def _begins(self, clause: str, before: str) -> bool:
         """Whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
@@ -342,7 +366,7 @@ class _QueryParser(WindowParser):
         return self._word()
 
     def _condition(self) -> Condition:
-        """Read WHERE or HAVING."""
+        """Read WHERE, HAVING or another clause with a condition."""
         keyword = self._word()
         self._clause = keyword.text.upper()
         expression = self._expression()

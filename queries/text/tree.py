@@ -526,6 +526,7 @@ class Query:
     order: Order | None = None
     supergroups: Supergroups | None = None
     grouping_sets: GroupingSets | None = None
+    closing: Condition | None = None
     fill: Fill | None = None
 
     @property

@@ -45,6 +45,12 @@ QUERIES = {
     "[RANGE 4 s, SLIDE 2 s] WHERE len > 50 GROUP BY srcIP FILL 0 ORDER BY n DESC, srcIP LIMIT 4",
     "filled, rolled up": "SELECT g, avg(n) AS a FROM (SELECT destIP, protocol AS g, count(*) AS n FROM packets "
     "[RANGE 1 s] GROUP BY destIP, protocol FILL PREVIOUS) [RANGE 10 s] GROUP BY g",
+    "running": "SELECT srcIP, count(*) AS n, moving_sum(len, 3) AS m, running_sum(1) AS r FROM packets "
+    "[RANGE 4 s, SLIDE 2 s] WHERE len > 50 GROUP BY srcIP HAVING m > 60 CLOSING WHEN moving_sum(len, 3) = 0",
+    "supergroups": "SELECT minute, srcIP, sum(len) AS bytes, count$(*) AS total FROM packets "
+    "GROUP BY time/60 AS minute, srcIP SUPERGROUP minute HAVING sum(len) * 10 > sum$(len)",
+    "in both directions, all": "SELECT srcIP, link FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP, link "
+    "INTERSECT ALL SELECT destIP, link FROM packets [RANGE 10 s, WA ts] GROUP BY destIP, link",
     "distinct groups": "SELECT DISTINCT srcIP, len / 50 AS size [RANGE 10 s, WA ts] FROM packets",
     "largest": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP HAVING top(2, sum(len))",
     "union of groups": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP UNION "

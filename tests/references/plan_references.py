@@ -29,6 +29,8 @@ from highlevel.plan.nodes import (
     Repeat,
     RowFunction,
     RowFunctionKind,
+    Running,
+    RunningFunction,
     Sample,
     SampleAggregate,
     SampleKind,
@@ -378,6 +380,62 @@ def _in_fill(node: Node, inputs: Inputs) -> Counter[tuple]:
     return Counter(tuple(row[place] for place in kept) for row in found)
 
 
+def _running(random: Random) -> Running:
+    """Draw a Running over windows of one time unit, so that every time of a row is the end of a window."""
+    keys = tuple(random.choice([(), ("g",), ("g",)]))
+    functions = (
+        RunningFunction("all", "n", Type.INT),
+        RunningFunction("last", "n", Type.INT, random.randint(1, 5)),
+        RunningFunction("decayed", "n", Type.FLOAT, random.randint(1, 5), 0.5),
+    )
+    bound = seconds(random.choice([0, 3, 8]))
+    closing = Binary(random.choice([Op.LE, Op.GE]), Column("last", Type.INT), bound)
+    having = random.choice([None, Binary(Op.GT, Column("all", Type.INT), seconds(4))])
+    columns = (*((Column("g", Type.TEXT, nullable=True),) if keys else ()), Column("n", Type.INT, nullable=True))
+    outputs = tuple(Output(f"{each.name}2", each) for each in columns)
+    outputs += tuple(Output(f"{each.name}2", Column(each.name, each.type)) for each in functions)
+    counts = random.choice([(), ("n",)])
+    return Running(ROWS, SlidingWindow(1, 1), keys, functions, outputs, closing, having, counts, end="ts", start=None)
+
+
+def _in_running(node: Node, inputs: Inputs) -> Counter[tuple]:
+    """Walk over all windows; add up the values of each group from the beginning of the group."""
+    assert isinstance(node, Running)
+    _, last, decayed = node.functions
+    assert last.length is not None
+    assert decayed.length is not None
+    assert isinstance(node.closing, Binary)
+    assert isinstance(node.closing.right, Literal)
+    rows = inputs[0]
+    values: dict[tuple, list[int]] = {}
+    found: Counter[tuple] = Counter()
+    for ts in range(min(row[0] for row in rows), max(row[0] for row in rows) + 1):
+        present: dict[tuple, list[tuple]] = {}
+        for row in rows:
+            if row[0] == ts:
+                present.setdefault((row[2],) if node.keys else (), []).append(row)
+        for group in {*values, *present}:
+            mine = present.get(group, [])
+            history = [*values.pop(group, []), sum(row[3] for row in mine)]
+            missing = (True, 0)
+            shown = max(
+                ((row[1] is None, row[1] or 0, row[2] is None, row[2] or "", row[3]) for row in mine),
+                default=(missing, None if not node.counts else 0),
+            )[-1]
+            sums = (
+                sum(history),
+                sum(history[-last.length :]),
+                sum(value * 0.5**age for age, value in enumerate(history[: -decayed.length - 1 : -1])),
+            )
+            if node.having is None or sums[0] > 4:
+                found[(ts, *group, shown, *sums)] += 1
+            limit = node.closing.right.value
+            assert isinstance(limit, int)
+            if not (sums[1] <= limit if node.closing.op is Op.LE else sums[1] >= limit):
+                values[group] = history
+    return found
+
+
 REFERENCES: Mapping[type[Node], Reference] = {
     Union: Reference(lambda random: Union((_input(random),) * random.randint(1, 4)), _united),
     Filter: Reference(lambda random: Filter(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
@@ -398,6 +456,7 @@ REFERENCES: Mapping[type[Node], Reference] = {
     TimeGroups: Reference(_time_groups, _in_time_groups),
     Over: Reference(_over, _in_over),
     Sample: Reference(_sample, _in_samples),
+    Running: Reference(_running, _in_running),
     Fill: Reference(_fill, _in_fill),
     Sort: Reference(_sort, _in_order),
 }

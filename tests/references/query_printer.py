@@ -27,7 +27,13 @@ def query_text(query: tree.Query) -> str:
     clauses = query.supergroups or tree.Supergroups(query.keyword)
     supergroup = "SUPERGROUP " + ", ".join(map(item, clauses.items)) if clauses.items else ""
     parts += ["GROUP BY " + ", ".join(groups) if groups else "", supergroup, condition(query.having)]
-    parts += [condition(clauses.when), condition(clauses.by), fill(query.fill), order(query.order)]
+    parts += [
+        condition(clauses.when),
+        condition(clauses.by),
+        condition(query.closing),
+        fill(query.fill),
+        order(query.order),
+    ]
     return " ".join(part for part in parts if part)
 
 

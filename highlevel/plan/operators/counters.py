@@ -21,6 +21,7 @@ from highlevel.metrics import (
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
+    RUNNING_GROUPS_CUT,
     STATE_BYTES,
     WINDOWS_OPEN,
 )
@@ -73,6 +74,15 @@ class Filling(Holding, Protocol):
     @property
     def forgotten(self) -> int:
         """Groups that were forgotten, because too many were known."""
+        ...
+
+
+class Closing(Holding, Protocol):
+    """An operator whose groups live over several windows."""
+
+    @property
+    def cut(self) -> int:
+        """Groups that ended because a gap had too many rows."""
         ...
 
 
@@ -151,6 +161,12 @@ def count_fill(samples: Samples, operator: Filling, query: str, name: str | None
     count_rows_held(samples, operator, query, name)
     samples.add(FILL_ROWS_LEFT_OUT, operator.left_out, query)
     samples.add(FILL_GROUPS_FORGOTTEN, operator.forgotten, query)
+
+
+def count_running(samples: Samples, operator: Closing, query: str, name: str | None) -> None:
+    """Add the counters of CLOSING WHEN."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(RUNNING_GROUPS_CUT, operator.cut, query)
 
 
 def count_join(samples: Samples, operator: Joining, query: str, name: str | None) -> None:

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Fill, SortKey, macs_of
 from highlevel.plan.operators.apply import computed
+from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
@@ -123,7 +124,7 @@ class FillOperator:
     def _windows(self, source: pa.Table, known: int) -> Iterator[Part]:
         """Yield the windows of sorted rows, after `known` last rows of groups, and the gaps between them."""
         ends = times_of(source.column(self.node.end).combine_chunks())
-        groups = _group_numbers(source, self.node.keys)
+        groups = number_groups(source, self.node.keys)
         in_window = np.zeros(groups.max() + 1, np.bool_)
         firsts = known + np.flatnonzero(np.append(True, np.diff(ends[known:]) != 0))
         members = np.arange(known)
@@ -207,16 +208,3 @@ class FillOperator:
         self._stored.restore(tables[ROWS], state[WATERMARK])
         self._latest = tables[LATEST].cast(self._stored.schema)
         self._end_with_rows, self._last_end = state[END_WITH_ROWS], state[LAST_END]
-
-
-def _group_numbers(rows: pa.Table, keys: tuple[str, ...]) -> Positions:
-    """Return a number for each row. Rows with equal keys have the same number. NULL is equal to NULL."""
-    numbers = np.zeros(rows.num_rows, np.int64)
-    for name in keys:
-        column = rows.column(name).combine_chunks()
-        if pa.types.is_floating(column.type):
-            # -0.0 is equal to 0.0, and all NaN are equal.
-            column = pc.if_else(pc.is_nan(column), np.nan, pc.add(column, 0.0))
-        codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
-        numbers = np.unique(numbers * (codes.max() + 1) + codes, return_inverse=True)[1].astype(np.int64)
-    return numbers
