@@ -14,6 +14,7 @@ from capture.errors import WiretideError
 from dashboards.commands.capture import capture
 from dashboards.commands.columns import columns
 from dashboards.commands.compare import compare
+from dashboards.commands.dashboards import dashboards
 from dashboards.commands.demo import demo
 from dashboards.commands.doctor import doctor
 from dashboards.commands.explain import explain
@@ -35,6 +36,7 @@ COMMANDS = (
     interruptible(compare),
     interruptible(generate),
     capture,
+    interruptible(dashboards),
     interruptible(demo),
     columns,
     queries,

@@ -17,6 +17,7 @@ PACKAGES = {
     "scapy": ("generate", "wiretide generate with scripts and protocols"),
     "dpkt": ("fallback", "rare link layers"),
     "matplotlib": ("plots", "plots of wiretide compare"),
+    "grafana_foundation_sdk": ("grafana", "dashboards for Grafana"),
     "pandas": ("frames", "results as pandas data frames"),
     "polars": ("frames", "results as Polars data frames"),
     "duckdb": ("frames", "results as DuckDB relations"),

@@ -121,7 +121,7 @@ class QuerySeries:
         kinds = {sub.name: sub.kind for sub in aggregation.low.subaggregates}
         aggregates = {*kinds, *(column.name for column in aggregation.details)}
         aggregates |= {column.name for column in aggregation.user_columns}
-        aggregates |= {function.name for function in plan.row_functions}
+        aggregates |= plan.computed_names
         values = [out for out in aggregation.select if self._is_value(out, aggregates)]
         self._keys = [out for out in aggregation.select if out not in values]
         self.labels = tuple(label_name(out.name) for out in self._keys)

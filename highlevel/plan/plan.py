@@ -124,6 +124,12 @@ class Plan:
         return tuple(function for node in self.nodes if isinstance(node, Over) for function in node.functions)
 
     @property
+    def computed_names(self) -> frozenset[str]:
+        """The columns that window functions (OVER) and running aggregates compute from aggregates."""
+        running = (function.name for node in self.nodes if isinstance(node, Running) for function in node.functions)
+        return frozenset((*(function.name for function in self.row_functions), *running))
+
+    @property
     def scan(self) -> Windowed | None:
         """The root if it is a Windowed node over the partials of one leaf, otherwise None."""
         return self.root if isinstance(self.root, Windowed) and self.root.merges_partials else None
