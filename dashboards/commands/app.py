@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from capture.errors import WiretideError
+from dashboards.commands.backfill import backfill
 from dashboards.commands.capture import capture
 from dashboards.commands.columns import columns
 from dashboards.commands.compare import compare
@@ -37,6 +38,7 @@ COMMANDS = (
     interruptible(generate),
     capture,
     interruptible(dashboards),
+    interruptible(backfill),
     interruptible(demo),
     columns,
     queries,

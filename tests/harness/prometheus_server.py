@@ -111,7 +111,7 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, *urls: str) -> Iterator[Prometheus]:
+def prometheus(folder: Path, *urls: str, retention: str = "15d") -> Iterator[Prometheus]:
     """Run Prometheus on `/metrics` of the servers `urls`, with its configuration, data and log in `folder`."""
     binary = program("prometheus")
     config = folder / "prometheus.yml"
@@ -121,6 +121,7 @@ def prometheus(folder: Path, *urls: str) -> Iterator[Prometheus]:
         binary,
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",
+        f"--storage.tsdb.retention.time={retention}",
         "--web.listen-address=127.0.0.1:0",
     ]
     with log.open("wb") as out, subprocess.Popen(command, cwd=folder, stdout=out, stderr=out) as process:

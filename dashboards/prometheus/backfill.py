@@ -1,0 +1,157 @@
+"""Back-fill: the windows of a finished capture as samples of Prometheus at their own time.
+
+The series are those of the exporter (`dashboards.prometheus.query_series`): the same names, labels and limit. A sample
+has the end of its window as its time. The samples of a UTC day are one OpenMetrics file, because `promtool` reads a
+file once for each block of two hours.
+
+`promtool` drops a sample without a message if it is not later than the one before it in its series, and if it is before
+1970. It cuts times to milliseconds. So samples are collected per series, in the order of their windows; samples that
+would be dropped are left out here and counted; and the samples of the blocks are counted and compared with those of the
+files.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Timestamp
+from prometheus_client.openmetrics.exposition import generate_latest
+
+from capture.errors import WiretideError
+from capture.units import SECOND
+from dashboards.prometheus.query_series import QuerySeries, Value
+
+MILLISECOND = SECOND // 1000
+DAY = 86_400_000
+"""Milliseconds of a day."""
+
+
+class BackfillError(WiretideError):
+    """A back-fill that is not complete. The user must fix the reason and remove the blocks that were written."""
+
+
+@dataclass(slots=True)
+class SeriesSamples:
+    """The samples of one series: times (ms since the epoch, rising) and values."""
+
+    times: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+
+class Backfill:
+    """Collects the samples of queries with windows of time. Memory: 16 bytes for each sample."""
+
+    def __init__(self, series: QuerySeries) -> None:
+        """Begin without samples. Raises ValueError for windows that are not windows of time."""
+        if not (series.plan.windowed and series.plan.window.timed):
+            raise ValueError(f"query {series.plan.name!r} has no windows of time")
+        self.series = series
+        self.samples: dict[tuple[Value, tuple[str, ...]], SeriesSamples] = {}
+        self.too_early = 0
+        """Samples before 1970, which Prometheus does not store."""
+        self.too_close = 0
+        """Samples less than a millisecond after the one before them in their series."""
+        self._waiting: pa.Table = series.plan.schema.empty_table()
+        self._waiting_end = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows of closed windows, in the order of the windows."""
+        ends = pc.unique(rows["window_end"].cast(pa.int64())).to_pylist()
+        for end in ends:
+            of_window = rows.filter(pc.equal(rows["window_end"].cast(pa.int64()), end))
+            if end != self._waiting_end:
+                self.complete()
+                self._waiting_end = end
+            self._waiting = pa.concat_tables([self._waiting, of_window.cast(self.series.plan.schema)])
+
+    def complete(self) -> None:
+        """Compute the samples of the last window."""
+        if self._waiting.num_rows == 0:
+            return
+        time, shown = self._waiting_end // MILLISECOND, self.series.shown(self._waiting)
+        self._waiting = self.series.plan.schema.empty_table()
+        for value, series in zip(self.series.values, shown.series, strict=True):
+            for labels, number in series:
+                samples = self.samples.setdefault((value, labels), SeriesSamples())
+                if time < 0:
+                    self.too_early += 1
+                elif samples.times and time <= samples.times[-1]:
+                    self.too_close += 1
+                else:
+                    samples.times.append(time)
+                    samples.values.append(number)
+
+
+def write_days(backfills: list[Backfill], extra: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, int]]:
+    """Write an OpenMetrics file for each UTC day with samples; yield its path and its number of samples.
+
+    `extra`: labels of all series, such as `job`.
+    """
+    days = sorted({time // DAY for each in backfills for one in each.samples.values() for time in one.times})
+    for day in days:
+        collector = _DayCollector(backfills, extra, day)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(collector)
+        date = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)
+        path = folder / f"wiretide-{date:%Y-%m-%d}.om"
+        text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+        path.write_bytes(text)
+        yield path, collector.count
+
+
+class _DayCollector:
+    """A collector of prometheus-client with the samples of one day."""
+
+    def __init__(self, backfills: list[Backfill], extra: Mapping[str, str], day: int) -> None:
+        self._backfills, self._extra, self._day = backfills, extra, day
+        self.count = 0
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the families. The samples of a series are neighbours, as OpenMetrics requires."""
+        self.count = 0
+        for backfill in self._backfills:
+            labels = [*backfill.series.labels, *self._extra]
+            for value in backfill.series.values:
+                family = GaugeMetricFamily(value.name, value.help, labels=labels)
+                for (of_value, texts), samples in backfill.samples.items():
+                    if of_value is value:
+                        self._add(family, [*texts, *self._extra.values()], samples)
+                if family.samples:
+                    yield family
+
+    def _add(self, family: GaugeMetricFamily, labels: list[str], samples: SeriesSamples) -> None:
+        for time, number in zip(samples.times, samples.values, strict=True):
+            if time // DAY == self._day:
+                family.add_metric(labels, number, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
+                self.count += 1
+
+
+def create_blocks(promtool: str, file: Path, folder: Path, expected: int) -> int:
+    """Convert a file to blocks of Prometheus in `folder`; return the number of blocks.
+
+    Raises BackfillError if promtool fails, or if the blocks do not have the `expected` number of samples.
+    """
+    before = {*_blocks(folder)}
+    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(file), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BackfillError(f"{file}: promtool ended with status {done.returncode}: {reason}")
+    new = [meta for meta in _blocks(folder) if meta not in before]
+    written = sum(json.loads(meta.read_text())["stats"]["numSamples"] for meta in new)
+    if written != expected:
+        raise BackfillError(f"{file}: the blocks have {written:,} samples, expected the {expected:,} of the file")
+    return len(new)
+
+
+def _blocks(folder: Path) -> Iterator[Path]:
+    yield from folder.glob("*/meta.json")
