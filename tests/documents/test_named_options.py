@@ -42,7 +42,7 @@ COMMAND_OF = {
 }
 """The command that prints the messages of a module. Each module of `dashboards/commands` is one command."""
 
-FOREIGN = {"highlevel/spark/java.py", "dashboards/grafana/deployment.py"}
+FOREIGN = {"highlevel/spark/java.py", "dashboards/grafana/deployment.py", "dashboards/prometheus/backfill.py"}
 """Modules that call other programs."""
 
 ROOT_MODULES = ("dashboards/commands/app.py", "wiretide.py")
