@@ -20,6 +20,7 @@ from dashboards.commands.demo import demo
 from dashboards.commands.doctor import doctor
 from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
+from dashboards.commands.init import init
 from dashboards.commands.queries import queries
 from dashboards.commands.query import query
 from dashboards.commands.run import run
@@ -37,6 +38,7 @@ COMMANDS = (
     interruptible(compare),
     interruptible(generate),
     capture,
+    init,
     interruptible(dashboards),
     interruptible(backfill),
     interruptible(demo),
