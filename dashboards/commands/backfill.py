@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from dashboards.prometheus.backfill import Backfill
+    from queries.pipeline.file import PipelineFile
 
 
 def backfill(
@@ -33,12 +36,8 @@ def backfill(
 
     wiretide backfill pipeline.toml -o samples --blocks /var/lib/prometheus
     """
-    from dashboards.answer import answer_all
-    from dashboards.idle_kernels import IdleKernels
-    from dashboards.output.console import compile_kernels, progress_bar, report, warn
-    from dashboards.prometheus.backfill import Backfill, BackfillError, create_blocks, write_days
-    from dashboards.prometheus.query_series import QuerySeries
-    from dashboards.stop_signals import interrupting
+    from dashboards.output.console import warn
+    from dashboards.prometheus.backfill import BackfillError, create_blocks, write_days
     from queries.pipeline.file import read_pipeline
     from queries.pipeline.sections import PipelineError
 
@@ -49,32 +48,7 @@ def backfill(
     if settings.spooled:
         name = next(iter(settings.spooled))
         raise PipelineError(f"links.{name}.spool: a spool is no finished capture; expected links with files only")
-    plans = settings.plans()
-    collected: dict[int, Backfill] = {}
-    for index, plan in enumerate(plans):
-        if plan.windowed and plan.window.timed:
-            try:
-                collected[index] = Backfill(QuerySeries(plan, settings.top, settings.ranks.get(plan.name)))
-            except ValueError as error:
-                raise PipelineError(str(error)) from None
-        else:
-            warn(f"query {plan.name} has no windows of time, so it has no series")
-    if not collected:
-        raise PipelineError("queries: got no query with windows of time; expected for example [RANGE 1 minute]")
-    chosen = [plans[index] for index in collected]
-    backfills = [*collected.values()]
-    with interrupting(), answer_all(chosen, settings.inputs(chosen)) as result:
-        assert result.run is not None
-        compile_kernels(idle=IdleKernels(result.run))
-        with progress_bar(shown=result.shows_progress) as bar:
-            result.report_progress(bar)
-            import pyarrow as pa
-
-            for index, batch in result.batches:
-                backfills[index].add(pa.Table.from_batches([batch]))
-        for each in backfills:
-            each.complete()
-        report(result.samples(), result.warnings(), stats=False)
+    backfills = _answer_queries(settings)
     extra = {"job": job, "instance": instance or f"{settings.host}:{settings.port}"}
     output.mkdir(parents=True, exist_ok=True)
     for path, count in write_days(backfills, extra, output):
@@ -83,10 +57,46 @@ def backfill(
             made = create_blocks(promtool, path, blocks, count)
             line += f", {made} block{'' if made == 1 else 's'} in {blocks}"
         print(line)
-    for each in backfills:
-        name = each.series.plan.name
-        if each.too_early:
-            warn(f"query {name}: {each.too_early:,} samples before 1970 are left out: Prometheus has no such times")
-        if each.too_close:
-            warn(f"query {name}: {each.too_close:,} samples are left out: Prometheus has one sample per millisecond")
-    sys.stdout.flush()
+    for backfilled in backfills:
+        query = f"query {backfilled.series.plan.name}"
+        if early := backfilled.too_early:
+            warn(f"{query}: {early:,} samples before 1970 are left out: Prometheus has no such times")
+        if close := backfilled.too_close:
+            warn(f"{query}: {close:,} samples are left out: Prometheus has one sample per millisecond")
+
+
+def _answer_queries(settings: PipelineFile) -> list[Backfill]:
+    """Answer the queries of a pipeline with windows of time in one pass; return their samples."""
+    import pyarrow as pa
+
+    from dashboards.answer import answer_all
+    from dashboards.idle_kernels import IdleKernels
+    from dashboards.output.console import compile_kernels, progress_bar, report, warn
+    from dashboards.prometheus.backfill import Backfill
+    from dashboards.prometheus.pipeline_series import make_pipeline_series
+    from dashboards.stop_signals import interrupting
+    from queries.pipeline.sections import PipelineError
+
+    plans = settings.plans()
+    backfills = [
+        Backfill(series)
+        for series in make_pipeline_series(settings, plans)
+        if series.plan.windowed and series.plan.window.timed
+    ]
+    chosen = [backfill.series.plan for backfill in backfills]
+    for plan in plans:
+        if plan not in chosen:
+            warn(f"query {plan.name} has no windows of time, so it has no series")
+    if not backfills:
+        raise PipelineError("queries: got no query with windows of time; expected for example [RANGE 1 minute]")
+    with interrupting(), answer_all(chosen, settings.inputs(chosen)) as result:
+        assert result.run is not None
+        compile_kernels(idle=IdleKernels(result.run))
+        with progress_bar(shown=result.shows_progress) as bar:
+            result.report_progress(bar)
+            for index, batch in result.batches:
+                backfills[index].add(pa.Table.from_batches([batch]))
+        report(result.samples(), result.warnings(), stats=False)
+    for backfill in backfills:
+        backfill.complete()
+    return backfills

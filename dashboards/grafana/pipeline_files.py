@@ -7,9 +7,8 @@ from dashboards.grafana.health_dashboard import make_health_dashboard
 from dashboards.grafana.panels import PanelMaker, write_json
 from dashboards.grafana.query_dashboard import make_query_dashboard
 from dashboards.prometheus.names import prometheus_name
-from dashboards.prometheus.query_series import QuerySeries
+from dashboards.prometheus.pipeline_series import make_pipeline_series
 from queries.pipeline.file import PipelineFile
-from queries.pipeline.sections import PipelineError
 
 MAX_UID = 40
 """Largest length of a uid in Grafana."""
@@ -21,11 +20,7 @@ def make_files(pipeline: PipelineFile, name: str, node: str, data_source: str) -
     `name`: the name of the pipeline, in the titles and uids of its dashboards. `node`: HOST:PORT of the metrics of the
     node. `data_source`: uid of the data source. Raises PipelineError for a wrong query, or equal names of metrics.
     """
-    plans = [plan for plan in pipeline.plans() if plan.aggregation is not None]
-    try:
-        series = [QuerySeries(plan, pipeline.top, pipeline.ranks.get(plan.name)) for plan in plans]
-    except ValueError as error:
-        raise PipelineError(str(error)) from None
+    series = make_pipeline_series(pipeline, pipeline.plans())
     maker = PanelMaker(data_source)
     queries = make_query_dashboard(_make_uid(name, "queries"), f"Wiretide: queries of {name}", series, maker)
     health = make_health_dashboard(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import subprocess
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from capture.errors import WiretideError
 from capture.units import SECOND
 from dashboards.prometheus.query_series import QuerySeries, Value
+from highlevel.aggregation import LATE
 
 MILLISECOND = SECOND // 1000
 DAY = 86_400_000
@@ -48,7 +50,7 @@ class SeriesSamples:
 
 
 class Backfill:
-    """Collects the samples of queries with windows of time. Memory: 16 bytes for each sample."""
+    """Collects the samples of one query with windows of time. Memory: 16 bytes for each sample."""
 
     def __init__(self, series: QuerySeries) -> None:
         """Begin without samples. Raises ValueError for windows that are not windows of time."""
@@ -64,7 +66,9 @@ class Backfill:
         self._waiting_end = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of closed windows, in the order of the windows."""
+        """Add rows of closed windows, in the order of the windows. Late rows of LATE EMIT are no samples."""
+        if self.series.aggregation.emit_late:
+            rows = rows.filter(pc.invert(rows[LATE]))
         ends = pc.unique(rows["window_end"].cast(pa.int64())).to_pylist()
         for end in ends:
             of_window = rows.filter(pc.equal(rows["window_end"].cast(pa.int64()), end))
@@ -129,10 +133,10 @@ class _DayCollector:
                     yield family
 
     def _add(self, family: GaugeMetricFamily, labels: list[str], samples: SeriesSamples) -> None:
-        for time, number in zip(samples.times, samples.values, strict=True):
-            if time // DAY == self._day:
-                family.add_metric(labels, number, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
-                self.count += 1
+        first, after = (bisect_left(samples.times, day * DAY) for day in (self._day, self._day + 1))
+        for time, number in zip(samples.times[first:after], samples.values[first:after], strict=True):
+            family.add_metric(labels, number, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
+        self.count += after - first
 
 
 def create_blocks(promtool: str, file: Path, folder: Path, expected: int) -> int:

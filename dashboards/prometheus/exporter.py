@@ -7,7 +7,7 @@ the scrape. The time of the window in the capture is in `wiretide_query_window_*
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -172,30 +172,14 @@ class Exporter:
         top: int = 10,
         rank: Mapping[str, str] | None = None,
     ) -> None:
-        if top < 1:
-            raise ValueError(f"top must be at least 1 group per query, got {top}")
-        rank = dict(rank or {})
         self.plans = tuple(plans)
         self._metrics = _declarations([*metrics, *METRICS])
-        queries = Names("query")
-        for index, plan in enumerate(self.plans):
-            queries.reserve(plan.name, f"query {index + 1}")
-        if unknown := rank.keys() - {plan.name for plan in self.plans}:
-            raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {self._choices()}")
-        for plan in self.plans:
-            if plan.aggregation is None and plan.name in rank:
-                raise ValueError(f"query {plan.name!r} cannot be ranked: its rows have no window, and are only counted")
-        series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in self.plans if plan.aggregation is not None]
-        _check_names(self._metrics.values(), series)
+        self._series = make_series(self.plans, self._metrics.values(), top, rank)
         self._lock = Lock()
-        self._windows = {one.plan.name: LastWindow(one) for one in series}
-        self._series = series
+        self._windows = {one.plan.name: LastWindow(one) for one in self._series}
         self._samples: Mapping[LabelledName, float] = {}
         self.registry = CollectorRegistry()
         self.registry.register(self)
-
-    def _choices(self) -> str:
-        return f"the queries are {', '.join(plan.name for plan in self.plans) or 'none'}"
 
     def results(self, query: str, table: pa.Table) -> None:
         """Add rows of closed windows: `window_start, window_end` (ns), then the select list.
@@ -218,7 +202,7 @@ class Exporter:
     def _window(self, query: str) -> LastWindow | None:
         """Return the shown window of a query. None for a query without windows: its rows are only counted."""
         if query not in {plan.name for plan in self.plans}:
-            raise ValueError(f"got results of query {query!r}; {self._choices()}")
+            raise ValueError(f"got results of query {query!r}; {_choices(self.plans)}")
         return self._windows.get(query)
 
     def samples(self, samples: Mapping[LabelledName, float]) -> None:
@@ -285,6 +269,34 @@ def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
         if declared.setdefault(metric.name, metric) != metric:
             raise ValueError(f"metric {metric.name!r} has two different declarations")
     return declared
+
+
+def make_series(
+    plans: Sequence[Plan], metrics: Iterable[Metric], top: int = 10, rank: Mapping[str, str] | None = None
+) -> list[QuerySeries]:
+    """Return the series of all plans whose results have windows.
+
+    `metrics`: all other metrics. `top` and `rank` are as for Exporter. Raises ValueError for equal names, for names
+    that Prometheus does not accept, and for a wrong rank.
+    """
+    if top < 1:
+        raise ValueError(f"top must be at least 1 group per query, got {top}")
+    rank = dict(rank or {})
+    queries = Names("query")
+    for index, plan in enumerate(plans):
+        queries.reserve(plan.name, f"query {index + 1}")
+    if unknown := rank.keys() - {plan.name for plan in plans}:
+        raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {_choices(plans)}")
+    for plan in plans:
+        if plan.aggregation is None and plan.name in rank:
+            raise ValueError(f"query {plan.name!r} cannot be ranked: its rows have no window, and are only counted")
+    series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in plans if plan.aggregation is not None]
+    _check_names(metrics, series)
+    return series
+
+
+def _choices(plans: Iterable[Plan]) -> str:
+    return f"the queries are {', '.join(plan.name for plan in plans) or 'none'}"
 
 
 def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> None:

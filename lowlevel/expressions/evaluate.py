@@ -55,8 +55,7 @@ from lowlevel.expressions.tree import (
 )
 from lowlevel.expressions.types import COMPARISON, SPELLINGS, Function, Op, Type
 from lowlevel.watch.contents import Contents
-from lowlevel.watch.ranges import NONE, Numbers
-from lowlevel.watch.vendors import SHIFT
+from lowlevel.watch.ranges import MAC_SHIFT, NONE, Numbers
 from lowlevel.watch.watched_file import Version, Watchlist
 
 
@@ -91,7 +90,7 @@ def _range_indexes(vector: AddressVector, contents: Contents) -> Numbers:
 def _vendor_indexes(vector: Vector, contents: Contents) -> Numbers:
     """Return the index of the range of each MAC address; NONE if no range contains it."""
     assert contents.ranges is not None, "a list of vendors"
-    high = vector.data.reshape(-1).astype(np.uint64) << np.uint64(SHIFT - 64)
+    high = vector.data.reshape(-1).astype(np.uint64) << np.uint64(MAC_SHIFT)
     indexes = contents.ranges.find(np.array(6), high, np.zeros(len(high), np.uint64))
     return indexes.reshape(vector.data.shape)
 

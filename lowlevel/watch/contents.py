@@ -19,7 +19,6 @@ from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
-from lowlevel.watch.vendors import read_vendors
 
 # A line is a word and a label:
 #
@@ -222,6 +221,8 @@ def read_contents(data: bytes, form: Form) -> Contents:
         line = data.count(b"\n", 0, error.start) + 1
         raise WatchlistError(f"line {line}: got bytes that are no text in UTF-8") from None
     if form is Form.VENDORS:
+        from lowlevel.watch.vendors import read_vendors  # few queries need it
+
         line_count, vendors, names = read_vendors(text)
         return Contents(
             line_count, AddressRanges(_ipv4_prefixes(lines_of(b""), np.zeros(0, np.int64)), vendors), labels=names

@@ -29,6 +29,9 @@ NONE = -1
 NESTED = 129
 """Largest number of prefixes that contain one address: one prefix of each length from 0 to 128."""
 
+MAC_SHIFT = 16
+"""A MAC address is stored as the first 48 bits of an address of 128 bits, so that ranges and their index serve both."""
+
 Halves = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 

@@ -16,12 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowlevel.watch.errors import WatchlistError
-from lowlevel.watch.ranges import Prefixes
+from lowlevel.watch.ranges import MAC_SHIFT, Prefixes
 
 MAC_BITS = 48
-
-SHIFT = 128 - MAC_BITS
-"""A MAC address is stored as the first bits of an address of 128 bits, so that ranges and their index serve both."""
 
 CSV_HEADER = "Registry,Assignment,"
 HEX_MARK = "(hex)"
@@ -57,7 +54,7 @@ def read_vendors(text: str) -> tuple[int, Prefixes, tuple[str, ...]]:
     label_indexes = [labels.setdefault(" or ".join(names), len(labels)) for names in names_by_prefix.values()]
     prefixes = Prefixes(
         128,
-        np.array([value << (SHIFT - 64) for value, _ in names_by_prefix], np.uint64),
+        np.array([value << MAC_SHIFT for value, _ in names_by_prefix], np.uint64),
         np.zeros(len(names_by_prefix), np.uint64),
         np.array([length for _, length in names_by_prefix], np.int64),
         np.array(label_indexes, np.int64),

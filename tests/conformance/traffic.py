@@ -41,6 +41,16 @@ def write_links(folder: Path, rows: list[Row]) -> list[Path]:
     return paths
 
 
+def draw_bursts(seed: str) -> list[Row]:
+    """Draw packets of all links in three bursts, disordered by up to 2 s."""
+    random, rows = Random(seed), []
+    for link in LINKS:
+        at = [first + random.random() * 9 for first in (0, 31, 68) for _ in range(random.randint(1, 25))]
+        at.sort(key=lambda second: second + random.random() * 2)
+        rows += [{"ts": START + int(second * 1e6) * 1000, "link": link, **draw_fields(random)} for second in at]
+    return rows
+
+
 def draw_fields(random: Random) -> Row:
     """Draw the fields of a packet. Fields that a packet does not have are None."""
     kind = random.choice(["tcp", "tcp", "tcp", "udp", "udp", "icmp", "six"])

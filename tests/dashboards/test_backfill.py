@@ -17,11 +17,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 import wiretide
 from dashboards.prometheus.backfill import DAY, Backfill, BackfillError, create_blocks, write_days
 from dashboards.prometheus.query_series import QuerySeries
+from highlevel.aggregation import LATE
 from queries.gsql import compile_query
 from tests.conformance.traffic import LINKS, generate_links
 from tests.harness.command_line import run
 from tests.harness.prometheus_server import program, prometheus
-from tests.references.exporter_rows import plan, rows
+from tests.references.exporter_rows import SECOND, plan, rows
 
 TALKERS = plan("srcIP, count(*) AS packets, sum(len) AS bytes", "srcIP")
 SQL = "SELECT srcIP, count(*) AS packets, sum(len) AS bytes FROM packets [RANGE 5 s] GROUP BY srcIP"
@@ -39,6 +40,15 @@ top = 3
 
 Sample = tuple[str, str, float, float]
 """Metric, label `src_ip`, time in s, and value."""
+
+
+EQUAL_NAMES = """
+[queries.a-b]
+sql = "SELECT count(*) AS n FROM packets [RANGE 1 s]"
+[queries.a_b]
+sql = "SELECT sum(len) AS n FROM packets [RANGE 1 s]"
+"""
+"""Two queries whose columns have one name in Prometheus."""
 
 
 @pytest.fixture
@@ -163,6 +173,17 @@ def test_rows_of_one_window_in_several_batches_are_one_sample() -> None:
     assert found["packets", ("other",)] == [5]
 
 
+def test_late_rows_are_no_samples() -> None:
+    late = compile_query("SELECT count(*) AS n FROM packets [RANGE 1 s, LATE EMIT]", "late")
+    backfill = Backfill(QuerySeries(late, 2))
+    for start, is_late, number in ((0, False, 5), (1, False, 7), (0, True, 1)):
+        row = {"window_start": start * SECOND, "window_end": (start + 1) * SECOND, LATE: is_late, "n": number}
+        backfill.add(pa.Table.from_pylist([row], late.schema))
+    backfill.complete()
+    assert [[*samples.values] for samples in backfill.samples.values()] == [[5, 7]]
+    assert backfill.too_close == 0
+
+
 def test_wrong_blocks_are_an_error(tmp_path: Path) -> None:
     fake = tmp_path / "promtool"
     fake.write_text("#!/bin/sh\nexit 0\n")
@@ -175,16 +196,22 @@ def test_wrong_blocks_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "message"),
+    ("text", "words", "expected", "message"),
     [
-        ("", ("--blocks", "data"), "--blocks needs promtool, which is not on the PATH (Debian package prometheus)"),
-        ('\n[links.live]\ncapture = "p"\nspool = "s"\n', (), "links.live.spool: a spool is no finished capture"),
+        ("", ("--blocks", "data"), 1, "--blocks needs promtool, which is not on the PATH (Debian package prometheus)"),
+        ('\n[links.live]\ncapture = "p"\nspool = "s"\n', (), 2, "links.live.spool: a spool is no finished capture"),
+        (
+            EQUAL_NAMES,
+            (),
+            2,
+            "would both have the metric name 'wiretide_query_a_b_n'; rename one of them",
+        ),
     ],
 )
-def test_what_is_wrong_is_told(folder: Path, text: str, words: tuple[str, ...], message: str) -> None:
+def test_what_is_wrong_is_told(folder: Path, text: str, words: tuple[str, ...], expected: int, message: str) -> None:
     (folder / "pipeline.toml").write_text(PIPELINE + text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", "/nowhere")
         status, out, err = run("backfill", "pipeline.toml", "-o", "samples", *words, cwd=folder)
-    assert (status in (1, 2), out) == (True, "")
+    assert (status, out) == (expected, "")
     assert message in err

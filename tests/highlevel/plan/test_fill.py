@@ -20,13 +20,14 @@ from highlevel.plan.nodes import Fill
 from highlevel.plan.operators import fill
 from highlevel.plan.operators.fill import MAX_GAP_ROWS, FillOperator
 from highlevel.windows.kind import SlidingWindow
-from lowlevel.punctuation import END, Punctuation
+from lowlevel.punctuation import END
 from lowlevel.watermarks.idle import IdleRule
 from queries.gsql import compile_query
-from tests.conformance.traffic import LINKS, START, Row, draw_fields, write_links
+from tests.conformance.traffic import START, draw_bursts, write_links
 from tests.conftest import Rounds
 from tests.harness.live_pipes import AGREED, Pipe, counts
 from tests.harness.live_pipes import START as PIPE_START
+from tests.harness.operator_calls import give_rows, pass_watermark
 from tests.references.graph_streams import feed, stream
 from tests.references.pcap_bytes import NS
 from tests.references.plan_references import ROWS, by_ts, schema_of
@@ -36,40 +37,31 @@ NODE = Fill(ROWS, SlidingWindow(10, 10), ("g",), (), 0, end="ts", start=None)
 LIVE = replace(NODE, fills_lulls=True)
 
 
-def given(operator: FillOperator, *rows: tuple) -> None:
-    schema = schema_of(ROWS)
-    columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
-    assert list(operator.rows(0, pa.RecordBatch.from_arrays(columns, schema=schema))) == []
-
-
 def passed(operator: FillOperator, watermark: int) -> tuple[list[tuple], int | None]:
     """Return the rows `(ts, g, n)` that a watermark releases, sorted, and the watermark that follows."""
-    *batches, last = [*operator.punctuate(0, Punctuation("", watermark)), None]
-    if batches and isinstance(batches[-1], Punctuation):
-        last = batches.pop().watermark
-    rows = [(row["ts"], row["g"], row["n"]) for batch in batches for row in batch.to_pylist()]
-    return sorted(rows), last
+    rows, last = pass_watermark(operator, watermark)
+    return sorted((ts, g, n) for ts, _, g, n in rows), last
 
 
 def test_in_a_lull_a_window_is_filled_when_the_watermark_has_passed_its_end() -> None:
     operator = FillOperator(LIVE)
     assert passed(operator, 5) == ([], 5)
-    given(operator, (10, 1, "a", 7))
+    give_rows(operator, ROWS, (10, 1, "a", 7))
     assert passed(operator, 20) == ([(10, "a", 7)], 20)
     assert passed(operator, 21) == ([(20, "a", 0)], 21)
     assert passed(operator, 22) == ([], 22)
     assert passed(operator, 45) == ([(30, "a", 0), (40, "a", 0)], 45)
-    given(operator, (60, 1, "b", 8))
+    give_rows(operator, ROWS, (60, 1, "b", 8))
     assert passed(operator, 61) == ([(50, "a", 0), (60, "a", 0), (60, "b", 8)], 61)
     assert passed(operator, END) == ([], END)
 
 
 def test_without_lulls_windows_wait_for_the_next_row_and_so_does_the_watermark() -> None:
     operator = FillOperator(NODE)
-    given(operator, (10, 1, "a", 7))
+    give_rows(operator, ROWS, (10, 1, "a", 7))
     assert passed(operator, 45) == ([(10, "a", 7)], 20)
     assert passed(operator, 55) == ([], None)
-    given(operator, (60, 1, "b", 8))
+    give_rows(operator, ROWS, (60, 1, "b", 8))
     expected = [*((end, "a", 0) for end in (20, 30, 40, 50, 60)), (60, "b", 8)]
     assert passed(operator, 61) == (expected, 61)
     assert passed(operator, END) == ([], END)
@@ -99,9 +91,9 @@ def test_live_results_have_the_rows_of_the_reference_up_to_the_last_row(rounds: 
 @pytest.mark.parametrize("node", [NODE, LIVE], ids=["files", "live"])
 def test_a_jump_of_the_clock_fills_a_bounded_number_of_rows_and_counts_the_others(node: Fill, groups: int) -> None:
     operator, later = FillOperator(node), 10**15
-    given(operator, *((10, 1, str(group), 1) for group in range(groups)))
+    give_rows(operator, ROWS, *((10, 1, str(group), 1) for group in range(groups)))
     assert len(passed(operator, 11)[0]) == groups
-    given(operator, (later, 1, "0", 1))
+    give_rows(operator, ROWS, (later, 1, "0", 1))
     rows, _ = passed(operator, later + 1)
     windows = MAX_GAP_ROWS // groups
     in_gap = [row for row in rows if row[0] < later]
@@ -114,7 +106,7 @@ def test_a_jump_of_the_clock_fills_a_bounded_number_of_rows_and_counts_the_other
 def test_a_lull_of_many_small_watermarks_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "MAX_GAP_ROWS", 6)
     operator = FillOperator(LIVE)
-    given(operator, (10, 1, "a", 1), (10, 1, "b", 1))
+    give_rows(operator, ROWS, (10, 1, "a", 1), (10, 1, "b", 1))
     found = [row for low in range(11, 100, 3) for row in passed(operator, low)[0]]
     assert sorted(found) == sorted((end, g, end == 10) for end in (10, 20, 30, 40) for g in "ab")
     assert operator.left_out == 2 * len(range(50, 98, 10))
@@ -142,16 +134,6 @@ def test_the_groups_with_the_oldest_rows_are_forgotten(monkeypatch: pytest.Monke
         assert (sorted(found), operator.forgotten) == (sorted(expected), forgotten), seed
 
 
-def traffic(seed: int) -> list[Row]:
-    """Packets of two links in three bursts, disordered by up to 2 s."""
-    random, rows = Random(f"bursts {seed}"), []
-    for link in LINKS:
-        at = [first + random.random() * 9 for first in (0, 31, 68) for _ in range(random.randint(1, 25))]
-        at.sort(key=lambda second: second + random.random() * 2)
-        rows += [{"ts": START + int(second * 1e6) * 1000, "link": link, **draw_fields(random)} for second in at]
-    return rows
-
-
 FILLED = """
 WITH grouped AS (SELECT w * {slide} AS start, {group} AS g, count(*) AS n, sum(len) AS bytes, avg(ttl) AS a
     FROM packets, range({first}, {last}) r(w)
@@ -168,7 +150,7 @@ FROM grid LEFT JOIN grouped ON grid.start = grouped.start AND grid.g IS NOT DIST
 def test_queries_have_the_rows_of_duckdb(tmp_path: Path, threads: int, rounds: Rounds) -> None:
     for seed in rounds(8):
         random = Random(f"fill {seed}")
-        rows = traffic(seed)
+        rows = draw_bursts(f"bursts {seed}")
         folder = tmp_path / str(seed)
         folder.mkdir()
         paths = write_links(folder, rows)

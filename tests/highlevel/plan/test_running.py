@@ -23,13 +23,14 @@ from highlevel.plan.operators.running import MAX_GAP_ROWS, MAX_GAP_WINDOWS, Runn
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
-from lowlevel.punctuation import END, Punctuation
+from lowlevel.punctuation import END
 from queries.gsql import compile_query
-from tests.conformance.traffic import LINKS, START, Row, draw_fields, write_links
+from tests.conformance.traffic import Row, draw_bursts, write_links
 from tests.conftest import Rounds
 from tests.harness.live_pipes import AGREED, Pipe, counts
+from tests.harness.operator_calls import give_rows, pass_watermark
 from tests.references.pcap_bytes import NS
-from tests.references.plan_references import ROWS, schema_of
+from tests.references.plan_references import ROWS
 from tests.references.small_captures import udp
 
 LAST_TWO = Column("last two", Type.INT)
@@ -47,40 +48,26 @@ LIVE = replace(NODE, fills_lulls=True)
 ENDLESS = replace(LIVE, closing=Binary(Op.LT, LAST_TWO, Literal(0, Type.INT)))
 
 
-def give(operator: RunningOperator, *rows: tuple) -> None:
-    schema = schema_of(ROWS)
-    columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
-    assert list(operator.rows(0, pa.RecordBatch.from_arrays(columns, schema=schema))) == []
-
-
-def pass_watermark(operator: RunningOperator, watermark: int) -> tuple[list[tuple], int | None]:
-    """Return the rows that a watermark releases, and the watermark that follows."""
-    *batches, last = [*operator.punctuate(0, Punctuation("", watermark)), None]
-    if batches and isinstance(batches[-1], Punctuation):
-        last = batches.pop().watermark
-    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()], last
-
-
 def test_in_a_lull_a_window_is_returned_when_the_watermark_has_passed_its_end() -> None:
     operator = RunningOperator(LIVE)
     assert pass_watermark(operator, 5) == ([], 5)
-    give(operator, (10, 1, "a", 7))
+    give_rows(operator, ROWS, (10, 1, "a", 7))
     assert pass_watermark(operator, 20) == ([(10, "a", 7)], 20)
     assert pass_watermark(operator, 21) == ([(20, "a", 7)], 21)
     assert pass_watermark(operator, 22) == ([], 22)
     assert pass_watermark(operator, 75) == ([(30, "a", 0)], 75)
     assert operator.rows_held == 0
-    give(operator, (80, 1, "a", 3))
+    give_rows(operator, ROWS, (80, 1, "a", 3))
     assert pass_watermark(operator, 81) == ([(80, "a", 3)], 81)
     assert pass_watermark(operator, END) == ([], END)
 
 
 def test_without_lulls_windows_wait_for_the_next_row_and_so_does_the_watermark() -> None:
     operator = RunningOperator(NODE)
-    give(operator, (10, 1, "a", 7))
+    give_rows(operator, ROWS, (10, 1, "a", 7))
     assert pass_watermark(operator, 45) == ([(10, "a", 7)], 20)
     assert pass_watermark(operator, 55) == ([], None)
-    give(operator, (60, 1, "b", 8))
+    give_rows(operator, ROWS, (60, 1, "b", 8))
     assert pass_watermark(operator, 61) == ([(20, "a", 7), (30, "a", 0), (60, "b", 8)], 61)
     assert pass_watermark(operator, END) == ([], END)
 
@@ -88,9 +75,9 @@ def test_without_lulls_windows_wait_for_the_next_row_and_so_does_the_watermark()
 @pytest.mark.parametrize("groups", [1, 70])
 def test_a_jump_of_the_clock_ends_all_groups_and_counts_them(groups: int) -> None:
     operator, later = RunningOperator(ENDLESS), 10**15
-    give(operator, *((10, 1, str(group), 1) for group in range(groups)))
+    give_rows(operator, ROWS, *((10, 1, str(group), 1) for group in range(groups)))
     assert len(pass_watermark(operator, 11)[0]) == groups
-    give(operator, (later, 1, "0", 1))
+    give_rows(operator, ROWS, (later, 1, "0", 1))
     rows, _ = pass_watermark(operator, later + 1)
     windows = min(MAX_GAP_WINDOWS, MAX_GAP_ROWS // groups)
     assert {row[0] for row in rows[:-1]} == set(range(20, 20 + 10 * windows, 10))
@@ -103,21 +90,11 @@ def test_a_snapshot_contains_the_groups_and_their_sums() -> None:
     for keys in (("g",), ()):
         node = replace(LIVE, keys=keys, outputs=LIVE.outputs[1:])
         first, second = RunningOperator(node), RunningOperator(node)
-        give(first, (10, 1, "a", 7), (10, 1, "b", 2), (30, 1, "a", 1))
+        give_rows(first, ROWS, (10, 1, "a", 7), (10, 1, "b", 2), (30, 1, "a", 1))
         assert pass_watermark(first, 11)[0] != []
         second.restore(first.snapshot())
         assert second.rows_held == first.rows_held > 1
         assert pass_watermark(second, 90) == pass_watermark(first, 90)
-
-
-def bursts(seed: int) -> list[Row]:
-    """Packets of two links in three bursts, disordered by up to 2 s."""
-    random, rows = Random(f"running {seed}"), []
-    for link in LINKS:
-        at = [first + random.random() * 9 for first in (0, 31, 68) for _ in range(random.randint(1, 25))]
-        at.sort(key=lambda second: second + random.random() * 2)
-        rows += [{"ts": START + int(second * 1e6) * 1000, "link": link, **draw_fields(random)} for second in at]
-    return rows
 
 
 def expected_rows(rows: list[Row], group: str, slide: int, length: int, windows: int, limit: int) -> list[tuple]:
@@ -147,7 +124,7 @@ def expected_rows(rows: list[Row], group: str, slide: int, length: int, windows:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_queries_have_the_rows_of_a_walk_over_all_windows(tmp_path: Path, threads: int, rounds: Rounds) -> None:
     for seed in rounds(8):
-        random, rows = Random(f"closing {seed}"), bursts(seed)
+        random, rows = Random(f"closing {seed}"), draw_bursts(f"running {seed}")
         folder = tmp_path / str(seed)
         folder.mkdir()
         paths = write_links(folder, rows)
@@ -174,7 +151,7 @@ def rounded(row: tuple) -> tuple:
 
 
 def test_other_clauses_read_the_rows_of_living_groups(tmp_path: Path) -> None:
-    paths = write_links(tmp_path, bursts(3))
+    paths = write_links(tmp_path, draw_bursts("running 3"))
     sql = "SELECT protocol, count(*) AS n, moving_sum(1, 4) AS m FROM packets [RANGE 1 second] GROUP BY protocol"
     every = wiretide.query(f"{sql} CLOSING WHEN moving_sum(1, 4) = 0", *paths).to_pylist()
     assert any(row["n"] == 0 for row in every)

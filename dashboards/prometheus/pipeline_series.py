@@ -1,0 +1,23 @@
+"""The series of a pipeline's queries, for files about them: dashboards and back-fill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboards.prometheus.exporter import make_series
+from dashboards.prometheus.query_series import QuerySeries
+from highlevel.inline.engine import ALL_METRICS
+from highlevel.plan.plan import Plan
+from queries.pipeline.file import PipelineFile
+from queries.pipeline.sections import PipelineError
+
+
+def make_pipeline_series(pipeline: PipelineFile, plans: Sequence[Plan]) -> list[QuerySeries]:
+    """Return the series that `wiretide run` serves for the plans of a pipeline.
+
+    Raises PipelineError for equal names and for a wrong rank.
+    """
+    try:
+        return make_series(plans, ALL_METRICS.values(), pipeline.top, pipeline.ranks)
+    except ValueError as error:
+        raise PipelineError(str(error)) from None
