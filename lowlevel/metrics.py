@@ -180,7 +180,10 @@ ROWS_NOT_SPREAD = Metric(
 )
 
 WATCHLIST_ENTRIES = Metric(
-    "wiretide_watchlist_entries", "gauge", ("link", "file"), "Lines of a watchlist that a query of the link uses."
+    "wiretide_watchlist_entries",
+    "gauge",
+    ("link", "file"),
+    "Lines of a watchlist that a query of the link uses; 1 for a setting.",
 )
 WATCHLIST_RELOADS = Metric(
     "wiretide_watchlist_reloads_total",

@@ -48,6 +48,7 @@ from lowlevel.expressions.tree import (
     Present,
     ScalarCall,
     SeenWithin,
+    SettingValue,
     TextOf,
     Unary,
     UserCall,
@@ -124,7 +125,9 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return in_watchlist(evaluate(operand, columns), file.version.contents)
         case LongestPrefix(operand, Watchlist() as file):
             return longest_prefix(evaluate(operand, columns), file.version)
-        case InWatchlist() | LongestPrefix():
+        case SettingValue(Watchlist() as file):
+            return Vector(np.array(file.version.contents.value))
+        case InWatchlist() | LongestPrefix() | SettingValue():
             raise TypeError(f"got {expression.file}, which is not open, expected an expression bound to a Watchlist")
         case IsNull(operand):
             vector = evaluate(operand, columns)

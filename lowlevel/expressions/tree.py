@@ -180,6 +180,18 @@ class LongestPrefix:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingValue:
+    """`setting('file', 'name')`: a constant in a file, which may change between batches. The file is as in InWatchlist.
+
+    `type` is that of the setting.
+    """
+
+    file: WatchedFile | Watchlist
+    type: Type
+    nullable: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A named input column. The values of an integer column are 0..2**bits-1; `bits` is 64 if unknown."""
 
@@ -444,6 +456,7 @@ Expression = (
     | InPrefix
     | InWatchlist
     | LongestPrefix
+    | SettingValue
     | SeenWithin
     | IsNull
     | Present

@@ -19,6 +19,7 @@ from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
+from lowlevel.watch.settings import Setting
 
 # A line is a word and a label:
 #
@@ -192,12 +193,14 @@ class Contents:
     * `ranges`: ranges of addresses, or of MAC addresses in a file of vendors. Their labels are indexes into `labels`,
       or 0 in a list without labels.
     * `numbers`: sorted integers, in a list of integers.
+    * `value`: the value of a setting.
     """
 
     entries: int
     ranges: AddressRanges | None = None
     numbers: Numbers | None = None
     labels: tuple[str, ...] = ()
+    value: int | float | bool = 0
 
     @property
     def bytes(self) -> int:
@@ -213,8 +216,10 @@ class Contents:
         return np.asarray(self.numbers[np.minimum(indexes, len(self.numbers) - 1)] == numbers)
 
 
-def read_contents(data: bytes, form: Form) -> Contents:
-    """Read the text of a watchlist. Raises WatchlistError for the first invalid line."""
+def read_contents(data: bytes, form: Form | Setting) -> Contents:
+    """Read the text of a watchlist or a setting. Raises WatchlistError for the first invalid line."""
+    if isinstance(form, Setting):
+        return Contents(1, value=form.read(data))
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

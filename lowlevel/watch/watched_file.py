@@ -1,4 +1,4 @@
-"""Watchlist files: their names in plans, and the open files of nodes and engines.
+"""Files of watchlists and settings: their names in plans, and the open files of nodes and engines.
 
 A plan contains a `WatchedFile`: a name and a form, immutable and picklable. A node or an engine owns `Watchlists`, a
 registry of open files. It replaces each `WatchedFile` in its expressions by the `Watchlist` of its registry
@@ -25,6 +25,7 @@ from capture.errors import InputError
 from lowlevel.watch.contents import Contents, Form, read_contents
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import Numbers
+from lowlevel.watch.settings import Setting
 
 CHECK_INTERVAL = 1.0
 """Shortest time between two checks of a file, s."""
@@ -77,10 +78,15 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """The absolute `path` of a watchlist's file, and the form of its lines."""
+    """The absolute `path` of a watchlist's file and the form of its lines, or of a setting's file and the setting."""
 
     path: str
-    form: Form
+    form: Form | Setting
+
+    @property
+    def noun(self) -> str:
+        """The contents of the file in a word."""
+        return "setting" if isinstance(self.form, Setting) else "watchlist"
 
 
 class Watchlist:
@@ -89,6 +95,7 @@ class Watchlist:
     def __init__(self, file: WatchedFile, followed: bool) -> None:
         """Prepare a file; do not read it yet. If `followed`, each use of `version` checks for a new version."""
         self.path = file.path
+        self.form = file.form
         self.followed = followed
         self.checks = dict.fromkeys(CheckResult, 0)
         """Number of checks of the file, by result."""
@@ -149,7 +156,8 @@ class Watchlist:
             if is_shortage(error.__cause__):
                 self._last_identity = old.identity if old else None  # the next check reads the file
                 return CheckResult.FAILED
-            text = f"{error}; the list stays as it was" if old else str(error)
+            noun = "setting" if isinstance(self._file.form, Setting) else "list"
+            text = f"{error}; the {noun} stays as it was" if old else str(error)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
             return CheckResult.FAILED
         return CheckResult.RELOADED
@@ -160,7 +168,7 @@ class Watchlist:
             identity = _identity(Path(self.path).stat())
             return identity, _contents(self.path, self._file.form, identity)
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be read as a watchlist: {error.strerror}") from error
+            raise InputError(f"{self.path}: cannot be read as a {self._file.noun}: {error.strerror}") from error
         except WatchlistError as error:
             raise InputError(f"{self.path}: {error}") from None
 
@@ -205,7 +213,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 @lru_cache(CACHED_VERSIONS)
-def _contents(path: str, form: Form, identity: Identity) -> Contents:
+def _contents(path: str, form: Form | Setting, identity: Identity) -> Contents:
     """Read one version of a file. Raises OSError or WatchlistError, also if the file changes during the read."""
     with Path(path).open("rb") as file:
         data = file.read()

@@ -19,7 +19,7 @@ from queries.binding.scalar_functions import scalar_function
 from queries.binding.time_functions import USAGES as TIME_FUNCTIONS
 from queries.binding.time_functions import time_function
 from queries.binding.user_functions import user_call
-from queries.binding.watchlists import USAGES, watch
+from queries.binding.watchlists import SETTING, SETTING_USAGE, USAGES, setting_value, watch
 from queries.text.errors import QueryError
 from queries.text.tree import Word
 
@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, str] = {
     Function.TEXT: "text(payload)",
     Function.HEX: "hex(payload)",
     **USAGES,
+    SETTING: SETTING_USAGE,
     SEEN_WITHIN: USAGE,
     **CONDITIONALS,
     **ADDRESS_FUNCTIONS,
@@ -56,6 +57,8 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
         return _hash(sql, name, operands)
     if name.text.lower() in USAGES:
         return watch(sql, name, operands)
+    if name.text.lower() == SETTING:
+        return setting_value(sql, name, operands)
     if name.text.lower() in CONDITIONALS:
         return conditional_function(sql, name, operands)
     if name.text.lower() in ADDRESS_FUNCTIONS:

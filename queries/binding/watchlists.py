@@ -1,4 +1,4 @@
-"""`in_list(x, 'file')`, `getlpmid(address, 'file')`, `mac_vendor(mac, 'file')`: the compilation reads the file."""
+"""Functions of files: watchlists and settings. A run reads them again if they change."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from capture.errors import InputError
-from lowlevel.expressions.tree import InWatchlist, Literal, LongestPrefix
+from lowlevel.expressions.tree import InWatchlist, Literal, LongestPrefix, SettingValue
 from lowlevel.expressions.types import Type
 from lowlevel.watch.contents import Form
+from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.settings import TYPES, Setting, read_value
 from lowlevel.watch.watched_file import WatchedFile, read_watchlist
 from queries.binding.comparisons import Operand
 from queries.text.errors import QueryError
@@ -33,6 +35,9 @@ USAGES = {
     MAC_VENDOR: "mac_vendor(mac, 'file')",
 }
 """Functions by name, each with an example of its call."""
+
+SETTING = "setting"
+SETTING_USAGE = "setting('limits.toml', 'least') or setting('limits.toml', 'least', 1, 5000) with bounds"
 
 _folder: ContextVar[Path | None] = ContextVar("folder of relative paths", default=None)
 
@@ -67,3 +72,47 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
         expected = f"a file with one {file.form} per line, from {_folder.get() or Path.cwd()} if relative"
         path.fail(str(error), expected)
     return (InWatchlist if function == IN_LIST else LongestPrefix)(subject.bound, file)
+
+
+def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingValue:
+    """Return a setting and read its file. Its type is that of the value, or of the bounds if they are floats.
+
+    Raises QueryError for wrong arguments and for a wrong file.
+    """
+    if len(operands) not in (2, 4):
+        problem = f"setting with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(problem, sql, name.start, SETTING_USAGE)
+    texts = [operand.meeting(Type.TEXT) for operand in operands[:2]]
+    for operand, role in zip(texts, ("file", "name"), strict=True):
+        if not isinstance(operand.bound, Literal) or not isinstance(operand.bound.value, str):
+            operand.fail(f"a setting whose {role} is no text", SETTING_USAGE)
+    path, key = (str(text.bound.value) for text in texts if isinstance(text.bound, Literal))
+    bounds = [_bound(operand) for operand in operands[2:]]
+    folder = _folder.get() or Path.cwd()
+    path = str(folder / path)
+    try:
+        type_ = TYPES[type(read_value(Path(path).read_bytes(), key))]
+        if float in map(type, bounds) and type_ is Type.INT:
+            type_ = Type.FLOAT
+        if bounds and type_ is Type.BOOL:
+            texts[1].fail(f"bounds of the setting '{key}', which is true or false", SETTING_USAGE)
+        file = WatchedFile(path, Setting(key, type_, *bounds))
+        read_watchlist(file)
+    except OSError as error:
+        texts[0].fail(f"{path}: cannot be read as a setting: {error.strerror}", _settings_expected(key, folder))
+    except WatchlistError as error:
+        texts[0].fail(f"{path}: {error}", _settings_expected(key, folder))
+    except InputError as error:
+        texts[0].fail(str(error), _settings_expected(key, folder))
+    return SettingValue(file, type_)
+
+
+def _settings_expected(key: str, folder: Path) -> str:
+    return f"a TOML file with the line {key} = 100, from {folder} if relative"
+
+
+def _bound(operand: Operand) -> int | float:
+    value = operand.bound.value if isinstance(operand.bound, Literal) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or operand.type not in (Type.INT, Type.FLOAT):
+        operand.fail("a bound of a setting that is no number", SETTING_USAGE)
+    return value

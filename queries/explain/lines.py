@@ -19,6 +19,7 @@ from lowlevel.node.watching import find_instances, find_watched_files
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths
+from lowlevel.watch.settings import Setting
 from lowlevel.watch.watched_file import read_watchlist
 from queries.text.printer import expression_text
 
@@ -150,9 +151,13 @@ def remembering_lines(low: LowLevelPlan) -> Iterator[str]:
 
 
 def watched_lines(plan: object) -> Iterator[str]:
-    """Yield the watchlists of a plan of any kind."""
-    for file in {file.path: file for file in find_watched_files(plan)}.values():
+    """Yield the watchlists and settings of a plan of any kind."""
+    for file in {(file.path, str(file.form)): file for file in find_watched_files(plan)}.values():
         contents = read_watchlist(file)
+        if isinstance(file.form, Setting):
+            value = str(contents.value).lower() if file.form.type is Type.BOOL else str(contents.value)
+            yield line("setting", f"{file.path}: {file.form.name} = {value}")
+            continue
         yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
 
 

@@ -1,7 +1,8 @@
 """Parameters of queries: types, checks, and their form as literals of GSQL.
 
 A value becomes part of a query only as a literal or a window clause that this module prints. So no value can change
-the structure of a query.
+the structure of a query. The value `@FILE` of a number or boolean is printed as a call of `setting`, so that the query
+follows the file.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ from queries.text.literals import (
 
 ALL = "all"
 """The value of a WINDOW parameter for a query without windows."""
+
+FOLLOWED = "@"
+"""The first character of a value that is the name of a file with the value."""
+
+LARGEST_FLOAT = 1e308
+"""Bound of followed floats without a bound of their own."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _FLOAT = re.compile(r"-?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})")
@@ -93,6 +100,8 @@ class Parameter:
 
         Raises ValueError for an invalid value. Its message is a reason that `expected` does not contain, or empty.
         """
+        if isinstance(value, str) and value.strip().startswith(FOLLOWED) and self.type is not ParameterType.TEXT:
+            return self._setting(value.strip()[len(FOLLOWED) :])
         if self.type is ParameterType.BOOLEAN:
             if str(value).strip().lower() not in ("true", "false"):
                 raise ValueError
@@ -120,6 +129,26 @@ class Parameter:
                     return f"'{address_text(parse_address(text))}'"
                 except AddressError as error:
                     raise ValueError(str(error)) from None
+
+    def _setting(self, path: str) -> str:
+        """Return the call of `setting` with a value of the file `path` under the name of the parameter."""
+        match self.type:
+            case ParameterType.BOOLEAN:
+                bounds = ""
+            case ParameterType.INTEGER:
+                least = INT64_MIN if self.minimum is None else int(self.minimum)
+                most = INT64_MAX if self.maximum is None else int(self.maximum)
+                has_bounds = least > INT64_MIN or most < INT64_MAX
+                bounds = f", {max(least, -INT64_MAX)}, {most}" if has_bounds else ""
+            case ParameterType.FLOAT:
+                lowest = -LARGEST_FLOAT if self.minimum is None else float(self.minimum)
+                bounds = f", {lowest}, {LARGEST_FLOAT if self.maximum is None else float(self.maximum)}"
+            case _:
+                raise ValueError(f"a value of type {self.type} cannot change while a query runs")
+        if not path:
+            raise ValueError("no file after @")
+        path = path.replace("'", "''")
+        return f"setting('{path}', '{self.name}'{bounds})"
 
     def _number(self, text: str) -> str:
         number: int | float

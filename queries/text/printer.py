@@ -28,6 +28,7 @@ from lowlevel.expressions.tree import (
     Present,
     ScalarCall,
     SeenWithin,
+    SettingValue,
     TextOf,
     Unary,
     UserCall,
@@ -35,6 +36,8 @@ from lowlevel.expressions.tree import (
 )
 from lowlevel.expressions.types import Op, Scalar, Type
 from lowlevel.times import time_text
+from lowlevel.watch.settings import Setting
+from lowlevel.watch.watched_file import WatchedFile, Watchlist
 from queries.text.expressions import BITWISE, FACTOR, NOT, RANGE, STRENGTHS, TERM
 from queries.text.literals import address_text, mac_text, prefix_text
 
@@ -96,6 +99,8 @@ def _print(expression: Expression) -> tuple[str, int]:
         case LongestPrefix(operand, file):
             function = "mac_vendor" if operand.type is Type.MAC else "getlpmid"
             return f"{function}({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
+        case SettingValue(file):
+            return f"setting({', '.join(_setting(file))})", _ATOM
         case SeenWithin(duration, matches, condition):
             inside = [_print(part)[0] for part in (matches, condition) if part is not None]
             return f"seen_within('{duration_text(duration)}', {', '.join(inside)})", _ATOM
@@ -135,6 +140,15 @@ def _print(expression: Expression) -> tuple[str, int]:
         case Variance(total, squares, count, sample, root):
             name = ("stddev" if root else "var") + ("_samp" if sample else "_pop")
             return f"{name}({_print(total)[0]}, {_print(squares)[0]}, {_print(count)[0]})", _ATOM
+
+
+def _setting(file: WatchedFile | Watchlist) -> Iterator[str]:
+    """Yield the arguments of a call of `setting`."""
+    setting = file.form
+    assert isinstance(setting, Setting)
+    yield from (_quoted(file.path), _quoted(setting.name))
+    if setting.least is not None and setting.most is not None:
+        yield from (str(setting.least), str(setting.most))
 
 
 def _scalar(

@@ -1,0 +1,77 @@
+"""Settings: numbers and booleans in a TOML file that queries use as constants, and that may change while they run."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from math import isfinite
+
+from lowlevel.expressions.types import Type
+from lowlevel.watch.errors import WatchlistError
+
+Value = int | float | bool
+
+TYPE_NAMES = {Type.INT: "an integer", Type.FLOAT: "a number", Type.BOOL: "true or false"}
+"""The types of settings, in words."""
+
+TYPES = {int: Type.INT, float: Type.FLOAT, bool: Type.BOOL}
+"""The type of a setting by the Python type of its value in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a file: its dotted name, its type, and the bounds of a number, both included.
+
+    It is the form of a `WatchedFile`. `type` is INT, FLOAT or BOOL.
+    """
+
+    name: str
+    type: Type
+    least: int | float | None = None
+    most: int | float | None = None
+
+    def __str__(self) -> str:
+        """Return the valid line of the file in words."""
+        bounds = f" from {self.least} to {self.most}" if self.least is not None else ""
+        return f"setting '{self.name} = …', {TYPE_NAMES[self.type]}{bounds}"
+
+    def read(self, data: bytes) -> Value:
+        """Return the value in the text of a file. Raises WatchlistError if there is none, or a wrong one."""
+        value = read_value(data, self.name)
+        if self.type is Type.FLOAT and type(value) is int:
+            value = float(value)
+        if TYPES[type(value)] is not self.type:
+            raise self._error(value)
+        if self.least is not None and self.most is not None and not self.least <= value <= self.most:
+            raise self._error(value)
+        return value
+
+    def _error(self, value: Value) -> WatchlistError:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return WatchlistError(f"got {self.name} = {text}, expected the {self}")
+
+
+def read_value(data: bytes, name: str) -> Value:
+    r"""Return the value of a dotted name. Raises WatchlistError if the text of the file has none, or another type.
+
+    >>> read_value(b"[talkers]\nleast = 5", "talkers.least")
+    5
+    """
+    try:
+        value: object = tomllib.loads(data.decode())
+    except UnicodeDecodeError:
+        raise WatchlistError("got bytes that are no text in UTF-8, expected settings in TOML") from None
+    except tomllib.TOMLDecodeError as error:
+        raise WatchlistError(f"got a file that is not TOML: {error}; expected lines like {name} = 100") from None
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            known = ", ".join(value) if isinstance(value, dict) and value else "nothing"
+            raise WatchlistError(f"has no setting {name!r}; it contains {known}")
+        value = value[part]
+    if not isinstance(value, int | float | bool):
+        raise WatchlistError(f"got {name} of type {type(value).__name__}, expected a number or true or false")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise WatchlistError(f"got {name} = {value}, expected an integer of 64 bits with sign")
+    if isinstance(value, float) and not isfinite(value):
+        raise WatchlistError(f"got {name} = {value}, expected a finite number")
+    return value
