@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Frame(Protocol):
-    """A table with the Arrow PyCapsule interface: of pyarrow, pandas, Polars or DuckDB."""
+    """A table with the Arrow PyCapsule interface: of pyarrow, pandas, Polars, DuckDB or Spark."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows."""

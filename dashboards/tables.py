@@ -16,7 +16,7 @@ from dashboards.answer import Answer, StartRun
 from dashboards.request import Files, Frame, Streams
 from dashboards.subqueries import compute_with
 from highlevel.inline.table_files import SUFFIXES, FileStream, Progress
-from highlevel.inline.tables import Stream, TableStream, run_tables
+from highlevel.inline.tables import Stream, TableStream, arrow_table, run_tables
 from highlevel.plan.plan import Plan
 from lowlevel.kinds import TABLE
 from queries.catalogue.catalogue import query_text
@@ -130,9 +130,9 @@ def _stream(protocol: Protocol, value: Any, progress: list[Progress]) -> Stream:
 
 def _source(value: Any) -> Path | pa.Table:
     if isinstance(value, Frame):
-        return value if isinstance(value, pa.Table) else pa.table(value)
+        return arrow_table(value)
     if not isinstance(value, str | os.PathLike):
-        expected = "the path of a file, or a table such as frame.toArrow() of a Spark DataFrame"
+        expected = "the path of a file, or a table"
         raise InputError(f"got {type(value).__name__} as the input of a schema, expected {expected}")
     path = Path(value)
     if not path.name.lower().endswith(SUFFIXES):

@@ -88,7 +88,7 @@ class TableStream(Stream):
         case, for names that begin with a dot, for values that cannot be converted, and if no column remains.
         """
         try:
-            table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+            table = arrow_table(frame)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{name}: got {type(frame).__name__}, expected a table with named columns") from error
         columns: list[Column] = []
@@ -126,6 +126,16 @@ class TableStream(Stream):
         for batch, pane, low in zip(batches, panes, lows.tolist(), strict=True):
             arrays = [pa.nulls(batch.num_rows, pa.string()), pane, *batch.columns]
             yield low, pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
+
+
+def arrow_table(frame: Any) -> pa.Table:
+    """Convert an object with the Arrow PyCapsule interface. The rows of a Spark DataFrame are collected.
+
+    The interface of Spark 4.3 raises an AssertionError for timestamps, so its method `toArrow` is preferred.
+    """
+    if isinstance(frame, pa.Table):
+        return frame
+    return frame.toArrow() if hasattr(frame, "toArrow") else pa.table(frame)
 
 
 def run_tables(
