@@ -20,7 +20,7 @@ setup: $(INSTALLED) ## Make the environment in .venv: pinned packages and the co
 java: setup ## Find Java 17 or newer, or install it
 	@$(PY) -m highlevel.spark.java
 
-servers: setup ## Fetch the servers that tests talk to (Prometheus, softflowd, nfdump) into .venv; nothing is started
+servers: setup ## Fetch the servers of tests (Prometheus, softflowd, nfdump) into .venv, and install Chromium; nothing is started
 	@lacks() { (PATH="$$PATH:/usr/sbin:$$PWD/.venv/bin"; ! command -v "$$1" >/dev/null 2>&1); }; packages=; \
 	lacks prometheus && packages="$$packages prometheus"; lacks softflowd && packages="$$packages softflowd"; \
 	lacks nfcapd && packages="$$packages nfdump"; [ -n "$$packages" ] || exit 0; \
@@ -42,6 +42,9 @@ servers: setup ## Fetch the servers that tests talk to (Prometheus, softflowd, n
 	    esac; \
 	  else echo "servers: apt-get could not fetch $$package; the tests that need it will be skipped"; fi; \
 	done; rm -f ./*.deb
+	@command -v chromium >/dev/null 2>&1 || { $(MAY_APT) && $(APT) update && \
+	  $(APT) install -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
+	  echo "servers: no chromium, and apt-get could not install it; the tests that need it will be skipped"
 
 quick: setup ## Run the tests of every module that need no Java and no server: three minutes on two cores
 	@$(PYTEST) --quick

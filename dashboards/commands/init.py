@@ -134,6 +134,6 @@ def _make_lines(
         if has_window:
             yield f"params = {{ window = {json.dumps(window, ensure_ascii=False)} }}"
     yield ""
-    yield "[metrics]                       # for Prometheus, at http://127.0.0.1:9464/metrics"
+    yield "[metrics]                       # http://127.0.0.1:9464/ is the live page, …/metrics is for Prometheus"
     yield "# port = 9464"
     yield "# top = 10                      # groups of each query that have series of their own"

@@ -30,6 +30,9 @@ from dashboards.monitors.spool_lines import spool_lines, spool_table
 from dashboards.monitors.window_lines import window_lines
 from dashboards.output.run_warnings import count, plan_warnings
 from dashboards.output.table import align_table
+from dashboards.page.history import FILE as HISTORY_FILE
+from dashboards.page.history import History
+from dashboards.page.site import Site
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import OPTION, Server, serve
 from dashboards.wire_text import escape_lines
@@ -78,6 +81,7 @@ class Monitor:
         self.last_shown_batch = -1  # the last micro-batch whose results were shown
         self._show_lock = threading.Lock()
         self.server: Server | None = None
+        self.history: History | None = None
         self.run: StreamRun | None = None
         self._stop = threading.Event()
 
@@ -85,7 +89,10 @@ class Monitor:
         """Check Java and the folder, serve metrics, then start Spark and the stream."""
         try:
             self._prepare()
-            self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option)
+            site = self._open_page()
+            self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option, site=site)
+            if site is not None:
+                self.say(f"live page at {self.server.url}")
             self.say(f"metrics at {self.server.url}metrics")
             for warning in [text for plan in self.plans for text in plan_warnings(plan)]:
                 self.say(f"warning: {warning}")
@@ -115,6 +122,17 @@ class Monitor:
             say=self.say,
         )
         self.run.prepare()
+
+    def _open_page(self) -> Site | None:
+        """Open the history in the folder of the run, and return the live page; None if the pipeline has none."""
+        page = self.pipeline.page
+        if not page.enabled:
+            return None
+        path = self.pipeline.folder / HISTORY_FILE
+        self.history = History(path, self.plans, self.exporter.series, page.keep, page.size, self.say)
+        assert self.run is not None, "call _prepare() before"
+        self.history.continue_after(self.run.continued_batch)
+        return Site(self.history, lambda: self.exporter.current_samples)
 
     def _start(self) -> None:
         assert self.run is not None, "call _prepare() before"
@@ -162,6 +180,8 @@ class Monitor:
         for name, table in results.items():
             if table.num_rows:
                 self.exporter.results(name, table)
+                if self.history is not None:
+                    self.history.add(batch_id, name, table)
                 for line in window_lines(self.plans_by_name[name], table):
                     self.say(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
@@ -215,6 +235,9 @@ class Monitor:
             if self.server is not None:
                 self.server.close()
                 self.server = None
+            if self.history is not None:
+                self.history.close()
+                self.history = None
 
     def __exit__(self, *_: object) -> None:
         """Stop."""

@@ -174,9 +174,9 @@ class Exporter:
     ) -> None:
         self.plans = tuple(plans)
         self._metrics = _declarations([*metrics, *METRICS])
-        self._series = make_series(self.plans, self._metrics.values(), top, rank)
+        self.series = make_series(self.plans, self._metrics.values(), top, rank)
         self._lock = Lock()
-        self._windows = {one.plan.name: LastWindow(one) for one in self._series}
+        self._windows = {one.plan.name: LastWindow(one) for one in self.series}
         self._samples: Mapping[LabelledName, float] = {}
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -217,6 +217,12 @@ class Exporter:
         with self._lock:
             self._samples = copy
 
+    @property
+    def current_samples(self) -> Mapping[LabelledName, float]:
+        """The counters and gauges of the pipeline. The mapping does not change."""
+        with self._lock:
+            return self._samples
+
     def describe(self) -> Iterator[Family]:
         """Yield every metric family without samples."""
         yield from self._families({}, {})
@@ -230,18 +236,18 @@ class Exporter:
 
     def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
         window_samples = Samples()
-        for one in self._series:
+        for one in self.series:
             if window := windows.get(one.plan.name):
                 if one.plan.windowed and one.plan.window.timed:
                     window_samples.set(WINDOW_START, window.start / 1e9, one.plan.name)
                     window_samples.set(WINDOW_END, window.end / 1e9, one.plan.name)
                 window_samples.set(GROUPS, window.shown.groups, one.plan.name)
                 window_samples.set(SERIES_FOLDED, window.shown.folded, one.plan.name)
-        declared = {metric.name: _family(metric) for metric in self._metrics.values()}
+        declared = {metric.name: family_of(metric) for metric in self._metrics.values()}
         for (name, labels), number in sorted([*samples.items(), *window_samples.items()]):
             declared[name].add_metric(labels, number)
         yield from declared.values()
-        for one in self._series:
+        for one in self.series:
             shown = windows[one.plan.name].shown.series if one.plan.name in windows else ((),) * len(one.values)
             for value, series in zip(one.values, shown, strict=True):
                 family = GaugeMetricFamily(value.name, value.help, labels=one.labels)
@@ -250,7 +256,8 @@ class Exporter:
                 yield family
 
 
-def _family(metric: Metric) -> Family:
+def family_of(metric: Metric) -> Family:
+    """Return the metric family of a declaration, without samples."""
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     return kind(metric.name, metric.help, labels=metric.labels)
 

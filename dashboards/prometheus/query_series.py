@@ -145,6 +145,16 @@ class QuerySeries:
             for out in values
         )
 
+    @property
+    def rank(self) -> str | None:
+        """The column that selects the shown groups; None if there is no value column."""
+        return self.values[self._rank].column if self.values else None
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the result that identify a group, in the order of `labels`."""
+        return tuple(key.name for key in self._keys)
+
     @staticmethod
     def _is_value(out: Output, aggregates: set[str]) -> bool:
         if out.expression.type in (*ADDRESSES, Type.TEXT):

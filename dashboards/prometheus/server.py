@@ -1,4 +1,4 @@
-"""The exporter over HTTP: `/metrics` for Prometheus, `/` for people.
+"""The exporter over HTTP: `/metrics` for Prometheus, and the live page or a list of the queries for people.
 
 The server runs in the process of a capture, and no client may harm this process. So the resources of clients are
 bounded:
@@ -6,8 +6,9 @@ bounded:
     connections        MAX_CONNECTIONS in total, MAX_PER_CLIENT per address; each has a thread and a file descriptor
     time               CONNECTION_SECONDS from accept to the last byte of the answer, also if bytes arrive often
     size               MAX_LINE bytes in the request line, MAX_HEAD bytes with all headers; a body is never read
-    work               one answer is computed at a time
+    work               one answer is computed at a time, except for the page, which bounds its work
 
+The page holds the connections of its event streams longer than CONNECTION_SECONDS, and bounds their number.
 If the process has no free file descriptor, the server waits and tries again. `dashboards.http_counts` counts these
 waits, and rejected connections and requests.
 """
@@ -22,12 +23,12 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from socketserver import TCPServer, ThreadingMixIn
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
@@ -87,6 +88,26 @@ HEADERS = [
 ]
 """Headers of every answer: a browser must not guess types, run scripts, or show the page inside another one."""
 
+
+class Site(Protocol):
+    """A page for people. It is also a collector of prometheus-client."""
+
+    def serves(self, path: str) -> bool:
+        """Return True if the page has this path."""
+
+    def respond(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a GET request. `environ["wiretide.hold"]()` removes the limit of the connection's time."""
+
+    def close(self) -> None:
+        """End all answers that do not end by themselves."""
+
+    def describe(self) -> Iterator[Any]:
+        """Yield every metric family without samples."""
+
+    def collect(self) -> Iterator[Any]:
+        """Yield every metric family with its samples."""
+
+
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 BUSY = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -95,10 +116,13 @@ BUSY = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nContent-Length
 class Server:
     """A running server. `url` ends in a slash; metrics are at `url` + `metrics`. Must be closed (a context manager)."""
 
-    def __init__(self, http: _HTTPServer, url: str, exporter: Exporter) -> None:
+    def __init__(self, http: _HTTPServer, url: str, exporter: Exporter, site: Site | None) -> None:
         self.url = url
         self._registry = exporter.registry
-        self._registry.register(http.counts)
+        self._collectors: list[Any] = [http.counts, *([site] if site is not None else [])]
+        for collector in self._collectors:
+            self._registry.register(collector)
+        self._site = site
         self.port: int = http.server_port
         self._http = http
         self._lock = Lock()
@@ -113,9 +137,12 @@ class Server:
             if not self._closed:
                 self._http.shutdown()
                 self._thread.join()
+                if self._site is not None:
+                    self._site.close()
                 self._http.end_connections()
                 self._http.server_close()
-                self._registry.unregister(self._http.counts)
+                for collector in self._collectors:
+                    self._registry.unregister(collector)
                 self._closed = True
 
     def __enter__(self) -> Server:
@@ -131,11 +158,13 @@ def serve(
     port: int = PORT,
     option: str = OPTION,
     seconds: float = CONNECTION_SECONDS,
+    site: Site | None = None,
 ) -> Server:
     """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; 0 means any free port.
 
-    `option`: the setting of the port, for messages. `seconds`: maximum time of a connection. Raises OSError with host
-    and port if the server cannot use them, ValueError for a number that is not a port.
+    `option`: the setting of the port, for messages. `seconds`: maximum time of a connection. `site`: the live page; by
+    default `/` is a list of the queries. Raises OSError with host and port if the server cannot use them, ValueError
+    for a number that is not a port.
     """
     if not 0 <= port <= 65535:
         raise ValueError(f"got the port {port}, expected 0 (any free port) to 65535")
@@ -147,13 +176,16 @@ def serve(
         if error.errno == errno.EADDRINUSE:
             advice = f"another program uses this port: choose another port with {option}, or 0 for any free port"
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
-    http.set_app(_make_application(exporter, http.counts, host if _is_loopback(str(address[0])) else None))
+    local = host if _is_loopback(str(address[0])) else None
+    http.set_app(_make_application(exporter, http.counts, local, site))
     # Clients cannot connect to the address that means all interfaces.
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
-    return Server(http, f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{http.server_port}/", exporter)
+    return Server(
+        http, f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{http.server_port}/", exporter, site
+    )
 
 
-def _make_application(exporter: Exporter, counts: HttpCounts, local: str | None) -> Application:
+def _make_application(exporter: Exporter, counts: HttpCounts, local: str | None, site: Site | None) -> Application:
     """Return the WSGI application. `local` is the configured host if only this machine can connect, otherwise None."""
     metrics = make_wsgi_app(exporter.registry)
     page = render_index_page(exporter.plans)
@@ -161,7 +193,9 @@ def _make_application(exporter: Exporter, counts: HttpCounts, local: str | None)
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
-            return start_response(status, [*headers, *HEADERS], *rest)
+            given = {name for name, _ in headers}
+            common = [(name, value) for name, value in HEADERS if name not in given]
+            return start_response(status, [*headers, *common], *rest)
 
         def respond(status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
             start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
@@ -177,6 +211,8 @@ def _make_application(exporter: Exporter, counts: HttpCounts, local: str | None)
         if path == "/metrics":
             with one_at_a_time:
                 return metrics(environ, start)
+        if site is not None and site.serves(path):
+            return site.respond(environ, start)
         if path in ("", "/"):
             start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
             return [page]
@@ -251,6 +287,10 @@ class _Handler(WSGIRequestHandler):
         self.server.counts.reject("size")
         self.requestline, self.request_version, self.command = "", "HTTP/1.0", "GET"
         self.send_error(status)
+
+    def get_environ(self) -> dict[str, Any]:
+        """Return the WSGI environment, with a function that removes the limit of the connection's time."""
+        return super().get_environ() | {"wiretide.hold": lambda: self.server.hold(self.connection)}
 
     def version_string(self) -> str:
         """Return the header Server of error answers, without the version of Python."""
@@ -333,6 +373,12 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         for request in expired:
             self.counts.reject("deadline")
             _shut_down(request)
+
+    def hold(self, request: Any) -> None:
+        """Remove the limit of a connection's time. A client that does not receive is still limited by each wait."""
+        with self._lock:
+            if request in self._deadlines:
+                self._deadlines[request] = float("inf")
 
     def shutdown_request(self, request: Any) -> None:
         """Remove a connection from the open connections, and close it."""

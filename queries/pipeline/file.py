@@ -21,6 +21,11 @@ host = "127.0.0.1"
 port = 9464
 top = 10                      # groups shown of each query; the rest is one series `other`
 
+[page]
+enabled = true                # the live page
+keep = "6h"                   # time of the windows that the page keeps
+size = "512 MiB"              # and their size in bytes
+
 [spark]
 master = "local[*]"
 partitions = 2                # parts of the operators' state
@@ -38,10 +43,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from capture.collector.settings import parse_size
 from capture.errors import InputError
+from capture.units import MEBIBYTE, SECOND
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, named_leaves
+from lowlevel.durations import parse_duration
 from lowlevel.expressions.user_functions import load
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
@@ -90,6 +98,22 @@ class QueryText:
 
 
 @dataclass(frozen=True, slots=True)
+class PageSettings:
+    """The live page. Its windows end at most `keep` ns before the newest, and have together at most `size` bytes."""
+
+    enabled: bool = True
+    keep: int = 6 * 3600 * SECOND
+    size: int = 512 * MEBIBYTE
+
+    def __post_init__(self) -> None:
+        """Raise PipelineError for a time or size without a window."""
+        if self.keep <= 0:
+            raise PipelineError(f"page.keep: got {self.keep} ns, expected a time of more than 0")
+        if self.size < MEBIBYTE:
+            raise PipelineError(f"page.size: got {self.size:,} bytes, expected at least 1 MiB")
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineFile:
     """The content of a pipeline file. Paths are absolute.
 
@@ -109,6 +133,7 @@ class PipelineFile:
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
     node: NodeSettings = field(default_factory=NodeSettings)
     functions: tuple[Path, ...] = ()
+    page: PageSettings = field(default_factory=PageSettings)
 
     @property
     def ranks(self) -> dict[str, str]:
@@ -166,7 +191,7 @@ class PipelineFile:
         return bound_kinds([*self.links, *self.spooled])
 
 
-_TABLES = ("folder", "speed", "functions", "links", "queries", "metrics", "spark", "node")
+_TABLES = ("folder", "speed", "functions", "links", "queries", "metrics", "page", "spark", "node")
 
 
 def read_pipeline(path: Path) -> PipelineFile:
@@ -187,6 +212,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     """Parse the text of a pipeline file. Its paths are relative to `base`."""
     top = Section("", tomllib.loads(text), _TABLES)
     metrics = top.section("metrics", ("host", "port", "top"))
+    page, defaults = top.section("page", ("enabled", "keep", "size")), PageSettings()
     spark = top.section("spark", ("master", "partitions"))
     queries = {
         name: _query(name, top.section("queries").value(name, dict, {}), base) for name in top.section("queries").names
@@ -210,6 +236,11 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         functions=tuple(base / path for path in top.texts("functions"))
         if top.values.get("functions", []) != []
         else (),
+        page=PageSettings(
+            page.value("enabled", bool, True),
+            page.parsed("keep", defaults.keep, parse_duration),
+            page.parsed("size", defaults.size, parse_size),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from capture.collector.metrics import METRICS as COLLECTOR_METRICS
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Metric
+from dashboards.page.metrics import METRICS as PAGE_METRICS
 from dashboards.prometheus.exporter import HTTP_METRICS, Exporter
 from dashboards.prometheus.exporter import METRICS as DASHBOARD_METRICS
 from highlevel.metrics import METRICS as HIGH_METRICS
@@ -17,6 +18,7 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "metrics.md").r
 DECLARED = (
     *DASHBOARD_METRICS,
     *HTTP_METRICS,
+    *PAGE_METRICS,
     *CAPTURE_METRICS,
     *COLLECTOR_METRICS,
     *LOW_METRICS,

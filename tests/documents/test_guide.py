@@ -17,7 +17,7 @@ import pytest
 
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_tree
-from queries.pipeline.file import PipelineFile, parse_pipeline
+from queries.pipeline.file import PageSettings, PipelineFile, parse_pipeline
 from queries.pipeline.node_settings import LINK_KEYS, NODE_KEYS, NodeSettings
 from queries.plans.subquery_values import Values, with_values
 from queries.text import tree
@@ -163,11 +163,12 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
     reference = runnable(page, "toml")[0].text
     pipeline = parse_pipeline(reference, tmp_path)
     assert pipeline.node == NodeSettings()
+    assert pipeline.page == PageSettings()
     defaults = {field.name: field.default for field in dataclasses.fields(PipelineFile)}
     assert all(getattr(pipeline, name) == defaults[name] for name in ("host", "port", "top", "master", "partitions"))
     keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
     assert keys == [
         *("folder", "functions", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "params"), *("host", "port", "top"),
-        *("master", "partitions"), *NODE_KEYS,
+        *("enabled", "keep", "size"), *("master", "partitions"), *NODE_KEYS,
     ]  # fmt: skip
     assert all(f"{key} = " in reference for key in keys if key != "every")

@@ -155,6 +155,11 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         (LINKS + QUERIES + "[metrics]\nport = 65536\n", "metrics.port: got 65536, expected a whole number, 0 (any"),
         (LINKS + QUERIES + "[metrics]\nport = 1.5\n", "metrics.port: got 1.5, expected a whole number"),
         (LINKS + QUERIES + "[metrics]\ntop = 0\n", "metrics.top: got 0, expected a whole number, at least 1"),
+        (LINKS + QUERIES + "[page]\nenabled = 1\n", "page.enabled: got 1, expected true or false"),
+        (LINKS + QUERIES + "[page]\nkeep = '0s'\n", "page.keep: got 0 ns, expected a time of more than 0"),
+        (LINKS + QUERIES + "[page]\nkeep = 'long'\n", "page.keep: "),
+        (LINKS + QUERIES + "[page]\nsize = '1K'\n", "page.size: got 1,000 bytes, expected at least 1 MiB"),
+        (LINKS + QUERIES + "[page]\nsizes = '1K'\n", "page.sizes is not known; valid here: enabled, keep, size"),
         (LINKS + QUERIES + "[spark]\npartitions = 0\n", "spark.partitions: got 0, expected a whole number, at least 1"),
         # Links that a node spools, and the node.
         (

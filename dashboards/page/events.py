@@ -1,0 +1,87 @@
+"""Closed windows as server-sent events (WHATWG HTML, §9.2).
+
+The ID of an event is that of the window in the history. A browser that reconnects sends the last ID, and receives the
+windows since then. A browser that is more than MOST_BEHIND windows late receives an event `skipped` with the number of
+windows that it misses. A comment every COMMENT_SECONDS shows a dead connection.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+from dashboards.page.history import History, Window
+from dashboards.page.rows import rows_of
+
+MOST_BEHIND = 500
+COMMENT_SECONDS = 10.0
+EVENT_ROWS = 10
+"""Rows of a window in its event: those with the largest values."""
+
+PAGE = 50
+"""Windows that are read at once."""
+
+RETRY = b"retry: 2000\n\n"
+
+
+def event_of(history: History, window: Window) -> bytes:
+    """Return the event of a window."""
+    plan = history.plans[window.query]
+    data = {
+        "id": window.id,
+        "query": window.query,
+        "start": _seconds(window.start),
+        "end": _seconds(window.end),
+        "groups": window.groups,
+        "totals": window.totals,
+        **rows_of(window.rows.slice(0, EVENT_ROWS), plan.times, history.values_of(window.query)),
+    }
+    return f"id: {window.id}\nevent: window\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def _seconds(time_ns: int | None) -> float | None:
+    return None if time_ns is None else time_ns / 1e9
+
+
+class Events:
+    """The streams of events of one server."""
+
+    def __init__(self, history: History, skip: Callable[[int], None], clock: Callable[[], float] = time.monotonic):
+        """`skip` receives numbers of windows that a browser misses. `clock` returns seconds."""
+        self._history = history
+        self._skip = skip
+        self._clock = clock
+        self._closed = False
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closed = True
+        with self._history.added:
+            self._history.added.notify_all()
+
+    def stream(self, last_id: int | None) -> Iterator[bytes]:
+        """Yield the events after the ID `last_id`; None means those of new windows only. Ends with `close`."""
+        history = self._history
+        seen = history.newest if last_id is None or not 0 <= last_id <= history.newest else last_id
+        yield RETRY
+        written_at = self._clock()
+        while not self._closed:
+            if history.newest - seen > MOST_BEHIND:
+                skipped = history.newest - seen - MOST_BEHIND
+                seen += skipped
+                self._skip(skipped)
+                yield f"id: {seen}\nevent: skipped\ndata: {skipped}\n\n".encode()
+            windows = history.since(seen, PAGE)
+            for window in windows:
+                seen = window.id
+                yield event_of(history, window)
+            if windows:
+                written_at = self._clock()
+                continue
+            with history.added:
+                if history.newest <= seen and not self._closed:
+                    history.added.wait(1.0)
+            if self._clock() - written_at >= COMMENT_SECONDS:
+                written_at = self._clock()
+                yield b": waiting\n\n"

@@ -1,0 +1,300 @@
+"""The store of closed windows: an SQLite file with the rows of each window as Arrow IPC.
+
+    window ──► rows sorted by the rank column ──► head: the first HEAD_ROWS rows    (charts, events)
+                                              └─► rows: at most KEPT_ROWS rows      (tables, queries)
+
+The IDs of windows rise in the order of arrival and are never used again, so a reader that knows the last ID it has seen
+misses no window, also over a restart. A restarted run deletes the windows of micro-batches that Spark repeats.
+
+The newest windows are kept: those whose end is at most `keep` older than the newest end of their query, and together at
+most `size` bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Condition, Lock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capture.metrics import Samples
+from capture.private_files import open_private
+from dashboards.page.metrics import HISTORY_BYTES, HISTORY_DELETED, HISTORY_LOST, HISTORY_ROWS_CUT, HISTORY_WINDOWS
+from dashboards.prometheus.query_series import SUM, QuerySeries
+from highlevel.aggregation import LATE
+from highlevel.plan.plan import Plan
+
+HEAD_ROWS = 100
+"""Number of rows of a window that charts and events use."""
+
+KEPT_ROWS = 10_000
+"""Largest number of rows of a window."""
+
+FILE = "history.sqlite"
+"""Name of the file in the folder of a run."""
+
+CHECKED_WINDOWS = 64
+"""Number of new windows after which old ones are deleted."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS queries (query TEXT PRIMARY KEY, signature TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS windows (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, batch INTEGER NOT NULL, query TEXT NOT NULL, first INTEGER, last INTEGER,
+    groups INTEGER NOT NULL, totals TEXT NOT NULL, head BLOB NOT NULL, rows BLOB NOT NULL, bytes INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS windows_by_end ON windows (query, last);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One stored window `[start, end)` in ns, or rows of a query without windows: then both are None.
+
+    `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums over all rows,
+    of the value columns that can be added. `rows` has the schema of the plan, the first HEAD_ROWS rows or all.
+    """
+
+    id: int
+    query: str
+    start: int | None
+    end: int | None
+    groups: int
+    totals: Mapping[str, float]
+    rows: pa.Table
+
+
+class History:
+    """The store of one run. Thread safe: one thread adds windows while others read.
+
+    An error of the store, such as a full disk, is reported once to `say` and counted; it never stops the run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        plans: Sequence[Plan],
+        series: Sequence[QuerySeries],
+        keep: int,
+        size: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """Open or create the file `path`. `keep` is a time in ns, `size` is in bytes.
+
+        Windows of a query whose result has other columns now are deleted. Raises OSError if the file cannot be used.
+        """
+        self.path = path
+        self.plans = {plan.name: plan for plan in plans}
+        self.series = {each.plan.name: each for each in series}
+        self.added = Condition()
+        """Notified after windows were added."""
+        self.newest = 0
+        """The ID of the newest window; 0 if there was none."""
+        self._keep, self._size, self._say = keep, size, say
+        self._continued = -1
+        self._lost = self._cut = self._deleted = self._since_check = 0
+        os.close(open_private(path, os.O_RDWR | os.O_CREAT))
+        try:
+            self._writer, self._reader = self._connect(), self._connect()
+            self._prepare()
+        except sqlite3.Error as error:
+            raise OSError(f"{path}: cannot be used as the history of the page: {error}; delete the file") from error
+        self._writing, self._reading = Lock(), Lock()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=5, check_same_thread=False, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _prepare(self) -> None:
+        self._writer.executescript(_TABLES)
+        for name, plan in self.plans.items():
+            signature = hashlib.sha256(f"{plan.sql}\n{plan.schema}".encode()).hexdigest()
+            row = self._writer.execute("SELECT signature FROM queries WHERE query = ?", (name,)).fetchone()
+            if row is None or row[0] != signature:
+                self._writer.execute("DELETE FROM windows WHERE query = ?", (name,))
+                self._writer.execute("INSERT OR REPLACE INTO queries VALUES (?, ?)", (name, signature))
+        names = list(self.plans)
+        marks = ", ".join("?" * len(names))
+        self._writer.execute(f"DELETE FROM windows WHERE query NOT IN ({marks})", names)
+        self.newest = self._writer.execute("SELECT coalesce(max(id), 0) FROM windows").fetchone()[0]
+
+    def close(self) -> None:
+        """Close the file, and wake readers."""
+        with self._writing, self._reading:
+            self._writer.close()
+            self._reader.close()
+        with self.added:
+            self.added.notify_all()
+
+    def values_of(self, query: str) -> tuple[str, ...]:
+        """Return the value columns of a query: numbers that are no part of a group."""
+        series = self.series.get(query)
+        return tuple(value.column for value in series.values) if series is not None else ()
+
+    def continue_after(self, batch: int) -> None:
+        """Delete the windows of micro-batches after `batch`, which Spark repeats, and ignore the earlier ones."""
+        self._continued = batch
+        with self._reported(), self._writing:
+            self._writer.execute("DELETE FROM windows WHERE batch > ?", (batch,))
+
+    def add(self, batch: int, query: str, table: pa.Table) -> None:
+        """Add the rows of windows that the micro-batch `batch` closed. A repeated micro-batch must not be added."""
+        stored = list(self._stored(batch, query, table)) if batch > self._continued else []
+        if not stored:
+            return
+        with self._reported(len(stored)), self._writing:
+            self._writer.execute("BEGIN")
+            try:
+                insert = "INSERT INTO windows VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                self._writer.executemany(insert, stored)
+                newest = self._writer.execute("SELECT max(id) FROM windows").fetchone()[0]
+                self._since_check += len(stored)
+                if self._since_check >= CHECKED_WINDOWS:
+                    self._delete_old()
+                    self._since_check = 0
+                self._writer.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._writer.execute("ROLLBACK")
+                raise
+            with self.added:
+                self.newest = newest
+                self.added.notify_all()
+
+    def _stored(self, batch: int, query: str, table: pa.Table) -> Iterator[tuple[object, ...]]:
+        """Yield a row of the table `windows` for each window."""
+        plan, series = self.plans[query], self.series.get(query)
+        table = table.select(plan.schema.names).cast(plan.schema)
+        if LATE in plan.schema.names and plan.aggregation is not None and plan.aggregation.emit_late:
+            table = table.filter(pc.invert(table[LATE]))
+        if not plan.windowed:
+            if table.num_rows:
+                yield self._window(batch, query, None, None, table.slice(max(0, table.num_rows - KEPT_ROWS)), table)
+            return
+        for end in sorted(pc.unique(table["window_end"]).to_pylist()):
+            window = table.filter(pc.equal(table["window_end"], end))
+            ranked = window
+            if series is not None and series.rank is not None:
+                order = pc.sort_indices(window, sort_keys=[(series.rank, "descending")])
+                ranked = window.take(order[:KEPT_ROWS])
+            yield self._window(batch, query, window["window_start"][0].as_py(), end, ranked.slice(0, KEPT_ROWS), window)
+
+    def _window(
+        self, batch: int, query: str, start: int | None, end: int | None, kept: pa.Table, window: pa.Table
+    ) -> tuple[object, ...]:
+        self._cut += window.num_rows - kept.num_rows
+        series = self.series.get(query)
+        totals = {}
+        for value in series.values if series is not None else ():
+            if value.fold == SUM:
+                total = pc.sum(window[value.column]).as_py()
+                totals[value.column] = None if total is None else float(total)
+        head, rows = _packed(kept.slice(0, HEAD_ROWS)), _packed(kept)
+        sizes = len(head) + len(rows)
+        return batch, query, start, end, window.num_rows, json.dumps(totals), head, rows, sizes
+
+    def _delete_old(self) -> None:
+        """Delete windows that are too old, then the oldest ones beyond the size."""
+        for query in self.plans:
+            row = self._writer.execute("SELECT max(last) FROM windows WHERE query = ?", (query,)).fetchone()
+            if row[0] is not None:
+                last = row[0] - self._keep
+                cursor = self._writer.execute("DELETE FROM windows WHERE query = ? AND last < ?", (query, last))
+                self._deleted += cursor.rowcount
+        excess = self._writer.execute("SELECT coalesce(sum(bytes), 0) FROM windows").fetchone()[0] - self._size
+        if excess > 0:
+            for id_, size in self._writer.execute("SELECT id, bytes FROM windows ORDER BY id").fetchall():
+                if excess <= 0:
+                    break
+                self._writer.execute("DELETE FROM windows WHERE id = ?", (id_,))
+                self._deleted += 1
+                excess -= size
+
+    @contextlib.contextmanager
+    def _reported(self, windows: int = 0) -> Iterator[None]:
+        """Count the windows of a write that fails, and report the first failure."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if not self._lost:
+                self._say(f"warning: {self.path}: windows are missing on the page: {error}")
+            self._lost += max(windows, 1)
+
+    def since(self, last_id: int, most: int) -> list[Window]:
+        """Return at most `most` windows after the ID `last_id`, in the order of their IDs, with their first rows."""
+        return self._read("head", "WHERE id > ? ORDER BY id LIMIT ?", (last_id, most))
+
+    def window(self, id_: int) -> Window | None:
+        """Return a window with all of its stored rows; None if it does not exist any more."""
+        return next(iter(self._read("rows", "WHERE id = ?", (id_,))), None)
+
+    def newest_of(self, query: str) -> Window | None:
+        """Return the newest window of a query with all of its stored rows."""
+        found = self._read("rows", "WHERE query = ? ORDER BY last DESC, id DESC LIMIT 1", (query,))
+        return found[0] if found else None
+
+    def range(self, query: str, length: int, most: int, *, whole: bool = False) -> list[Window]:
+        """Return the windows of a query whose end is less than `length` ns older than the newest, the oldest first.
+
+        At most `most`, the newest ones. With `whole` they have all of their stored rows, otherwise the first ones.
+        """
+        where = (
+            "WHERE query = ? AND last > (SELECT max(last) FROM windows WHERE query = ?) - ? "
+            "ORDER BY last DESC, id DESC LIMIT ?"
+        )
+        return self._read("rows" if whole else "head", where, (query, query, length, most))[::-1]
+
+    def newest_windows(self, query: str, most_rows: int) -> list[Window]:
+        """Return the newest windows of a query with at most `most_rows` stored rows together, the oldest first."""
+        windows: list[Window] = []
+        where = "WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 256"
+        last_id, rows = self.newest + 1, 0
+        while page := self._read("rows", where, (query, last_id)):
+            for window in page:
+                rows += window.rows.num_rows
+                if rows > most_rows and windows:
+                    return windows[::-1]
+                windows.append(window)
+            last_id = page[-1].id
+        return windows[::-1]
+
+    def _read(self, column: str, where: str, parameters: Sequence[object]) -> list[Window]:
+        with self._reading:
+            rows = self._reader.execute(
+                f"SELECT id, query, first, last, groups, totals, {column} FROM windows {where}", parameters
+            ).fetchall()
+        return [
+            Window(id_, query, start, end, groups, json.loads(totals), _unpacked(data))
+            for id_, query, start, end, groups, totals, data in rows
+        ]
+
+    def count_samples(self, samples: Samples) -> None:
+        """Set the metrics of the store."""
+        with self._reading:
+            windows, size = self._reader.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM windows").fetchone()
+        samples.set(HISTORY_WINDOWS, windows)
+        samples.set(HISTORY_BYTES, size)
+        samples.set(HISTORY_DELETED, self._deleted)
+        samples.set(HISTORY_ROWS_CUT, self._cut)
+        samples.set(HISTORY_LOST, self._lost)
+
+
+def _packed(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if table.num_rows > HEAD_ROWS else None)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table.combine_chunks())
+    return sink.getvalue().to_pybytes()
+
+
+def _unpacked(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()

@@ -1,0 +1,122 @@
+"""Queries of the page over the stored windows: each query of the pipeline is a table with the name of the query."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+
+import pyarrow as pa
+
+from capture.errors import WiretideError
+from dashboards.page.history import History
+from dashboards.tables import Tables
+from highlevel.aggregation import BOUNDS
+from highlevel.inline.tables import TableStream
+from highlevel.plan.plan import Plan
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from queries.binding.watchlists import SETTING, USAGES
+from queries.text.errors import QueryError
+from queries.text.lexer import Kind, tokenize
+
+SECONDS = 5.0
+"""Time of a query, without that of a batch which has begun."""
+
+INPUT_ROWS = 1_000_000
+"""Largest number of rows of each table; older windows are left out."""
+
+OUTPUT_ROWS = 1_000
+"""Largest number of rows of an answer."""
+
+MAX_TEXT = 3_000
+"""Largest number of characters of a query."""
+
+
+class QueryTimeError(WiretideError):
+    """A query took longer than SECONDS."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxAnswer:
+    """The first rows of an answer.
+
+    `is_cut`: there are more. `windows`: the numbers of windows that were read, by query. `values`: the columns with
+    aggregates, or with values of the stored queries.
+    """
+
+    plan: Plan
+    rows: pa.Table
+    is_cut: bool
+    windows: dict[str, int]
+    values: tuple[str, ...]
+
+
+class QueryBox:
+    """Answers queries over the windows in a history, one after the other."""
+
+    def __init__(self, history: History, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the windows of `history`. `clock` returns seconds."""
+        self._history = history
+        self._clock = clock
+        self._one_at_a_time = Lock()
+
+    def answer(self, sql: str) -> BoxAnswer:
+        """Answer a query. Raises QueryError or InputError for a wrong text, QueryTimeError after SECONDS.
+
+        Functions that read files are refused, because a reader of the page may not read the files of this machine.
+        """
+        if len(sql) > MAX_TEXT:
+            raise QueryError("a text that is too long", sql, MAX_TEXT, f"at most {MAX_TEXT} characters")
+        if sql.strip().startswith("@") or sql.strip().endswith(".gsql"):
+            raise QueryError("the name of a ready query or a file", sql, 0, "the text of a query: SELECT …")
+        words = [token for token in tokenize(sql) if token.kind in (Kind.WORD, Kind.QUOTED)]
+        for token in words:
+            if token.text.lower() in (*USAGES, SETTING):
+                problem = f"{token.text} on the page, which would read a file of this machine"
+                raise QueryError(problem, sql, token.start, "columns of the stored windows")
+        with self._one_at_a_time:
+            return self._answer(sql, {token.text.lower() for token in words})
+
+    def _answer(self, sql: str, words: set[str]) -> BoxAnswer:
+        deadline = self._clock() + SECONDS
+        streams, windows = {}, {}
+        for name, plan in self._history.plans.items():
+            read = self._history.newest_windows(name, INPUT_ROWS) if name.lower() in words else []
+            windows[name] = len(read)
+            rows = pa.concat_tables([plan.schema.empty_table(), *(window.rows for window in read)])
+            streams[name.lower()] = stream_of(plan, rows)
+        plan, start = Tables(streams).bind(sql, None)
+        batches: list[pa.RecordBatch] = []
+        with start() as answer:
+            for batch in answer.batches:
+                batches.append(batch)
+                if sum(each.num_rows for each in batches) > OUTPUT_ROWS:
+                    break
+                if self._clock() > deadline:
+                    expected = "fewer rows: LIMIT, a WHERE over window_end, or a shorter history"
+                    raise QueryTimeError(f"the query needed more than {SECONDS:g} s; expected {expected}")
+        table = pa.Table.from_batches(batches, plan.schema)
+        read_windows = {name: count for name, count in windows.items() if count}
+        stored = tuple(column for name in read_windows for column in self._history.values_of(name))
+        values = (*plan.computed_names, *_aggregates(plan)) if plan.aggregation is not None else stored
+        return BoxAnswer(plan, table.slice(0, OUTPUT_ROWS), table.num_rows > OUTPUT_ROWS, read_windows, values)
+
+
+def _aggregates(plan: Plan) -> tuple[str, ...]:
+    """Return the columns of an answer that are no columns of GROUP BY."""
+    assert plan.aggregation is not None
+    keys = set(plan.aggregation.group_by)
+    outputs = plan.aggregation.select
+    return tuple(
+        out.name for out in outputs if not (isinstance(out.expression, Column) and out.expression.name in keys)
+    )
+
+
+def stream_of(plan: Plan, rows: pa.Table) -> TableStream:
+    """Return rows of results as a table of queries. Windows over them are windows over `window_end` by default."""
+    columns = tuple(plan.root.columns)
+    times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
+    times.sort(key=lambda name: (name not in BOUNDS, name))
+    return TableStream(plan.name, columns, tuple(times), rows.select([column.name for column in columns]))

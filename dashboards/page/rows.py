@@ -1,0 +1,50 @@
+"""Rows of results as JSON for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import isfinite
+from typing import Any
+
+import pyarrow as pa
+
+from highlevel.results.user_types import readable
+from lowlevel.times import time_texts
+
+EXACT = 2**53
+"""Integers up to this size are exact as numbers of JavaScript. Larger ones become texts."""
+
+
+def rows_of(table: pa.Table, times: Collection[str], value_columns: Collection[str] = ()) -> dict[str, Any]:
+    """Return the names of the columns, the kind of each, and the rows as lists.
+
+    Kinds are `text`, `number` for `value_columns`, and `key` for other numbers, such as ports: the page prints
+    them without separators of thousands.
+
+    Times, addresses and MACs are texts, as in all results. NaN and infinities, which JSON does not have, are texts too.
+    """
+    plain = readable(table, ())
+    columns, kinds = [], []
+    for name, values in zip(plain.column_names, plain.columns, strict=True):
+        if name in times:
+            columns.append(time_texts(values.combine_chunks()).to_pylist())
+            kinds.append("text")
+            continue
+        is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+        columns.append([_number(value) for value in values.to_pylist()] if is_number else _texts(values))
+        kinds.append(("number" if name in value_columns else "key") if is_number else "text")
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return {"columns": plain.column_names, "kinds": kinds, "rows": rows}
+
+
+def _number(value: int | float | None) -> int | float | str | None:
+    if value is None:
+        return None
+    is_exact = abs(value) <= EXACT if isinstance(value, int) else isfinite(value)
+    return value if is_exact else str(value)
+
+
+def _texts(values: pa.ChunkedArray) -> list[str | bool | None]:
+    if pa.types.is_boolean(values.type):
+        return [None if value is None else str(value).lower() for value in values.to_pylist()]
+    return values.cast(pa.string()).to_pylist()

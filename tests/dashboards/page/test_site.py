@@ -1,0 +1,260 @@
+"""The paths of the page over HTTP: answers, refusals, and the stream of events.
+
+* Every wrong request of the table is answered with a reason, and without a trace of a file.
+* Streams from an old ID catch windows that a browser would miss after it reconnects.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from ipaddress import ip_address
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pyarrow as pa
+import pytest
+
+from dashboards.page.events import MOST_BEHIND, RETRY, Events
+from dashboards.page.site import FILES, MAX_STREAMS
+from tests.harness.live_pages import START, LivePage, drawn_rows, live_page, window_rows
+
+
+def get(page: LivePage, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    with closing(HTTPConnection(urlsplit(page.url).netloc)) as connection:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response.status, dict(response.getheaders()), response.read()
+
+
+def answer(page: LivePage, path: str, **parameters: object) -> Any:
+    status, _, body = get(page, f"{path}?{urlencode(parameters)}")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def add(page: LivePage, windows: int, groups: int = 5) -> dict[str, list[list[dict]]]:
+    """Add `windows` windows of each query with values. Returns their rows by query."""
+    random, rows = Random(5), {}
+    for name, plan in page.plans.items():
+        rows[name] = [drawn_rows(random, plan, groups if name == "talkers" else 1) for _ in range(windows)]
+        for number, drawn in enumerate(rows[name]):
+            page.history.add(number, name, window_rows(plan, number, drawn))
+    return rows
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_the_files_of_the_page_have_a_strict_policy(path: str, tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        status, headers, body = get(page, path)
+    assert status == 200
+    assert len(body) > 300
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert b"http://" not in body.replace(b"http://www.w3.org/2000/svg", b"")
+    assert b"https://" not in body or path.startswith("/uPlot")  # a comment with the address of its project
+
+
+def test_state_contains_queries_and_links(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        add(page, 3)
+        state = answer(page, "/api/state")
+    assert [query["name"] for query in state["queries"]] == ["talkers", "total"]
+    assert state["queries"][0]["values"] == ["n", "bytes", "mean"]
+    assert state["links"] == [
+        {"name": "Main", "records": 1000, "packets": 900, "bytes": 0, "watermark": None, "lag": None}
+    ]
+    assert state["newest"] == 6
+
+
+def test_windows_and_charts_have_the_rows_of_the_results(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        rows = add(page, 4)["talkers"]
+        newest = answer(page, "/api/newest", query="talkers")
+        first = answer(page, "/api/window", id=1)
+        chart = answer(page, "/api/chart", query="talkers", column="bytes", seconds=3600, groups=2)
+    for window, drawn in ((newest, rows[3]), (first, rows[0])):
+        assert window["columns"] == ["window_start", "window_end", "srcIP", "n", "bytes", "mean"]
+        expected = [[str(ip_address(row["srcIP"])), row["n"], row["bytes"], row["mean"]] for row in drawn]
+        assert [row[2:] for row in window["rows"]] == sorted(expected, key=lambda row: -row[1])
+    assert chart["ends"] == [START + 10.0 * number + 10 for number in range(4)]
+    totals = [sum(row["bytes"] for row in drawn) for drawn in rows]
+    shown = [sum(line["values"][number] for line in chart["lines"]) for number in range(4)]
+    assert [part + other for part, other in zip(shown, chart["other"], strict=True)] == totals
+
+
+def test_a_query_reads_the_stored_windows(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        rows = add(page, 6)["talkers"]
+        sums: dict[str, int] = {}
+        for row in (row for drawn in rows for row in drawn):
+            sums[str(ip_address(row["srcIP"]))] = sums.get(str(ip_address(row["srcIP"])), 0) + row["n"]
+        sql = "SELECT srcIP, sum(n) AS n FROM talkers GROUP BY srcIP ORDER BY n DESC"
+        assert dict(map(tuple, answer(page, "/api/query", sql=sql)["rows"])) == sums
+        per_window = "SELECT sum(n) AS n FROM talkers [RANGE 20 seconds, WA window_start]"
+        assert len(answer(page, "/api/query", sql=per_window)["rows"]) in (3, 4)
+        inside = "SELECT count(*) AS n FROM talkers WHERE srcIP IN '10.0.0.0/31'"
+        assert answer(page, "/api/query", sql=inside)["rows"] == [[12]]
+        union = "SELECT n FROM talkers UNION ALL SELECT packets AS n FROM total"
+        assert answer(page, "/api/query", sql=union)["windows"] == {"talkers": 6, "total": 6}
+
+
+def test_a_long_answer_is_cut(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        add(page, 3, groups=700)
+        result = answer(page, "/api/query", sql="SELECT srcIP, n FROM talkers")
+    assert (len(result["rows"]), result["cut"]) == (1000, True)
+
+
+WRONG = [
+    ("/api/query", {"sql": "SELECT x FROM talkers"}, 400, "unknown column 'x'"),
+    ("/api/query", {"sql": "SELECT n FROM talker"}, 400, "talkers"),
+    ("/api/query", {"sql": ""}, 400, "SELECT"),
+    ("/api/query", {"sql": "SELECT n FROM talkers " + " " * 3000}, 400, "at most 3000 characters"),
+    ("/api/query", {"sql": "@top-talkers"}, 400, "the text of a query"),
+    ("/api/query", {"sql": "/etc/passwd.gsql"}, 400, "the text of a query"),
+    ("/api/query", {"sql": "SELECT n FROM talkers WHERE in_list(srcIP, '/etc/passwd')"}, 400, "would read a file"),
+    ("/api/query", {"sql": "SELECT getlpmid(srcIP, '/etc/passwd') FROM talkers"}, 400, "would read a file"),
+    ("/api/query", {"sql": "SELECT \"SETTING\"('/etc/passwd', 'a') FROM talkers"}, 400, "would read a file"),
+    ("/api/query", {"sql": "SELECT n FROM '/etc/passwd'"}, 400, ""),
+    ("/api/window", {"id": "99"}, 404, "not stored any more"),
+    ("/api/window", {"id": "1 OR 1=1"}, 400, "got id = '1 OR 1=1', expected a whole number"),
+    ("/api/window", {}, 400, "got id = ''"),
+    ("/api/newest", {"query": "x' --"}, 400, "expected one of: talkers, total, rows"),
+    ("/api/chart", {"query": "talkers", "seconds": "0", "groups": "1"}, 400, "from 1 to"),
+    ("/api/chart", {"query": "talkers", "seconds": "9", "groups": "21"}, 400, "from 1 to 20"),
+    ("/api/chart", {"query": "talkers", "seconds": "9", "groups": "2", "column": "x"}, 400, "n, bytes, mean"),
+    ("/api/chart", {"query": "rows", "seconds": "9", "groups": "2"}, 400, "no values in windows"),
+    ("/api/unknown", {}, 404, "unknown path"),
+    ("/static/page.js", {}, 404, "unknown path"),
+    ("/../site.py", {}, 404, "unknown path"),
+    ("/page.js/../../site.py", {}, 404, "unknown path"),
+    ("/api/../../../etc/passwd", {}, 404, "unknown path"),
+    ("/%2e%2e/site.py", {}, 404, "unknown path"),
+]
+
+
+@pytest.mark.parametrize(("path", "parameters", "status", "reason"), WRONG, ids=lambda value: str(value)[:50])
+def test_a_wrong_request_has_a_reason(path: str, parameters: dict, status: int, reason: str, tmp_path: Path) -> None:
+    with live_page(tmp_path, "talkers", "total", "rows") as page:
+        page.history.add(0, "total", window_rows(page.plans["total"], 0, [{"packets": 1}]))
+        got, _, body = get(page, f"{path}?{urlencode(parameters)}")
+    assert got == status
+    assert reason in body.decode()
+    assert b"root:" not in body
+    assert b"Traceback" not in body
+
+
+def test_requests_of_other_web_sites_are_refused(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        path = f"/api/query?{urlencode({'sql': 'SELECT n FROM talkers'})}"
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            assert get(page, path, **{"Sec-Fetch-Site": site})[0] == status
+        assert get(page, "/events", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
+        assert get(page, "/api/state", Host="attacker.example")[0] == 403
+
+
+class Stream:
+    """The events of a connection."""
+
+    def __init__(self, page: LivePage, query: str = "", **headers: str) -> None:
+        address = urlsplit(page.url)
+        self.socket = socket.create_connection((address.hostname, address.port), timeout=30)
+        lines = [f"GET /events{query} HTTP/1.0", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        self.socket.sendall("\r\n".join(lines).encode())
+        self.file = self.socket.makefile("rb")
+        self.status = int(self.file.readline().split()[1])
+        while self.file.readline() != b"\r\n":
+            pass
+
+    def events(self) -> Iterator[dict[str, str]]:
+        event: dict[str, str] = {}
+        for line in self.file:
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name:
+                event[name] = value
+            elif "data" in event:
+                yield event
+                event = {}
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+def ids(stream: Stream, count: int) -> list[int]:
+    events = stream.events()
+    return [int(next(events)["id"]) for _ in range(count)]
+
+
+def test_a_browser_that_reconnects_misses_no_window(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        add(page, 5)
+        with closing(Stream(page, "?last=3")) as stream:
+            assert ids(stream, 7) == [4, 5, 6, 7, 8, 9, 10]
+            page.history.add(9, "total", window_rows(page.plans["total"], 9, [{"packets": 7}]))
+            event = next(stream.events())
+        assert event["id"] == "11"
+        data = json.loads(event["data"])
+        assert (data["query"], data["rows"][0][2]) == ("total", 7)
+        with closing(Stream(page, **{"Last-Event-ID": "9"})) as stream:
+            assert ids(stream, 2) == [10, 11]
+    with live_page(tmp_path) as page, closing(Stream(page, **{"Last-Event-ID": "9"})) as stream:
+        assert ids(stream, 2) == [10, 11]  # after a restart of the pipeline
+
+
+def test_a_browser_that_is_too_late_receives_the_number_of_skipped_windows(tmp_path: Path) -> None:
+    with live_page(tmp_path, "total") as page:
+        plan = page.plans["total"]
+        count = MOST_BEHIND + 25
+        tables = [window_rows(plan, number, [{"packets": number}]) for number in range(count)]
+        page.history.add(0, "total", pa.concat_tables(tables))
+        with closing(Stream(page, "?last=5")) as stream:
+            events = stream.events()
+            first = next(events)
+            assert (first["event"], first["data"], first["id"]) == ("skipped", "20", "25")
+            assert int(next(events)["id"]) == 26
+        assert b"wiretide_page_events_skipped_total 20.0" in get(page, "/metrics")[2]
+
+
+@pytest.mark.parametrize("last_id", [None, 99, -1])
+def test_an_unknown_id_begins_with_new_windows(last_id: int | None, tmp_path: Path) -> None:
+    with live_page(tmp_path, served=False) as page:
+        add(page, 2)
+        stream = Events(page.history, int).stream(last_id)
+        assert next(stream) == RETRY
+        page.history.add(9, "total", window_rows(page.plans["total"], 9, [{"packets": 1}]))
+        assert next(stream).startswith(b"id: 5\nevent: window\n")
+
+
+def test_streams_are_bounded_and_end_with_the_server(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        add(page, 1)
+        streams = [Stream(page, "?last=0") for _ in range(MAX_STREAMS)]
+        assert [ids(stream, 1) for stream in streams] == [[1]] * MAX_STREAMS
+        refused = Stream(page)
+        assert refused.status == 503
+        refused.close()
+        assert answer(page, "/api/state")["newest"] == 2
+        assert f"wiretide_page_streams {MAX_STREAMS}.0".encode() in get(page, "/metrics")[2]
+    for stream in streams:
+        assert stream.socket.recv(1 << 20) is not None  # the server has closed it
+        stream.close()
+
+
+def test_metrics_of_the_page_are_in_the_scrape(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        add(page, 3)
+        answer(page, "/api/query", sql="SELECT n FROM talkers")
+        get(page, f"/api/query?{urlencode({'sql': 'SELECT'})}")
+        text = get(page, "/metrics")[2].decode()
+    assert "wiretide_page_windows 6.0" in text
+    assert 'wiretide_page_queries_total{result="answered"} 1.0' in text
+    assert 'wiretide_page_queries_total{result="wrong"} 1.0' in text
