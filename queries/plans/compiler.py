@@ -5,6 +5,7 @@
     FROM a query, a union, a join, with        … ► [Filter] ► Windowed, or TimeGroups
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
+    WHERE EXISTS (… of the rows around it)     … ► Join
     FILL 0                                     … ► Fill
     CLOSING WHEN                               … ► Running
     rank() OVER (…)                            … ► Over
@@ -35,6 +36,7 @@ from queries.binding.binder import Binder, has_groups
 from queries.binding.names import Names, Scope
 from queries.plans.closing import refuse_closing
 from queries.plans.conjuncts import conjuncts
+from queries.plans.correlated import without_correlation
 from queries.plans.filling import refuse_fill
 from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
@@ -71,6 +73,7 @@ class Compiler:
         """Compile a query and its WITH."""
         if query.queries:
             return self._with(query.queries).compile_query(replace(query, queries=()))
+        query = without_correlation(query, self._tables.relation, self.compile_query)
         if query.supergroups is not None:
             return compile_sample(query, self.compile_query, self.name, self.layer)
         if query.grouping_sets is not None:

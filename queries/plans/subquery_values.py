@@ -4,19 +4,20 @@
     WHERE srcIP IN (SELECT srcIP FROM … HAVING count(*) > 100)    WHERE srcIP IN ('10.0.0.1', '10.0.0.9')
     WHERE EXISTS (SELECT ts FROM packets WHERE …)                 WHERE TRUE
 
-A sub-query may read the queries of WITH before it, but not the rows of the query around it. The input is read once for
-each sub-query, and then for the query itself. So only files can be read, not live inputs.
+A sub-query may read the queries of WITH before it. The input is read once for each sub-query, and then for the query
+itself. So only files can be read, not live inputs. Sub-queries that refer to columns of the query around them stay:
+`queries.plans.correlated` turns them into joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from lowlevel.expressions.types import Type
-from lowlevel.kinds import KINDS
 from lowlevel.times import time_text
+from queries.plans.outer_columns import is_correlated, item_names, parts_of
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind
@@ -55,7 +56,7 @@ def start_of(node: tree.Expression) -> int:
 
 def has_subqueries(query: tree.Query) -> bool:
     """Return True if an expression of a query contains a sub-query."""
-    return any(isinstance(node, tree.ScalarQuery | tree.Exists) for node in _parts(query))
+    return any(isinstance(node, tree.ScalarQuery | tree.Exists) for node in parts_of(query))
 
 
 def with_values(query: tree.Query, compute: Compute) -> tree.Query:
@@ -67,21 +68,21 @@ def with_values(query: tree.Query, compute: Compute) -> tree.Query:
 class _Replacement:
     """Replaces sub-queries. `known` are the queries of WITH that they may read.
 
-    `outer` are the names of the items of FROM around a sub-query, in lower case. It cannot read their columns.
+    `around` are the items of FROM of the query that contains an expression.
     """
 
     compute: Compute
     known: tuple[tuple[tree.Word, tree.Query], ...]
-    outer: frozenset[str] = frozenset()
+    around: frozenset[str] = frozenset()
 
     def query(self, query: tree.Query) -> tree.Query:
         """Return a query with values. Each query of WITH may read those before it."""
         known = list(self.known)
         named = []
         for word, inner in query.queries:
-            named.append((word, _Replacement(self.compute, tuple(known), self.outer).query(inner)))
+            named.append((word, _Replacement(self.compute, tuple(known)).query(inner)))
             known.append(named[-1])
-        inside = _Replacement(self.compute, tuple(known), self.outer | _item_names(query))
+        inside = _Replacement(self.compute, tuple(known), item_names(query))
         parts = {part.name: inside.part(getattr(query, part.name)) for part in fields(query) if part.name != "queries"}
         return replace(query, queries=tuple(named), **parts)
 
@@ -90,12 +91,16 @@ class _Replacement:
         match node:
             case tree.Query():
                 return self.query(node)
+            case tree.ScalarQuery(query=query) | tree.Exists(query=query) if self._is_correlated(query):
+                return replace(node, query=self.query(query))
             case tree.ScalarQuery():
                 return self._scalar(node)
             case tree.Exists(query=query):
                 exists = bool(self._computed(query, node).values)
                 return tree.Constant(Kind.WORD, str(exists).upper(), node.start)
-            case tree.In(operand=operand, values=(tree.ScalarQuery() as values,)):
+            case tree.In(operand=operand, values=(tree.ScalarQuery() as values,)) if not self._is_correlated(
+                values.query
+            ):
                 return self._members(self.part(operand), values, node)
             case tuple():
                 return tuple(map(self.part, node))
@@ -103,8 +108,10 @@ class _Replacement:
                 return replace(node, **{part.name: self.part(getattr(node, part.name)) for part in fields(node)})
         return node
 
+    def _is_correlated(self, query: tree.Query) -> bool:
+        return is_correlated(query, self.around)
+
     def _computed(self, query: tree.Query, node: tree.Expression) -> Values:
-        _check_columns(query, self.outer)
         inner = self.query(query)
         return self.compute(replace(inner, queries=(*self.known, *inner.queries)), node)
 
@@ -136,50 +143,12 @@ class _Replacement:
         return tree.In(operand, members, start)
 
 
-def _item_names(query: tree.Query) -> frozenset[str]:
-    """Return the names of the items of FROM in lower case, without the kinds of rows, which every query may use."""
-    names: set[str] = set()
-    for item in query.tables:
-        if item.alias is not None:
-            names.add(item.alias.text.lower())
-        else:
-            names.update(node.word.text.lower() for node in _parts(item.table) if isinstance(node, tree.Stream))
-    return frozenset(names - set(KINDS))
-
-
-def _check_columns(query: tree.Query, outer: frozenset[str]) -> None:
-    """Raise QueryError for a column of one of the items `outer` in a sub-query."""
-    outer -= _item_names(query)
-    for node in _parts(query, skip=tree.Query):
-        match node:
-            case tree.Query() if node is not query:
-                _check_columns(node, outer)
-            case tree.Name(word=word, table=tree.Word() as table) if table.text.lower() in outer:
-                problem = f"'{table.text}.{word.text}', a column of the query around the sub-query"
-                expected = "a sub-query that can be computed first; a join, or OVER (PARTITION BY …), compares rows"
-                raise QueryError(problem, query.sql, table.start, expected)
-
-
 def streams_of(query: tree.Query) -> set[str]:
     """Return the names in FROM, also of sub-queries, that are no queries of WITH."""
-    nodes = list(_parts(query))
+    nodes = list(parts_of(query))
     named = {word.text.lower() for node in nodes if isinstance(node, tree.Query) for word, _ in node.queries}
     streams = {node.word.text for node in nodes if isinstance(node, tree.Stream)}
     return {name for name in streams if name.lower() not in named}
-
-
-def _parts(root: Any, skip: type | None = None) -> Iterator[Any]:
-    """Yield a node of a syntax tree and its descendants, but not those of other nodes of type `skip`."""
-    pending: list[Any] = [root]
-    while pending:
-        node = pending.pop()
-        yield node
-        if skip is not None and isinstance(node, skip) and node is not root:
-            continue
-        if isinstance(node, tuple):
-            pending += node
-        elif is_dataclass(node):
-            pending += [getattr(node, part.name) for part in fields(node)]
 
 
 def _constant(sql: str, start: int, value: Any, type_: Type) -> tree.Constant:

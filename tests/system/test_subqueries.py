@@ -116,7 +116,7 @@ def test_the_streams_of_the_sub_query_are_bound_too(paths: list[Path]) -> None:
     [
         ("len > (SELECT len FROM packets)", "a sub-query with several rows; expected one value"),
         ("len > (SELECT len * 0 FROM packets)", "a sub-query with several rows; expected one value"),
-        ("len > (SELECT avg(len) FROM packets q WHERE q.srcIP = p.srcIP)", "'p.srcIP', a column of the query around"),
+        ("len > (SELECT avg(len) FROM packets q WHERE q.srcIP = p.srcIP)", "a correlated sub-query without a window"),
         ("EXISTS (SELECT ts FROM packets q WHERE q.len > (SELECT max(q.len) FROM packets r))", "'q.len', a column of"),
         ("len > (SELECT max(len), min(len) FROM packets)", "with the columns max_len, min_len; expected one column"),
         ("len > (SELECT max(len) FROM packets WHERE len > 100000)", "a sub-query without rows; expected one value"),

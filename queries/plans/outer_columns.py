@@ -1,0 +1,77 @@
+"""The columns of a query that a sub-query in one of its expressions refers to.
+
+    SELECT … FROM packets p WHERE EXISTS (SELECT … FROM packets q WHERE q.srcIP = p.destIP)
+
+Such a column is written with the name of its item in FROM, here `p`, unless an item of the sub-query has this name. It
+is in WHERE of the sub-query itself, not in a query within the sub-query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from lowlevel.kinds import KINDS
+from lowlevel.layers import Layer
+from queries.text import tree
+from queries.text.errors import QueryError
+
+
+def parts_of(root: Any, skip: type | None = None) -> Iterator[Any]:
+    """Yield a node of a syntax tree and its descendants, but not those of other nodes of type `skip`."""
+    pending: list[Any] = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        if skip is not None and isinstance(node, skip) and node is not root:
+            continue
+        if isinstance(node, tuple):
+            pending += node
+        elif is_dataclass(node):
+            pending += [getattr(node, part.name) for part in fields(node)]
+
+
+def item_names(query: tree.Query) -> frozenset[str]:
+    """Return the names of the items of FROM in lower case, without kinds of rows and layers, which have own columns."""
+    names: set[str] = set()
+    for item in query.tables:
+        if item.alias is not None:
+            names.add(item.alias.text.lower())
+        else:
+            names.update(node.word.text.lower() for node in parts_of(item.table) if isinstance(node, tree.Stream))
+    return frozenset(names - set(KINDS) - set(Layer))
+
+
+def names_of(root: Any, tables: frozenset[str]) -> Iterator[tree.Name]:
+    """Yield the columns of `tables` in a part of a syntax tree, also in its sub-queries."""
+    for node in parts_of(root, skip=tree.Query):
+        match node:
+            case tree.Query() if node is not root:
+                yield from names_of(node, tables - item_names(node))
+            case tree.Name(table=tree.Word() as table) if table.text.lower() in tables:
+                yield node
+
+
+def is_correlated(query: tree.Query, around: frozenset[str]) -> bool:
+    """Return whether a sub-query refers to columns of the query around it, whose items are `around`.
+
+    Raises QueryError for such a column outside WHERE of the sub-query, and in a query within the sub-query.
+    """
+    where = None if query.where is None else query.where.expression
+    direct = {id(node) for node in parts_of(query, skip=tree.Query)}
+    allowed = {id(node) for node in parts_of(where, skip=tree.Query)}
+    names = list(names_of(query, around - item_names(query)))
+    for name in names:
+        if id(name) in allowed:
+            continue
+        assert name.table is not None
+        shown = f"'{name.table.text}.{name.word.text}'"
+        if id(name) in direct:
+            problem = f"{shown}, a column of the query around the sub-query, outside WHERE of the sub-query"
+            expected = "such columns in WHERE of the sub-query only"
+        else:
+            problem = f"{shown}, a column of a query two levels around"
+            expected = "columns of the query directly around; that query may select this one, if it joins or reads it"
+        raise QueryError(problem, query.sql, name.start, expected)
+    return bool(names)
