@@ -63,9 +63,11 @@ def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
     times = (*((TS,) if named else ()), *((WINDOW_START,) if begins else ()), *((WINDOW_END,) if window.timed else ()))
 
     def node_of(time: str | None) -> Node:
-        length = window.range if isinstance(window, SlidingWindow) else 0
-        shift = 0 if time in (None, WINDOW_END) else length
-        return Apply(node, outputs, (TimeOutput(time or WINDOW_END, end.name, shift),))
+        if not isinstance(window, SlidingWindow):
+            return Apply(node, outputs, (TimeOutput(time or WINDOW_END, end.name),))
+        shift = 0 if time in (None, WINDOW_END) else window.range
+        times = TimeOutput(time or WINDOW_END, end.name, shift, step=window.slide, origin=window.origin % window.slide)
+        return Apply(node, outputs, (times,))
 
     read = (*((Column(TS, Type.TIME),) if named else ()), *columns)
     return ReadableQuery(read, times, node_of, whole, window)

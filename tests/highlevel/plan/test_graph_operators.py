@@ -85,6 +85,19 @@ def test_a_floor_of_a_promise_is_as_strong_as_it_can_be() -> None:
     ]
 
 
+def test_a_promise_about_ends_of_windows_reaches_the_next_end() -> None:
+    """Ends are 3, 13, 23, …; after the window that ends at 13 the next one begins at 13, without a wait for it."""
+    start = TimeOutput("start", "window_end", 10, step=10, origin=3)
+    assert [start.convert(low) for low in (3, 4, 13, 14, 23, -7, -6)] == [-7, 3, 3, 13, 13, -17, -7]
+    random = Random(0)
+    for _ in range(300):
+        step, low = random.randint(1, 9), random.randint(-40, 40)
+        output = TimeOutput("b", "a", random.randint(-9, 9), random.randint(1, 4), step, random.randint(-9, 9))
+        later = range(low, low + step)
+        end = next(each for each in later if (each - output.origin) % step == 0)
+        assert output.convert(low) == (end - output.shift) // output.length
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_union_promises_the_smaller_of_each_bound(seed: int) -> None:
     random = Random(seed)
