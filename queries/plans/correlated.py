@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from capture.units import SECOND
-from highlevel.aggregation import BOUNDS
+from highlevel.operators.window_operator import WINDOW_START
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.types import Op
 from queries.binding.binder import Binder, has_groups, known_aggregates
@@ -216,9 +216,9 @@ class _Decorrelation:
         match node:
             case tree.Exists(query=query, start=start) if id(query) in self._correlated:
                 self._exists(self._divided(query, start), negated)
-            case tree.In(operand=operand, values=(tree.ScalarQuery(query=query, start=start),)) if (
-                id(query) in self._correlated and not _is_one_row(query)
-            ):
+            case tree.In(operand=operand, values=(tree.ScalarQuery(query=query, start=start),)) if id(
+                query
+            ) in self._correlated and not _is_one_row(query):
                 self._member(operand, self._divided(query, start), negated)
             case _:
                 return False
@@ -300,7 +300,7 @@ class _Decorrelation:
                 if _sides(one, names) == (False, True) and _sides(other, names) == (True, False):
                     return _Equality(one, other, condition.start)
         expected = f"an equality of one side of each, such as q.srcIP = p.srcIP; or {JOINS}"
-        start = next(names_of(condition, names)).start
+        start = min(name.start for name in names_of(condition, names))
         raise self._error(
             "a condition over both a sub-query and the query around it that is no equality", start, expected
         )
@@ -423,6 +423,7 @@ class _Decorrelation:
         names = {name.lower() for name in known_aggregates()}
         calls = [node for node in parts_of(expression) if isinstance(node, tree.Call)]
         aggregates = [call for call in calls if call.function.text.lower() in names]
+        aggregates.sort(key=lambda call: call.start)
         if query not in self._values:
             self._check_value(expression, aggregates)
             subquery, name = self._divided(query, start), f"sub-query {len(self._items) + 1}"
@@ -495,7 +496,7 @@ class _Decorrelation:
         group_by += [SelectItem(each.inner) for each in subquery.equalities]
         items = [] if _is_one_row(query) else list(query.select)
         items += _items(subquery, values)
-        time = tree.Name(Word(BOUNDS[0], start))
+        time = tree.Name(Word(WINDOW_START, start))
         if subquery.times is not None:
             if subquery.unit == 1 and not isinstance(subquery.relation, LinkRelation):
                 time = tree.Name(Word(subquery.time, start, quoted=True))

@@ -61,7 +61,7 @@ def is_correlated(query: tree.Query, around: frozenset[str]) -> bool:
     where = None if query.where is None else query.where.expression
     direct = {id(node) for node in parts_of(query, skip=tree.Query)}
     allowed = {id(node) for node in parts_of(where, skip=tree.Query)}
-    names = list(names_of(query, around - item_names(query)))
+    names = sorted(names_of(query, around - item_names(query)), key=lambda name: name.start)
     for name in names:
         if id(name) in allowed:
             continue

@@ -32,7 +32,7 @@ class CorrelatedQuery:
     def _query(self) -> Pair:
         random = self.random
         conditions = [self._correlated("p", "q") for _ in range(random.choice([1, 1, 1, 2]))]
-        if random.random() < 0.4:
+        if random.random() < 0.25:
             conditions.append(self._expressions("p").condition(1))
         random.shuffle(conditions)
         where = join(" AND ".join(f"{{{number}}}" for number in range(len(conditions))), *conditions)
@@ -89,16 +89,16 @@ class CorrelatedQuery:
         random = self.random
         conditions = [self._times(outer, inner)]
         names = RESULTS if self.of_results else COLUMNS
-        for _ in range(random.choice([1, 1, 2] if self.style == "clause" else [0, 1, 1, 2])):
+        for _ in range(random.choice([1, 1, 1, 2] if self.style == "clause" else [0, 0, 1, 1, 2])):
             kind = random.choice([INT, INT, ADDRESS])
             one, other = random.choice(names[kind]), random.choice(names[kind])
-            if kind == INT and random.random() < 0.7:
+            if random.random() < 0.7:
                 other = one
             equal = [f"{inner}.{one}", f"{outer}.{other}"]
             if kind == INT and random.random() < 0.2:
                 equal = [f"{inner}.{one} % 7", f"{outer}.{other} % 5 + 1"]
             conditions.append(same(" = ".join(random.sample(equal, 2))))
-        if random.random() < 0.5:
+        if random.random() < 0.35:
             conditions.append(self._expressions(inner).condition(1))
         if random.random() < 0.15:
             conditions.append(self._expressions(outer).condition(0))

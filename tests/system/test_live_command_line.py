@@ -105,6 +105,20 @@ def test_windows_are_written_when_they_are_over_and_a_signal_ends_with_the_rest(
         assert len({len(each) for each in lines}) == 1
 
 
+def test_windows_with_a_correlated_sub_query_are_written_while_the_pipe_is_open(tmp_path: Path) -> None:
+    inner = "FROM p b [RANGE 10 seconds] WHERE b.srcIP = a.srcIP"
+    sql = f"SELECT count(*) AS n FROM p a [RANGE 10 seconds] WHERE EXISTS (SELECT 1 {inner} AND b.len > 1)"
+    sql += f" AND (SELECT count(*) {inner}) > 2"
+    with querying("-", sql, "--format", "csv", "--slack", "2s", cwd=tmp_path) as process:
+        send(process, BEGINNING + packets(12, 13))
+        lines = [line(process), line(process)]
+        send(process, packets(14))
+        assert process.stdin is not None
+        process.stdin.close()
+        lines.append(line(process))
+    assert lines == ["window_start,window_end,n", window(0, AGREED), window(10, 3)]
+
+
 def stops_catching(process: subprocess.Popen[bytes]) -> None:
     """Wait until a process no longer has a handler for SIGTERM of its own."""
     while True:
