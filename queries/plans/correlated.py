@@ -27,13 +27,13 @@ from typing import Any
 
 from capture.units import SECOND
 from highlevel.operators.window_operator import WINDOW_START
-from highlevel.windows.kind import SlidingWindow
+from highlevel.windows.kind import AnyWindow, SlidingWindow
 from lowlevel.expressions.types import Op
 from queries.binding.binder import Binder, has_groups, known_aggregates
 from queries.binding.names import Scope
 from queries.plans.group_window import GroupWindow, bind_group_window
 from queries.plans.outer_columns import is_correlated, item_names, names_of, parts_of
-from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames
+from queries.plans.relations import SUB_QUERY, LinkRelation, NamedTable, Relation, TableNames
 from queries.plans.subqueries import TS, ReadableQuery
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -264,6 +264,9 @@ class _Decorrelation:
             else:
                 subquery.equalities.append(self._equality(each, names))
         self._bind_window(subquery)
+        if has_groups(query):  # messages about the text must not contain the names of the columns of the join
+            self._compile(self._rows(subquery, ()))
+            self._compile(replace(query, where=subquery.where, order=None))
         return subquery
 
     def _check_inner(self, query: Query, start: int) -> None:
@@ -326,7 +329,7 @@ class _Decorrelation:
         if kind is None:
             expected = "the same window after the item of the query around it: both sides of a match are in one window"
             raise self._error("a correlated sub-query with a window in a query without a window", at, expected)
-        if inner.kind != kind:
+        if _same_origin(inner.kind) != _same_origin(kind):
             expected = f"the window of the query around it; or {JOINS}"
             raise self._error("a correlated sub-query with another window than the query around it", at, expected)
         if not isinstance(kind, SlidingWindow) or kind.slide != kind.range or inner.spread or inner.emit_late:
@@ -376,7 +379,7 @@ class _Decorrelation:
         query, start = subquery.query, subquery.start
         self._check_limit(query)
         value, changed = self._only_item(subquery), self._part(operand)
-        name = f"sub-query {len(self._items) + 1}"
+        name = f"{SUB_QUERY}{len(self._items) + 1}"
         equal = tree.Operation(Op.EQ, (changed, _column("value 1", start, name)), operand.start)
         item = self._join(subquery, "ANTI" if negated else "SEMI", (value,), equal)
         if not negated:
@@ -384,7 +387,7 @@ class _Decorrelation:
         assert isinstance(item.table, tree.Subquery)
         column = self._compile(item.table.query).by_name["value 1"]
         if column.nullable:
-            name = f"sub-query {len(self._items) + 1}"
+            name = f"{SUB_QUERY}{len(self._items) + 1}"
             self._join(subquery, "ANTI", (value,), tree.IsNull(_column("value 1", start, name), start))
         if changed is not operand or self._can_be_null(operand):
             self._join(subquery, "ANTI", (), tree.IsNull(changed, operand.start))
@@ -426,7 +429,7 @@ class _Decorrelation:
         aggregates.sort(key=lambda call: call.start)
         if query not in self._values:
             self._check_value(expression, aggregates)
-            subquery, name = self._divided(query, start), f"sub-query {len(self._items) + 1}"
+            subquery, name = self._divided(query, start), f"{SUB_QUERY}{len(self._items) + 1}"
             self._join(subquery, "LEFT", tuple(aggregates))
             self._values[query] = [
                 _or_zero(call, _column(f"value {number}", call.start, name))
@@ -455,7 +458,7 @@ class _Decorrelation:
     ) -> FromItem:
         """Add a join with a sub-query, whose columns are its time, the keys and the values."""
         assert self._window is not None
-        start, name = subquery.start, f"sub-query {len(self._items) + 1}"
+        start, name = subquery.start, f"{SUB_QUERY}{len(self._items) + 1}"
         conditions: list[Expression] = [
             tree.Operation(Op.EQ, (_column(f"key {number}", each.start, name), each.outer), each.start)
             for number, each in enumerate(subquery.equalities, 1)
@@ -522,6 +525,11 @@ class _Decorrelation:
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:
         return QueryError(problem, self._sql, start, expected)
+
+
+def _same_origin(kind: AnyWindow) -> AnyWindow:
+    """Return a window with the smallest origin that makes the same windows."""
+    return replace(kind, origin=kind.origin % kind.slide) if isinstance(kind, SlidingWindow) else kind
 
 
 def _sides(expression: Expression, names: frozenset[str]) -> tuple[bool, bool]:

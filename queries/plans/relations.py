@@ -242,6 +242,10 @@ def names_in(expressions: Iterable[Expression]) -> set[str]:
     return {column.name for expression in expressions for column in columns_of(expression)}
 
 
+SUB_QUERY = "sub-query "
+"""Beginning of the names of tables that queries have in place of correlated sub-queries. Messages omit them."""
+
+
 @dataclass(frozen=True)
 class NamedTable:
     """A relation and its name in this query; `nullable` if results can lack its row, as in outer joins.
@@ -327,6 +331,11 @@ class TableNames:
             raise QueryError(f"'{name.text}' is a column of {whose}", self._sql, name.start, which)
         return self._used(candidates[0][1], name) if candidates else None
 
+    @property
+    def _shown(self) -> list[NamedTable]:
+        """The tables that messages list."""
+        return [table for table in self.tables if not table.name.startswith(SUB_QUERY)]
+
     def table(self, stream: Word) -> NamedTable:
         """Return a table by its name. Raises QueryError for an unknown name."""
         table = self._table(stream)
@@ -335,14 +344,14 @@ class TableNames:
         expected = "the name of a table in FROM"
         if stream.text.lower() in self._tested:
             expected += " whose columns are results; a SEMI or ANTI join has no columns of its right side"
-        choices = [each.name for each in self.tables]
+        choices = [each.name for each in self._shown]
         problem = f"got a column of '{stream.text}'"
         raise QueryError(problem, self._sql, stream.start, expected, choices, stream.text)
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """Return an error that lists the columns of the table `stream`, or of all tables if it is None."""
         named = self._table(stream) if stream is not None else None
-        tables = [named] if named is not None else list(self.tables)
+        tables = [named] if named is not None else self._shown
         shown = [column for table in tables for column in table.relation.shown]
         whose = " and ".join(table.name for table in tables)
         problem = f"unknown column '{name.text}'" + (f" of {whose}" if whose else "")
