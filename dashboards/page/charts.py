@@ -70,29 +70,31 @@ def _with_gaps(ends: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
 
 def _values_by_group(series: QuerySeries, column: str, windows: Sequence[Window]) -> dict[str, dict[int, float]]:
     """Return the values of each group by the end of the window."""
+    if not windows:
+        return {}
+    rows = pa.concat_tables([window.rows for window in windows]).combine_chunks()
+    numbers = pc.if_else(pc.is_nan(number := rows[column].cast(pa.float64(), safe=False)), None, number)
+    table = pa.table({"name": group_names(series, rows), "end": rows["window_end"], "number": numbers})
+    table = table.filter(pc.is_valid(table["number"])).group_by(["name", "end"]).aggregate([("number", "sum")])
     values: dict[str, dict[int, float]] = {}
-    for window in windows:
-        names = group_names(series, window.rows)
-        numbers = window.rows[column].cast(pa.float64(), safe=False).to_pylist()
-        for name, number in zip(names, numbers, strict=True):
-            if number is not None and number == number and window.end is not None:
-                of_group = values.setdefault(name, {})
-                of_group[window.end] = of_group.get(window.end, 0.0) + number
+    columns = (table[name].to_pylist() for name in ("name", "end", "number_sum"))
+    for name, end, total in zip(*columns, strict=True):
+        values.setdefault(name, {})[end] = total
     return values
 
 
-def group_names(series: QuerySeries, rows: pa.Table) -> list[str]:
+def group_names(series: QuerySeries, rows: pa.Table) -> pa.Array:
     """Return the texts of the group columns of each row. A number has the name of its column before it.
 
     NULL is the text `NULL`.
     """
     keys = series.key_columns
     if not keys:
-        return [series.plan.name] * rows.num_rows
+        return pa.repeat(series.plan.name, rows.num_rows)
     texts = readable(rows.select(list(keys)), series.aggregation.times)
     columns = []
     for name in keys:
-        shown = pc.fill_null(texts[name].cast(pa.string()), "NULL").to_pylist()
+        shown = pc.fill_null(texts[name].cast(pa.string()), "NULL")
         is_number = pa.types.is_integer(texts[name].type) or pa.types.is_floating(texts[name].type)
-        columns.append([f"{name} {text}" for text in shown] if is_number else shown)
-    return [", ".join(parts) for parts in zip(*columns, strict=True)]
+        columns.append(pc.binary_join_element_wise(name, shown, " ") if is_number else shown)
+    return pc.binary_join_element_wise(*columns, ", ") if len(columns) > 1 else columns[0]

@@ -19,9 +19,11 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from threading import Condition, Lock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,14 +46,20 @@ FILE = "history.sqlite"
 CHECKED_WINDOWS = 64
 """Number of new windows after which old ones are deleted."""
 
+_ALL_ROWS = "coalesce(rows, head)"
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS queries (query TEXT PRIMARY KEY, signature TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS windows (
     id INTEGER PRIMARY KEY AUTOINCREMENT, batch INTEGER NOT NULL, query TEXT NOT NULL, first INTEGER, last INTEGER,
-    groups INTEGER NOT NULL, totals TEXT NOT NULL, head BLOB NOT NULL, rows BLOB NOT NULL, bytes INTEGER NOT NULL
+    groups INTEGER NOT NULL, bytes INTEGER NOT NULL, totals TEXT NOT NULL, head BLOB NOT NULL, rows BLOB
 );
 CREATE INDEX IF NOT EXISTS windows_by_end ON windows (query, last);
 """
+
+
+_Stored = tuple[int, str, int | None, int | None, int, int, str, bytes, bytes | None]
+"""A row of the table `windows` without its ID. `rows` is NULL if the head has all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ class History:
         """The ID of the newest window; 0 if there was none."""
         self._keep, self._size, self._say = keep, size, say
         self._continued = -1
-        self._lost = self._cut = self._deleted = self._since_check = 0
+        self._lost = self._cut = self._deleted = self._since_check = self._windows = self._bytes = 0
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
         try:
             self._writer, self._reader = self._connect(), self._connect()
@@ -126,6 +134,7 @@ class History:
         marks = ", ".join("?" * len(names))
         self._writer.execute(f"DELETE FROM windows WHERE query NOT IN ({marks})", names)
         self.newest = self._writer.execute("SELECT coalesce(max(id), 0) FROM windows").fetchone()[0]
+        self._count()
 
     def close(self) -> None:
         """Close the file, and wake readers."""
@@ -145,6 +154,7 @@ class History:
         self._continued = batch
         with self._reported(), self._writing:
             self._writer.execute("DELETE FROM windows WHERE batch > ?", (batch,))
+            self._count()
 
     def add(self, batch: int, query: str, table: pa.Table) -> None:
         """Add the rows of windows that the micro-batch `batch` closed. A repeated micro-batch must not be added."""
@@ -156,6 +166,8 @@ class History:
             try:
                 insert = "INSERT INTO windows VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
                 self._writer.executemany(insert, stored)
+                self._windows += len(stored)
+                self._bytes += sum(size for _, _, _, _, _, size, *_ in stored)
                 newest = self._writer.execute("SELECT max(id) FROM windows").fetchone()[0]
                 self._since_check += len(stored)
                 if self._since_check >= CHECKED_WINDOWS:
@@ -165,32 +177,38 @@ class History:
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
+                    self._count()
                 raise
             with self.added:
                 self.newest = newest
                 self.added.notify_all()
 
-    def _stored(self, batch: int, query: str, table: pa.Table) -> Iterator[tuple[object, ...]]:
-        """Yield a row of the table `windows` for each window."""
+    def _stored(self, batch: int, query: str, table: pa.Table) -> Iterator[_Stored]:
+        """Yield a row of the table `windows` for each window. Windows that would be deleted at once are left out."""
         plan, series = self.plans[query], self.series.get(query)
         table = table.select(plan.schema.names).cast(plan.schema)
         if LATE in plan.schema.names and plan.aggregation is not None and plan.aggregation.emit_late:
             table = table.filter(pc.invert(table[LATE]))
-        if not plan.windowed:
-            if table.num_rows:
-                yield self._window(batch, query, None, None, table.slice(max(0, table.num_rows - KEPT_ROWS)), table)
+        if not table.num_rows:
             return
-        for end in sorted(pc.unique(table["window_end"]).to_pylist()):
-            window = table.filter(pc.equal(table["window_end"], end))
-            ranked = window
-            if series is not None and series.rank is not None:
-                order = pc.sort_indices(window, sort_keys=[(series.rank, "descending")])
-                ranked = window.take(order[:KEPT_ROWS])
-            yield self._window(batch, query, window["window_start"][0].as_py(), end, ranked.slice(0, KEPT_ROWS), window)
+        if not plan.windowed:
+            yield self._window(batch, query, None, None, table.slice(max(0, table.num_rows - KEPT_ROWS)), table)
+            return
+        keys = [("window_end", "ascending")]
+        keys += [(series.rank, "descending")] if series is not None and series.rank is not None else []
+        table = table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
+        ends = table["window_end"].to_numpy()
+        first = int(np.searchsorted(ends, ends[-1] - self._keep))
+        self._deleted += len(np.unique(ends[:first]))
+        starts = np.append(first + np.flatnonzero(np.diff(ends[first:], prepend=ends[first] - 1)), len(ends))
+        for begin, end in pairwise(starts.tolist()):
+            window = table.slice(begin, end - begin)
+            bounds = window["window_start"][0].as_py(), window["window_end"][0].as_py()
+            yield self._window(batch, query, *bounds, window.slice(0, KEPT_ROWS), window)
 
     def _window(
         self, batch: int, query: str, start: int | None, end: int | None, kept: pa.Table, window: pa.Table
-    ) -> tuple[object, ...]:
+    ) -> _Stored:
         self._cut += window.num_rows - kept.num_rows
         series = self.series.get(query)
         totals = {}
@@ -198,26 +216,38 @@ class History:
             if value.fold == SUM:
                 total = pc.sum(window[value.column]).as_py()
                 totals[value.column] = None if total is None else float(total)
-        head, rows = _packed(kept.slice(0, HEAD_ROWS)), _packed(kept)
-        sizes = len(head) + len(rows)
-        return batch, query, start, end, window.num_rows, json.dumps(totals), head, rows, sizes
+        head = _packed(kept.slice(0, HEAD_ROWS))
+        rows = _packed(kept) if kept.num_rows > HEAD_ROWS else None
+        size = len(head) + len(rows or b"")
+        return batch, query, start, end, window.num_rows, size, json.dumps(totals), head, rows
 
     def _delete_old(self) -> None:
         """Delete windows that are too old, then the oldest ones beyond the size."""
         for query in self.plans:
             row = self._writer.execute("SELECT max(last) FROM windows WHERE query = ?", (query,)).fetchone()
             if row[0] is not None:
-                last = row[0] - self._keep
-                cursor = self._writer.execute("DELETE FROM windows WHERE query = ? AND last < ?", (query, last))
-                self._deleted += cursor.rowcount
-        excess = self._writer.execute("SELECT coalesce(sum(bytes), 0) FROM windows").fetchone()[0] - self._size
-        if excess > 0:
-            for id_, size in self._writer.execute("SELECT id, bytes FROM windows ORDER BY id").fetchall():
-                if excess <= 0:
-                    break
-                self._writer.execute("DELETE FROM windows WHERE id = ?", (id_,))
-                self._deleted += 1
-                excess -= size
+                self._delete("query = ? AND last < ?", (query, row[0] - self._keep))
+        if self._bytes <= self._size:
+            return
+        excess, last_id = self._bytes - self._size, 0
+        for id_, size in self._writer.execute("SELECT id, bytes FROM windows ORDER BY id"):
+            if excess <= 0:
+                break
+            last_id, excess = id_, excess - size
+        self._delete("id <= ?", (last_id,))
+
+    def _delete(self, where: str, parameters: Sequence[object]) -> None:
+        query = f"SELECT count(*), coalesce(sum(bytes), 0) FROM windows WHERE {where}"
+        windows, size = self._writer.execute(query, parameters).fetchone()
+        self._writer.execute(f"DELETE FROM windows WHERE {where}", parameters)
+        self._deleted += windows
+        self._windows -= windows
+        self._bytes -= size
+
+    def _count(self) -> None:
+        """Count windows and bytes in the file."""
+        query = "SELECT count(*), coalesce(sum(bytes), 0) FROM windows"
+        self._windows, self._bytes = self._writer.execute(query).fetchone()
 
     @contextlib.contextmanager
     def _reported(self, windows: int = 0) -> Iterator[None]:
@@ -235,11 +265,11 @@ class History:
 
     def window(self, id_: int) -> Window | None:
         """Return a window with all of its stored rows; None if it does not exist any more."""
-        return next(iter(self._read("rows", "WHERE id = ?", (id_,))), None)
+        return next(iter(self._read(_ALL_ROWS, "WHERE id = ?", (id_,))), None)
 
     def newest_of(self, query: str) -> Window | None:
         """Return the newest window of a query with all of its stored rows."""
-        found = self._read("rows", "WHERE query = ? ORDER BY last DESC, id DESC LIMIT 1", (query,))
+        found = self._read(_ALL_ROWS, "WHERE query = ? ORDER BY last DESC, id DESC LIMIT 1", (query,))
         return found[0] if found else None
 
     def range(self, query: str, length: int, most: int, *, whole: bool = False) -> list[Window]:
@@ -251,14 +281,14 @@ class History:
             "WHERE query = ? AND last > (SELECT max(last) FROM windows WHERE query = ?) - ? "
             "ORDER BY last DESC, id DESC LIMIT ?"
         )
-        return self._read("rows" if whole else "head", where, (query, query, length, most))[::-1]
+        return self._read(_ALL_ROWS if whole else "head", where, (query, query, length, most))[::-1]
 
     def newest_windows(self, query: str, most_rows: int) -> list[Window]:
         """Return the newest windows of a query with at most `most_rows` stored rows together, the oldest first."""
         windows: list[Window] = []
         where = "WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 256"
         last_id, rows = self.newest + 1, 0
-        while page := self._read("rows", where, (query, last_id)):
+        while page := self._read(_ALL_ROWS, where, (query, last_id)):
             for window in page:
                 rows += window.rows.num_rows
                 if rows > most_rows and windows:
@@ -279,10 +309,8 @@ class History:
 
     def count_samples(self, samples: Samples) -> None:
         """Set the metrics of the store."""
-        with self._reading:
-            windows, size = self._reader.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM windows").fetchone()
-        samples.set(HISTORY_WINDOWS, windows)
-        samples.set(HISTORY_BYTES, size)
+        samples.set(HISTORY_WINDOWS, self._windows)
+        samples.set(HISTORY_BYTES, self._bytes)
         samples.set(HISTORY_DELETED, self._deleted)
         samples.set(HISTORY_ROWS_CUT, self._cut)
         samples.set(HISTORY_LOST, self._lost)

@@ -6,7 +6,8 @@ const ROW = 28; // height of a row in px, as in page.css
 const SHOWN = 40; // rows of a long table that exist at the same time
 const GROUPS = 8; // lines of a chart, in addition to the others
 const BOUNDS = ["window_start", "window_end"]; // columns that the caption of a window contains
-const REDRAW = 1000; // least time between two requests for a chart, in ms
+const REDRAW = 1000; // least time between two updates of a query, in ms
+const BUSY = 20; // and at least this multiple of the time of the last update, so that pages do not slow the pipeline
 const LIGHT = ["#0b62a4", "#b3261e", "#2e7d32", "#7b3fa0", "#9a5b00", "#00757a", "#8f2d6b", "#4d5b00", "#5f5f5b"];
 const DARK = ["#7db7f5", "#ff9a92", "#8fd694", "#d0a4f0", "#f2b866", "#6fd3d8", "#f29ac8", "#c6d45f", "#b9b9b3"];
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [], [8, 4], [2, 3], [10, 3, 2, 3], [1, 2]];
@@ -113,6 +114,7 @@ class Panel {
   constructor(query) {
     this.query = query;
     this.column = query.rank;
+    this.wait = REDRAW;
     this.drawnAt = 0;
     this.timer = null;
     const id = "query-" + query.name;
@@ -153,10 +155,12 @@ class Panel {
   }
 
   async refresh() {
+    this.drawnAt = performance.now();
     const newest = await get("api/newest?query=" + encodeURIComponent(this.query.name));
     if (newest.columns) this.showWindow(newest);
     else this.table.caption.textContent = "no window yet";
     await this.drawChart();
+    this.wait = Math.max(REDRAW, BUSY * (performance.now() - this.drawnAt));
   }
 
   showWindow(answer) {
@@ -173,7 +177,7 @@ class Panel {
   update(event) {
     this.showWindow(event);
     if (this.timer !== null) return;
-    const wait = Math.max(0, REDRAW - (performance.now() - this.drawnAt));
+    const wait = Math.max(0, this.wait - (performance.now() - this.drawnAt));
     this.timer = setTimeout(() => {
       this.timer = null;
       this.refresh().catch(report);
@@ -182,7 +186,6 @@ class Panel {
 
   async drawChart() {
     if (!this.chart) return;
-    this.drawnAt = performance.now();
     const range = byId("range").value;
     const parameters = new URLSearchParams({
       query: this.query.name, column: this.column, seconds: range, groups: GROUPS,
