@@ -43,6 +43,9 @@ from queries.text.tree import Expression, FromItem, Query, SelectItem, Window, W
 ROW_TIME = "row time"
 """The time column of a sub-query in the join. Names with a blank cannot be names that a user writes without quotes."""
 
+ONE = "number one"
+"""A column of a sub-query that is 1 (`_as_key`)."""
+
 COUNTS = ("count", "count_distinct", "approx_count_distinct")
 """Aggregates that are 0 over no row; others are NULL."""
 
@@ -390,7 +393,7 @@ class _Decorrelation:
             name = f"{SUB_QUERY}{len(self._items) + 1}"
             self._join(subquery, "ANTI", (value,), tree.IsNull(_column("value 1", start, name), start))
         if changed is not operand or self._can_be_null(operand):
-            self._join(subquery, "ANTI", (), tree.IsNull(changed, operand.start))
+            self._join(subquery, "ANTI", (), outer=tree.IsNull(changed, operand.start))
 
     def _can_be_null(self, operand: Expression) -> bool:
         table = NamedTable(self._outer_name, self._outer_relation)
@@ -454,9 +457,17 @@ class _Decorrelation:
                 )
 
     def _join(
-        self, subquery: _SubQuery, kind: str, values: tuple[Expression, ...], condition: Expression | None = None
+        self,
+        subquery: _SubQuery,
+        kind: str,
+        values: tuple[Expression, ...],
+        condition: Expression | None = None,
+        outer: Expression | None = None,
     ) -> FromItem:
-        """Add a join with a sub-query, whose columns are its time, the keys and the values."""
+        """Add a join with a sub-query, whose columns are its time, the keys and the values.
+
+        ON contains `condition`, and the condition `outer` on the outer query.
+        """
         assert self._window is not None
         start, name = subquery.start, f"{SUB_QUERY}{len(self._items) + 1}"
         conditions: list[Expression] = [
@@ -466,13 +477,18 @@ class _Decorrelation:
         if subquery.times is not None:
             times = subquery.times
             inner: Expression = _column(ROW_TIME, times.start, name)
-            outer: Expression = _column(self._window.outer_time, times.start, self._outer_name)
+            other: Expression = _column(self._window.outer_time, times.start, self._outer_name)
             if subquery.unit > 1:
                 unit = tree.Constant(Kind.NUMBER, str(subquery.unit), times.start)
-                inner, outer = (tree.Operation(Op.DIV, (side, unit), times.start) for side in (inner, outer))
-            conditions.append(tree.Operation(Op.EQ, (inner, outer), times.start))
-        conditions += [*subquery.about_outer, *([] if condition is None else [condition])]
+                inner, other = (tree.Operation(Op.DIV, (side, unit), times.start) for side in (inner, other))
+            conditions.append(tree.Operation(Op.EQ, (inner, other), times.start))
+        outer_only = [*subquery.about_outer, *([] if outer is None else [outer])]
+        if kind != "SEMI":  # which evaluates them on rows of the outer query before the join
+            outer_only = [_as_key(each, name) for each in outer_only]
+        conditions += [*outer_only, *([] if condition is None else [condition])]
         query = self._grouped(subquery, values) if has_groups(subquery.query) else self._rows(subquery, values)
+        if outer_only and kind != "SEMI":
+            query = replace(query, select=(*query.select, _item(_one(start), ONE, start)))
         item = FromItem(
             tree.Subquery(query),
             start,
@@ -559,6 +575,20 @@ def _time_in_units(expression: Expression, relation: Relation) -> tuple[str, int
 def _is_one_row(query: Query) -> bool:
     """Return whether a sub-query has aggregates without GROUP BY: one row, also over no rows."""
     return has_groups(query) and not query.group_by and query.call is None and query.grouping_sets is None
+
+
+def _as_key(condition: Expression, name: str) -> Expression:
+    """Return a condition on the outer query as an equality, a key of the join with the sub-query `name`.
+
+    Rows that fail have the key NULL and meet no row. ANTI and LEFT joins would test another condition for all pairs.
+    """
+    start = condition.start
+    case = tree.Case(None, ((condition, _one(start)),), tree.Null(start), start)
+    return tree.Operation(Op.EQ, (case, _column(ONE, start, name)), start)
+
+
+def _one(start: int) -> tree.Constant:
+    return tree.Constant(Kind.NUMBER, "1", start)
 
 
 def _or_zero(call: tree.Call, column: Expression) -> Expression:
