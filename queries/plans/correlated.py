@@ -9,7 +9,7 @@
     NOT EXISTS             ANTI JOIN
     NOT IN                 up to three ANTI JOINs: with an equal value, with a NULL, and with any row if x is NULL
     (SELECT max(x) …)      LEFT JOIN with groups: an outer row meets at most one of them
-    EXISTS elsewhere       (SELECT count(*) …) > 0
+    EXISTS, IN elsewhere   comparisons of such values: (SELECT count(*) …) > 0
 
 WHERE of the sub-query is divided. An equality of both queries is a key of the join. Conditions on the sub-query alone
 stay in it, and conditions on the outer query alone are part of ON.
@@ -43,6 +43,9 @@ from queries.text.tree import Expression, FromItem, Query, SelectItem, Window, W
 ROW_TIME = "row time"
 """The time column of a sub-query in the join. Names with a blank cannot be names that a user writes without quotes."""
 
+MAX_LEVELS = 4
+"""Largest number of sub-queries within each other. NOT IN becomes several joins, each with the sub-queries within."""
+
 ONE = "number one"
 """A column of a sub-query that is 1 (`_as_key`)."""
 
@@ -60,6 +63,10 @@ def without_correlation(query: Query, relation_of: RelationOf, compile_query: Co
     nested = [node for node in parts_of(query, skip=Query) if isinstance(node, tree.ScalarQuery | tree.Exists)]
     if not nested:
         return query
+    deepest = max(nested, key=lambda node: _depth(node.query))
+    if _depth(deepest.query) > MAX_LEVELS:
+        problem = f"more than {MAX_LEVELS} sub-queries within each other"
+        raise QueryError(problem, query.sql, deepest.start, "queries of WITH that read each other")
     names = item_names(query)
     correlated = {id(node.query) for node in nested if is_correlated(node.query, names)}
     return _Decorrelation(query, names, correlated, relation_of, compile_query).rewritten() if correlated else query
@@ -246,8 +253,7 @@ class _Decorrelation:
             ):
                 if _is_one_row(query):
                     return tree.Operation(Op.EQ, (self._part(operand), self._value(query, start)), at)
-                expected = "IN as an operand of AND in WHERE; or EXISTS, with the equality in WHERE of its sub-query"
-                raise self._error("IN with a correlated sub-query, within another expression", start, expected)
+                return self._member_as_value(operand, query, start)
         return _mapped(node, self._part)
 
     # --- dividing a sub-query ---
@@ -267,10 +273,15 @@ class _Decorrelation:
             else:
                 subquery.equalities.append(self._equality(each, names))
         self._bind_window(subquery)
-        if has_groups(query):  # messages about the text must not contain the names of the columns of the join
-            self._compile(self._rows(subquery, ()))
-            self._compile(replace(query, where=subquery.where, order=None))
+        if has_groups(query):
+            self._check_names(self._rows(subquery, ()))
+            self._check_names(query)
         return subquery
+
+    def _check_names(self, query: Query) -> None:
+        """Raise QueryError for wrong names outside WHERE. Later messages would list the names of columns of joins."""
+        window = query.window if has_groups(query) else None
+        self._compile(replace(query, where=None, order=None, window=window))
 
     def _check_inner(self, query: Query, start: int) -> None:
         """Raise QueryError for clauses of a sub-query that are about all its rows."""
@@ -374,21 +385,20 @@ class _Decorrelation:
                 "EXISTS of an aggregate without GROUP BY, which always has a row", subquery.start, expected
             )
         if not has_groups(query):  # the join needs no column of SELECT
-            self._compile(replace(query, where=subquery.where, window=subquery.window_of_rows, order=None))
+            self._check_names(query)
         self._join(subquery, "ANTI" if negated else "SEMI", ())
 
     def _member(self, operand: Expression, subquery: _SubQuery, negated: bool) -> None:
         """Join the outer rows whose value is one of those of the sub-query, or none."""
         query, start = subquery.query, subquery.start
         self._check_limit(query)
-        value, changed = self._only_item(subquery), self._part(operand)
+        value, changed = self._only_item(query), self._part(operand)
         name = f"{SUB_QUERY}{len(self._items) + 1}"
         equal = tree.Operation(Op.EQ, (changed, _column("value 1", start, name)), operand.start)
-        item = self._join(subquery, "ANTI" if negated else "SEMI", (value,), equal)
+        self._join(subquery, "ANTI" if negated else "SEMI", (value,), equal)
         if not negated:
             return
-        assert isinstance(item.table, tree.Subquery)
-        column = self._compile(item.table.query).by_name["value 1"]
+        column = self._compile(self._read(replace(subquery, own=[]), (value,))).by_name["value 1"]
         if column.nullable:
             name = f"{SUB_QUERY}{len(self._items) + 1}"
             self._join(subquery, "ANTI", (value,), tree.IsNull(_column("value 1", start, name), start))
@@ -400,8 +410,8 @@ class _Decorrelation:
         names = TableNames(self._sql, [table], qualify=True)
         return Binder(self._sql, "WHERE", operand, Scope(names).in_row).bind().nullable
 
-    def _only_item(self, subquery: _SubQuery) -> Expression:
-        items = subquery.query.select
+    def _only_item(self, query: Query) -> Expression:
+        items = query.select
         if len(items) > 1 or isinstance(items[0].expression, tree.Star):
             problem = "a correlated sub-query after IN with other than one named column"
             raise self._error(problem, items[-1].start, "one column: IN compares one value")
@@ -413,9 +423,34 @@ class _Decorrelation:
         if has_groups(query):
             expected = "EXISTS as an operand of AND in WHERE, or a sub-query without groups"
             raise self._error("EXISTS of groups within OR, CASE or another expression", start, expected)
-        count = tree.Call(Word("count", start), (tree.Star(start),))
-        counting = replace(query, select=(SelectItem(count),), order=None, distinct=None)
-        return tree.Operation(Op.GT, (self._value(counting, start), tree.Constant(Kind.NUMBER, "0", start)), start)
+        return _is_positive(self._value(_counting(query, start), start))
+
+    def _member_as_value(self, operand: Expression, query: Query, start: int) -> Expression:
+        """Return IN as a comparison of numbers of rows: those with an equal value, all, and those with a value."""
+        self._check_limit(query)
+        if has_groups(query):
+            expected = "IN as an operand of AND in WHERE, or a sub-query without groups"
+            raise self._error("IN with groups within OR, CASE or another expression", start, expected)
+        subquery, compared = self._divided(_counting(query, start), start), self._part(operand)
+        value = self._only_item(query)
+        self._check_names(self._rows(subquery, (value,)))
+        equal = replace(subquery, equalities=[*subquery.equalities, _Equality(value, compared, start)])
+        (matches,) = self._columns(equal, (_count(tree.Star(start), start),))
+        rows, values = self._columns(subquery, (_count(tree.Star(start), start), _count(value, start)))
+        unknown = tree.Operation(
+            Op.OR, (tree.IsNull(compared, start), tree.Operation(Op.GT, (rows, values), start)), start
+        )
+        true, false = (tree.Constant(Kind.WORD, text, start) for text in ("TRUE", "FALSE"))
+        null_if_unknown = tree.Operation(Op.AND, (_is_positive(rows), unknown), start)
+        return tree.Case(None, ((_is_positive(matches), true), (null_if_unknown, tree.Null(start))), false, start)
+
+    def _columns(self, subquery: _SubQuery, aggregates: tuple[tree.Call, ...]) -> list[Expression]:
+        """Join the groups of a sub-query. Return the values of their aggregates."""
+        name = f"{SUB_QUERY}{len(self._items) + 1}"
+        self._join(subquery, "LEFT", aggregates)
+        return [
+            _or_zero(call, _column(f"value {number}", call.start, name)) for number, call in enumerate(aggregates, 1)
+        ]
 
     def _value(self, query: Query, start: int) -> Expression:
         """Join the groups of a sub-query with one value. Return the value as an expression over the join."""
@@ -432,12 +467,7 @@ class _Decorrelation:
         aggregates.sort(key=lambda call: call.start)
         if query not in self._values:
             self._check_value(expression, aggregates)
-            subquery, name = self._divided(query, start), f"{SUB_QUERY}{len(self._items) + 1}"
-            self._join(subquery, "LEFT", tuple(aggregates))
-            self._values[query] = [
-                _or_zero(call, _column(f"value {number}", call.start, name))
-                for number, call in enumerate(aggregates, 1)
-            ]
+            self._values[query] = self._columns(self._divided(query, start), tuple(aggregates))
         values = dict(zip(map(id, aggregates), self._values[query], strict=True))
 
         def part(node: Any) -> Any:
@@ -463,7 +493,7 @@ class _Decorrelation:
         values: tuple[Expression, ...],
         condition: Expression | None = None,
         outer: Expression | None = None,
-    ) -> FromItem:
+    ) -> None:
         """Add a join with a sub-query, whose columns are its time, the keys and the values.
 
         ON contains `condition`, and the condition `outer` on the outer query.
@@ -486,18 +516,22 @@ class _Decorrelation:
         if kind != "SEMI":  # which evaluates them on rows of the outer query before the join
             outer_only = [_as_key(each, name) for each in outer_only]
         conditions += [*outer_only, *([] if condition is None else [condition])]
-        query = self._grouped(subquery, values) if has_groups(subquery.query) else self._rows(subquery, values)
+        query = self._read(subquery, values)
         if outer_only and kind != "SEMI":
             query = replace(query, select=(*query.select, _item(_one(start), ONE, start)))
+        on = tree.Condition(Word("ON", start), _conjunction(conditions))
         item = FromItem(
             tree.Subquery(query),
             start,
             Word(name, start, quoted=True),
             self._window.clause(ROW_TIME, start),
-            tree.Join(kind, Word("JOIN", start), tree.Condition(Word("ON", start), _conjunction(conditions))),
+            tree.Join(kind, Word("JOIN", start), on),
         )
         self._items.append(item)
-        return item
+
+    def _read(self, subquery: _SubQuery, values: tuple[Expression, ...]) -> Query:
+        """Return the query that the join reads."""
+        return self._grouped(subquery, values) if has_groups(subquery.query) else self._rows(subquery, values)
 
     def _rows(self, subquery: _SubQuery, values: tuple[Expression, ...]) -> Query:
         """Return the rows of a sub-query."""
@@ -543,6 +577,12 @@ class _Decorrelation:
         return QueryError(problem, self._sql, start, expected)
 
 
+def _depth(query: Query) -> int:
+    """Return the number of sub-queries within each other, 1 for a query without any in its expressions."""
+    nodes = (node for node in parts_of(query, skip=Query) if isinstance(node, tree.ScalarQuery | tree.Exists))
+    return 1 + max((_depth(node.query) for node in nodes), default=0)
+
+
 def _same_origin(kind: AnyWindow) -> AnyWindow:
     """Return a window with the smallest origin that makes the same windows."""
     return replace(kind, origin=kind.origin % kind.slide) if isinstance(kind, SlidingWindow) else kind
@@ -585,6 +625,19 @@ def _as_key(condition: Expression, name: str) -> Expression:
     start = condition.start
     case = tree.Case(None, ((condition, _one(start)),), tree.Null(start), start)
     return tree.Operation(Op.EQ, (case, _column(ONE, start, name)), start)
+
+
+def _counting(query: Query, start: int) -> Query:
+    """Return a sub-query without groups that counts its rows."""
+    return replace(query, select=(SelectItem(_count(tree.Star(start), start)),), order=None, distinct=None)
+
+
+def _count(argument: Expression, start: int) -> tree.Call:
+    return tree.Call(Word("count", start), (argument,))
+
+
+def _is_positive(number: Expression) -> Expression:
+    return tree.Operation(Op.GT, (number, tree.Constant(Kind.NUMBER, "0", number.start)), number.start)
 
 
 def _one(start: int) -> tree.Constant:

@@ -113,7 +113,12 @@ class CorrelatedQuery:
         random = self.random
         where, source = self._inner_where(outer, inner, depth), self._source(inner)
         no = random.choice(["", "NOT "])
-        match random.randrange(6):
+        match random.randrange(7):
+            case 6:
+                query = join("(SELECT {0} FROM {1} WHERE {2})", self._member(inner), source, where)
+                member = join(f"{{0}} {no}IN {{1}}", self._member(outer), query)
+                form = random.choice(["(NOT ({0} OR {1}))", "({0} OR {1})", "(({0}) IS NULL OR {1})"])
+                return join(form, member, self._expressions(outer).condition(0))
             case 0:
                 distinct, item = random.choice(["", "DISTINCT "]), random.choice(["1", "*", f"{inner}.srcIP"])
                 distinct = "" if item != f"{inner}.srcIP" else distinct

@@ -8,6 +8,7 @@ from queries.text.errors import QueryError
 P = "SELECT p.ts FROM packets p [RANGE 10 s] WHERE"
 Q = "FROM packets q [RANGE 10 s] WHERE q.srcIP = p.destIP"
 NO_TIME = "(SELECT srcIP, count(*) AS n FROM packets GROUP BY srcIP)"
+DEEP = "EXISTS (SELECT 1 FROM M b WHERE b.ts = a.ts AND " * 5 + "TRUE" + ")" * 5
 
 # SQL with « before the place that the message must point at, then parts of the message.
 WRONG = [
@@ -73,6 +74,7 @@ WRONG = [
         "columns of the query directly around",
     ),
     (f"{P} EXISTS (SELECT 1 FROM (SELECT ts, len FROM M WHERE len = «p.len) q)", "two levels around"),
+    (f"SELECT ts FROM M a WHERE «{DEEP}", "more than 4 sub-queries within each other"),
     # clauses of the sub-query
     (f"{P} «EXISTS (SELECT count(*) {Q})", "always has a row", "(SELECT count(*) FROM …) > 0"),
     (f"{P} len > «(SELECT q.len {Q})", "may have no row or several", "one aggregate such as max(x)"),
@@ -96,7 +98,8 @@ WRONG = [
         "a query of WITH that joins",
     ),
     # clauses of the query around
-    (f"{P} ttl = 3 OR len IN «(SELECT q.len {Q})", "IN with a correlated sub-query, within", "or EXISTS"),
+    (f"{P} ttl = 3 OR len IN «(SELECT q.len {Q} GROUP BY q.len)", "IN with groups within", "without groups"),
+    (f"{P} ttl = 3 OR «len IN (SELECT q.srcIP {Q})", "= between address and integer"),
     (f"{P} ttl = 3 OR «EXISTS (SELECT q.len {Q} GROUP BY q.len)", "EXISTS of groups within", "without groups"),
     (
         f"SELECT p.destIP FROM packets p [RANGE 10 s] GROUP BY destIP HAVING count(*) > «(SELECT count(*) {Q})",
