@@ -1,0 +1,50 @@
+"""The live page of a pipeline on Spark: its windows are those of the query, also after a restart with a lost batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import wiretide
+from dashboards.monitors.pipeline import Monitor
+from highlevel.results.user_types import readable
+from queries.pipeline.file import read_pipeline
+from tests.harness.links import write_links
+
+pytestmark = pytest.mark.spark
+SQL = "SELECT srcIP, count(*) AS n, sum(len) AS bytes FROM packets [RANGE 1 minute] GROUP BY srcIP"
+
+
+def stored(monitor: Monitor) -> list[tuple]:
+    """The rows of all stored windows."""
+    assert monitor.history is not None
+    windows = [monitor.history.window(window.id) for window in monitor.history.since(0, 10_000)]
+    plan = monitor.plans[0]
+    return sorted(tuple(row.values()) for window in windows for row in readable(window.rows, plan.times).to_pylist())
+
+
+def test_the_page_has_the_windows_of_the_query(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 3)
+    links = {each.link: str(each.path) for each in inputs[:2]}
+    expected = wiretide.query(SQL, streams={link: [path] for link, path in links.items()})
+    rows = sorted(tuple(row.values()) for row in expected.to_pylist())
+    assert len(rows) > 50
+    file = tmp_path / "pipeline.toml"
+    listed = "\n".join(f'{link} = "{path}"' for link, path in links.items())
+    file.write_text(
+        f'[links]\n{listed}\n[metrics]\nport = 0\n[queries.q]\nsql = "{SQL}"\n[spark]\nmaster = "local[2]"\n'
+    )
+    with Monitor(read_pipeline(file), lambda _: None) as monitor:
+        monitor.wait()
+        assert stored(monitor) == rows
+        with urlopen(f"{monitor.server.url}api/newest?query=q") as response:
+            newest = json.load(response)
+        last = max(row[1] for row in rows)
+        shown = {(row[2], row[3], row[4]) for row in newest["rows"]}
+        assert shown == {row[2:] for row in rows if row[1] == last}
+    with Monitor(read_pipeline(file), lambda _: None) as monitor:
+        monitor.wait()
+        assert stored(monitor) == rows
