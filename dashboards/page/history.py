@@ -33,6 +33,7 @@ from dashboards.page.metrics import HISTORY_BYTES, HISTORY_DELETED, HISTORY_LOST
 from dashboards.prometheus.query_series import SUM, QuerySeries
 from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
+from highlevel.windows.kind import SessionWindow, TupleWindow
 
 HEAD_ROWS = 100
 """Number of rows of a window that charts and events use."""
@@ -64,7 +65,7 @@ _Stored = tuple[int, str, int | None, int | None, int, int, str, bytes, bytes | 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One stored window `[start, end)` in ns, or rows of a query without windows: then both are None.
+    """One stored window `[start, end)` in ns, or rows of a micro-batch of another query: then both are None.
 
     `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums over all rows,
     of the value columns that can be added. `rows` has the schema of the plan, the first HEAD_ROWS rows or all.
@@ -144,6 +145,11 @@ class History:
         with self.added:
             self.added.notify_all()
 
+    def has_windows(self, query: str) -> bool:
+        """Return True if the result has windows of time that all groups share: no sessions and no numbers of rows."""
+        plan = self.plans[query]
+        return plan.windowed and not isinstance(plan.window, SessionWindow | TupleWindow)
+
     def values_of(self, query: str) -> tuple[str, ...]:
         """Return the value columns of a query: numbers that are no part of a group."""
         series = self.series.get(query)
@@ -191,7 +197,7 @@ class History:
             table = table.filter(pc.invert(table[LATE]))
         if not table.num_rows:
             return
-        if not plan.windowed:
+        if not self.has_windows(query):
             yield self._window(batch, query, None, None, table.slice(max(0, table.num_rows - KEPT_ROWS)), table)
             return
         keys = [("window_end", "ascending")]

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
@@ -16,7 +17,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs
 
-from capture.errors import InputError, WiretideError
+from capture.errors import WiretideError
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Metric, Samples
 from dashboards.page.charts import make_chart
 from dashboards.page.events import Events
@@ -27,7 +28,6 @@ from dashboards.page.rows import rows_of
 from dashboards.prometheus.exporter import Family, family_of
 from highlevel.metrics import LATE_PARTIALS, LOW_WATERMARK, PUNCTUATION_LAG, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan.plan import Plan
-from queries.text.errors import QueryError
 
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -102,8 +102,10 @@ class Site:
         parameters = {name: values[-1] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
         try:
             answer = self._answer(path, parameters)
-        except (QueryError, InputError, RequestError, QueryTimeError) as error:
+        except WiretideError as error:
             return _error(start, "400 Bad Request", str(error))
+        except sqlite3.Error as error:
+            return _error(start, "500 Internal Server Error", f"{self.history.path}: cannot be read: {error}")
         if answer is None:
             return _error(start, "404 Not Found", f"unknown path {path}, or a window that is not stored any more")
         start("200 OK", [("Content-Type", "application/json")])
@@ -141,7 +143,7 @@ class Site:
                     "name": name,
                     "sql": plan.sql,
                     "links": list(plan.streams),
-                    "windowed": plan.windowed,
+                    "windowed": self.history.has_windows(name),
                     "values": [value.column for value in series.values] if series is not None else [],
                     "rank": series.rank if series is not None else None,
                     **{title: samples.total(metric, query=name) for title, metric in QUERY_METRICS.items()},
@@ -163,7 +165,7 @@ class Site:
     def _chart(self, parameters: Mapping[str, str]) -> dict[str, Any]:
         plan = self._plan(parameters)
         series = self.history.series.get(plan.name)
-        if series is None or not plan.windowed or series.rank is None:
+        if series is None or not self.history.has_windows(plan.name) or series.rank is None:
             raise RequestError(f"the query {plan.name} has no values in windows, expected a query with both")
         seconds = _number(parameters, "seconds", 1, 10**9)
         groups = _number(parameters, "groups", 1, MAX_GROUPS)
@@ -196,7 +198,7 @@ class Site:
         except QueryTimeError:
             self._count(PAGE_QUERIES, "time")
             raise
-        except (QueryError, InputError):
+        except WiretideError:
             self._count(PAGE_QUERIES, "wrong")
             raise
         self._count(PAGE_QUERIES, "answered")

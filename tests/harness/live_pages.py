@@ -29,6 +29,7 @@ QUERIES = {
     "GROUP BY srcIP",
     "total": "SELECT count(*) AS packets FROM Main [RANGE 10 seconds]",
     "rows": "SELECT ts, srcIP, len FROM Main WHERE len > 1400",
+    "sessions": "SELECT srcIP, count(*) AS n FROM Main [SESSION 5 seconds] GROUP BY srcIP",
     "names": "SELECT getlpmid(srcIP, '{names}') AS name, count(*) AS n FROM Main [RANGE 10 seconds] GROUP BY name",
 }
 

@@ -143,6 +143,18 @@ def test_rows_without_windows_are_one_entry_for_each_batch(tmp_path: Path) -> No
         assert window.rows == table
 
 
+def test_sessions_are_one_entry_for_each_batch(tmp_path: Path) -> None:
+    with live_page(tmp_path, "sessions", served=False) as page:
+        plan = page.plans["sessions"]
+        rows = drawn_rows(Random(1), plan, 4)
+        table = pa.concat_tables([window_rows(plan, number, [row]) for number, row in enumerate(rows)])
+        page.history.add(0, "sessions", table)
+        (window,) = page.history.since(0, 10)
+        assert (window.start, window.end, window.groups) == (None, None, 4)
+        assert window.rows.to_pylist() == table.to_pylist()
+        assert not page.history.has_windows("sessions")
+
+
 def test_a_full_disk_loses_windows_and_not_the_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random = Random(1)
     with live_page(tmp_path, served=False) as page:

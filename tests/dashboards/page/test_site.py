@@ -132,6 +132,7 @@ WRONG = [
     ("/api/chart", {"query": "talkers", "seconds": "9", "groups": "21"}, 400, "from 1 to 20"),
     ("/api/chart", {"query": "talkers", "seconds": "9", "groups": "2", "column": "x"}, 400, "n, bytes, mean"),
     ("/api/chart", {"query": "rows", "seconds": "9", "groups": "2"}, 400, "no values in windows"),
+    ("/api/chart", {"query": "sessions", "seconds": "9", "groups": "2"}, 400, "no values in windows"),
     ("/api/unknown", {}, 404, "unknown path"),
     ("/static/page.js", {}, 404, "unknown path"),
     ("/../site.py", {}, 404, "unknown path"),
@@ -143,13 +144,22 @@ WRONG = [
 
 @pytest.mark.parametrize(("path", "parameters", "status", "reason"), WRONG, ids=lambda value: str(value)[:50])
 def test_a_wrong_request_has_a_reason(path: str, parameters: dict, status: int, reason: str, tmp_path: Path) -> None:
-    with live_page(tmp_path, "talkers", "total", "rows") as page:
+    with live_page(tmp_path, "talkers", "total", "rows", "sessions") as page:
         page.history.add(0, "total", window_rows(page.plans["total"], 0, [{"packets": 1}]))
         got, _, body = get(page, f"{path}?{urlencode(parameters)}")
     assert got == status
     assert reason in body.decode()
     assert b"root:" not in body
     assert b"Traceback" not in body
+
+
+def test_a_store_that_cannot_be_read_is_an_answer_and_no_traceback(tmp_path: Path, capfd) -> None:
+    with live_page(tmp_path) as page:
+        page.history._writer.execute("DROP TABLE windows")
+        status, _, body = get(page, "/api/newest?query=total")
+    assert status == 500
+    assert "history.sqlite: cannot be read: no such table" in json.loads(body)["error"]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_requests_of_other_web_sites_are_refused(tmp_path: Path) -> None:
