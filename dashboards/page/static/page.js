@@ -173,9 +173,10 @@ class Panel {
     this.table.show(rows, when + ": " + count + part);
   }
 
-  // A new window: show its first rows at once. The other rows and the chart follow, at most once per REDRAW.
+  // A new window: show its rows at once, if the event has all of them. Otherwise the table would become shorter for a
+  // moment, and lose its position. The other rows and the chart follow, at most once per REDRAW.
   update(event) {
-    this.showWindow(event);
+    if (event.groups <= event.rows.length) this.showWindow(event);
     if (this.timer !== null) return;
     const wait = Math.max(0, this.wait - (performance.now() - this.drawnAt));
     this.timer = setTimeout(() => {

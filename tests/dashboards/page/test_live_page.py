@@ -205,6 +205,10 @@ def test_10_000_rows_scroll_with_few_elements(browser: Any, tmp_path: Path) -> N
         expect(page.locator(ROWS).last.locator("td").nth(1)).to_have_text(smallest)
         assert page.locator(ROWS).count() == 40
         assert page.locator(ROWS).last.get_attribute("aria-rowindex") == "10001"
+        place = page.locator("#query-talkers ~ .scroll").evaluate("element => element.scrollTop")
+        live.history.add(1, "talkers", window_rows(plan, 1, rows))
+        expect(page.locator(CAPTION)).to_contain_text("22:13:40Z: 10,000 rows")
+        assert page.locator("#query-talkers ~ .scroll").evaluate("element => element.scrollTop") == place > 250_000
         page.context.close()
     assert messages.lines == []
 
