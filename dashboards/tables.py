@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,18 @@ REMEDY = "a larger banded_increasing in the schema"
 class Tables:
     """Tables by their names in FROM, or one table for every name in FROM."""
 
-    def __init__(self, tables: Mapping[str, Stream], progress: list[Progress] | None = None) -> None:
-        """Read `tables`, by names in lower case. Runs report to the functions in `progress`."""
+    def __init__(
+        self,
+        tables: Mapping[str, Stream],
+        progress: list[Progress] | None = None,
+        check: Callable[[Plan], None] | None = None,
+    ) -> None:
+        """Read `tables`, by names in lower case. Runs report to the functions in `progress`.
+
+        `check` receives each plan before it runs, also those of sub-queries, and may raise an error.
+        """
         self._tables = tables
+        self._check = check
         self.progress = progress if progress is not None else []
 
     @classmethod
@@ -116,6 +125,8 @@ class Tables:
             if not unbound:
                 for leaf in plan.leaves:
                     self._tables[leaf.streams[0].lower()].check()
+                if self._check is not None:
+                    self._check(plan)
                 return plan
         known = ", ".join(table.name for table in self._tables.values())
         raise InputError(f"query query: no table for {unbound[0]}; bound are: {known}")

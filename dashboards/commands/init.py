@@ -105,7 +105,7 @@ def _make_lines(
     yield "# A pipeline of Wiretide. docs/guide/pipeline-file.md describes all keys."
     yield "#"
     yield f"#   wiretide explain {file}       shows links, tables and plans"
-    yield f"#   wiretide run {file}           answers the queries, writes results, serves metrics"
+    yield f"#   wiretide run {file}           answers the queries, writes results, serves the live page"
     yield f"#   wiretide dashboards {file} -o monitoring     writes dashboards for Grafana"
     yield ""
     yield 'folder = "state"                # state, results and log of `wiretide run`'

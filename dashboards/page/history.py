@@ -68,7 +68,8 @@ class Window:
     """One stored window `[start, end)` in ns, or rows of a micro-batch of another query: then both are None.
 
     `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums over all rows,
-    of the value columns that can be added. `rows` has the schema of the plan, the first HEAD_ROWS rows or all.
+    of the value columns that can be added; None without values. `rows` has the schema of the plan: the first HEAD_ROWS
+    rows, or all.
     """
 
     id: int
@@ -76,7 +77,7 @@ class Window:
     start: int | None
     end: int | None
     groups: int
-    totals: Mapping[str, float]
+    totals: Mapping[str, float | None]
     rows: pa.Table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
 
@@ -13,16 +13,17 @@ from capture.errors import WiretideError
 from dashboards.page.history import History
 from dashboards.tables import Tables
 from highlevel.aggregation import BOUNDS
-from highlevel.inline.tables import TableStream
+from highlevel.inline.tables import Stream, TableStream
+from highlevel.plan.nodes import Join, Leaf
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
-from queries.binding.watchlists import SETTING, USAGES
+from queries.binding.watchlists import files_refused
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind, tokenize
 
 SECONDS = 5.0
-"""Time of a query, without that of a batch which has begun."""
+"""Time of a query. It is checked before each batch of 65,536 rows."""
 
 INPUT_ROWS = 1_000_000
 """Largest number of rows of each table; older windows are left out."""
@@ -71,13 +72,9 @@ class QueryBox:
             raise QueryError("a text that is too long", sql, MAX_TEXT, f"at most {MAX_TEXT} characters")
         if sql.strip().startswith("@") or sql.strip().endswith(".gsql"):
             raise QueryError("the name of a ready query or a file", sql, 0, "the text of a query: SELECT …")
-        words = [token for token in tokenize(sql) if token.kind in (Kind.WORD, Kind.QUOTED)]
-        for token in words:
-            if token.text.lower() in (*USAGES, SETTING):
-                problem = f"{token.text} on the page, which would read a file of this machine"
-                raise QueryError(problem, sql, token.start, "columns of the stored windows")
-        with self._one_at_a_time:
-            return self._answer(sql, {token.text.lower() for token in words})
+        words = {token.text.lower() for token in tokenize(sql) if token.kind in (Kind.WORD, Kind.QUOTED)}
+        with self._one_at_a_time, files_refused("on the page"):
+            return self._answer(sql, words)
 
     def _answer(self, sql: str, words: set[str]) -> BoxAnswer:
         deadline = self._clock() + SECONDS
@@ -86,22 +83,50 @@ class QueryBox:
             read = self._history.newest_windows(name, INPUT_ROWS) if name.lower() in words else []
             windows[name] = len(read)
             rows = pa.concat_tables([plan.schema.empty_table(), *(window.rows for window in read)])
-            streams[name.lower()] = stream_of(plan, rows)
-        plan, start = Tables(streams).bind(sql, None)
+            streams[name.lower()] = self._stream_of(plan, rows, deadline)
+        plan, start = Tables(streams, check=lambda plan: _refuse_joins(sql, plan)).bind(sql, None)
         batches: list[pa.RecordBatch] = []
         with start() as answer:
             for batch in answer.batches:
                 batches.append(batch)
                 if sum(each.num_rows for each in batches) > OUTPUT_ROWS:
                     break
-                if self._clock() > deadline:
-                    expected = "fewer rows: LIMIT, a WHERE over window_end, or a shorter history"
-                    raise QueryTimeError(f"the query needed more than {SECONDS:g} s; expected {expected}")
         table = pa.Table.from_batches(batches, plan.schema)
         read_windows = {name: count for name, count in windows.items() if count}
         stored = tuple(column for name in read_windows for column in self._history.values_of(name))
         values = (*plan.computed_names, *_aggregates(plan)) if plan.aggregation is not None else stored
         return BoxAnswer(plan, table.slice(0, OUTPUT_ROWS), table.num_rows > OUTPUT_ROWS, read_windows, values)
+
+    def _stream_of(self, plan: Plan, rows: pa.Table, deadline: float) -> Stream:
+        """Return rows of results as a table of queries. Windows over them are windows over `window_end` by default."""
+        columns = tuple(plan.root.columns)
+        times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
+        times.sort(key=lambda name: (name not in BOUNDS, name))
+        table = rows.select([column.name for column in columns])
+        return _BoundedTable(plan.name, columns, tuple(times), table, deadline, self._clock)
+
+
+@dataclass(frozen=True)
+class _BoundedTable(TableStream):
+    """A table that is read until `deadline`, in seconds of `clock`."""
+
+    deadline: float
+    clock: Callable[[], float]
+
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the batches of the table. Raises QueryTimeError after the deadline."""
+        for batch in super().batches(leaf):
+            if self.clock() > self.deadline:
+                expected = "a shorter history, or a query of the pipeline"
+                raise QueryTimeError(f"the query needed more than {SECONDS:g} s; expected {expected}")
+            yield batch
+
+
+def _refuse_joins(sql: str, plan: Plan) -> None:
+    """Raise QueryError for a join: a few rows of input can have any number of pairs, and no batch ends."""
+    if any(isinstance(node, Join) for node in plan.nodes):
+        problem = "a join on the page, because its time has no bound"
+        raise QueryError(problem, sql, 0, "a query of one table, a UNION, or the join as a query of the pipeline")
 
 
 def _aggregates(plan: Plan) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from math import isfinite
 
@@ -57,6 +56,8 @@ def read_value(data: bytes, name: str) -> Value:
     >>> read_value(b"[talkers]\nleast = 5", "talkers.least")
     5
     """
+    import tomllib  # few queries need it, and all import this module
+
     try:
         value: object = tomllib.loads(data.decode())
     except UnicodeDecodeError:

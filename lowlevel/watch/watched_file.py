@@ -156,8 +156,7 @@ class Watchlist:
             if is_shortage(error.__cause__):
                 self._last_identity = old.identity if old else None  # the next check reads the file
                 return CheckResult.FAILED
-            noun = "setting" if isinstance(self._file.form, Setting) else "list"
-            text = f"{error}; the {noun} stays as it was" if old else str(error)
+            text = f"{error}; the {self._file.noun} stays as it was" if old else str(error)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
             return CheckResult.FAILED
         return CheckResult.RELOADED

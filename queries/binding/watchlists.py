@@ -40,6 +40,7 @@ SETTING = "setting"
 SETTING_USAGE = "setting('limits.toml', 'least') or setting('limits.toml', 'least', 1, 5000) with bounds"
 
 _folder: ContextVar[Path | None] = ContextVar("folder of relative paths", default=None)
+_refusal: ContextVar[str | None] = ContextVar("reason why no file may be read", default=None)
 
 
 @contextmanager
@@ -52,8 +53,25 @@ def paths_from(folder: Path) -> Iterator[None]:
         _folder.reset(token)
 
 
+@contextmanager
+def files_refused(reason: str) -> Iterator[None]:
+    """Refuse the functions of files in queries that are compiled in this context. `reason` ends the message."""
+    token = _refusal.set(reason)
+    try:
+        yield
+    finally:
+        _refusal.reset(token)
+
+
+def _check_allowed(sql: str, name: Word) -> None:
+    reason = _refusal.get()
+    if reason is not None:
+        raise QueryError(f"{name.text.lower()}, which reads a file, {reason}", sql, name.start, "a query without files")
+
+
 def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | LongestPrefix:
     """Return the look-up and read its file. Raises QueryError for wrong arguments and for a wrong file."""
+    _check_allowed(sql, name)
     function = name.text.lower()
     forms, usage = FORMS[function], USAGES[function]
     if len(operands) != 2:
@@ -79,6 +97,7 @@ def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingV
 
     Raises QueryError for wrong arguments and for a wrong file.
     """
+    _check_allowed(sql, name)
     if len(operands) not in (2, 4):
         problem = f"setting with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, SETTING_USAGE)
@@ -90,25 +109,23 @@ def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingV
     bounds = [_bound(operand) for operand in operands[2:]]
     folder = _folder.get() or Path.cwd()
     path = str(folder / path)
+    expected = f"a TOML file with the line {key} = 100, from {folder} if relative"
     try:
         type_ = TYPES[type(read_value(Path(path).read_bytes(), key))]
-        if float in map(type, bounds) and type_ is Type.INT:
-            type_ = Type.FLOAT
-        if bounds and type_ is Type.BOOL:
-            texts[1].fail(f"bounds of the setting '{key}', which is true or false", SETTING_USAGE)
-        file = WatchedFile(path, Setting(key, type_, *bounds))
-        read_watchlist(file)
     except OSError as error:
-        texts[0].fail(f"{path}: cannot be read as a setting: {error.strerror}", _settings_expected(key, folder))
+        texts[0].fail(f"{path}: cannot be read as a setting: {error.strerror}", expected)
     except WatchlistError as error:
-        texts[0].fail(f"{path}: {error}", _settings_expected(key, folder))
+        texts[0].fail(f"{path}: {error}", expected)
+    if bounds and type_ is Type.BOOL:
+        texts[1].fail(f"bounds of the setting '{key}', which is true or false", SETTING_USAGE)
+    if type_ is Type.INT and any(isinstance(bound, float) for bound in bounds):
+        type_ = Type.FLOAT
+    file = WatchedFile(path, Setting(key, type_, *bounds))
+    try:
+        read_watchlist(file)
     except InputError as error:
-        texts[0].fail(str(error), _settings_expected(key, folder))
+        texts[0].fail(str(error), expected)
     return SettingValue(file, type_)
-
-
-def _settings_expected(key: str, folder: Path) -> str:
-    return f"a TOML file with the line {key} = 100, from {folder} if relative"
 
 
 def _bound(operand: Operand) -> int | float:

@@ -375,6 +375,11 @@ class _Decorrelation:
 
     # --- joins ---
 
+    @property
+    def _next_name(self) -> str:
+        """The name of the next item of FROM."""
+        return f"{SUB_QUERY}{len(self._items) + 1}"
+
     def _exists(self, subquery: _SubQuery, negated: bool) -> None:
         """Join the outer rows for which a row exists, or none."""
         query = subquery.query
@@ -393,14 +398,14 @@ class _Decorrelation:
         query, start = subquery.query, subquery.start
         self._check_limit(query)
         value, changed = self._only_item(query), self._part(operand)
-        name = f"{SUB_QUERY}{len(self._items) + 1}"
+        name = self._next_name
         equal = tree.Operation(Op.EQ, (changed, _column("value 1", start, name)), operand.start)
         self._join(subquery, "ANTI" if negated else "SEMI", (value,), equal)
         if not negated:
             return
         column = self._compile(self._read(replace(subquery, own=[]), (value,))).by_name["value 1"]
         if column.nullable:
-            name = f"{SUB_QUERY}{len(self._items) + 1}"
+            name = self._next_name
             self._join(subquery, "ANTI", (value,), tree.IsNull(_column("value 1", start, name), start))
         if changed is not operand or self._can_be_null(operand):
             self._join(subquery, "ANTI", (), outer=tree.IsNull(changed, operand.start))
@@ -446,7 +451,7 @@ class _Decorrelation:
 
     def _columns(self, subquery: _SubQuery, aggregates: tuple[tree.Call, ...]) -> list[Expression]:
         """Join the groups of a sub-query. Return the values of their aggregates."""
-        name = f"{SUB_QUERY}{len(self._items) + 1}"
+        name = self._next_name
         self._join(subquery, "LEFT", aggregates)
         return [
             _or_zero(call, _column(f"value {number}", call.start, name)) for number, call in enumerate(aggregates, 1)
@@ -499,7 +504,7 @@ class _Decorrelation:
         ON contains `condition`, and the condition `outer` on the outer query.
         """
         assert self._window is not None
-        start, name = subquery.start, f"{SUB_QUERY}{len(self._items) + 1}"
+        start, name = subquery.start, self._next_name
         conditions: list[Expression] = [
             tree.Operation(Op.EQ, (_column(f"key {number}", each.start, name), each.outer), each.start)
             for number, each in enumerate(subquery.equalities, 1)

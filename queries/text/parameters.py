@@ -100,8 +100,6 @@ class Parameter:
 
         Raises ValueError for an invalid value. Its message is a reason that `expected` does not contain, or empty.
         """
-        if isinstance(value, str) and value.strip().startswith(FOLLOWED) and self.type is not ParameterType.TEXT:
-            return self._setting(value.strip()[len(FOLLOWED) :])
         if self.type is ParameterType.BOOLEAN:
             if str(value).strip().lower() not in ("true", "false"):
                 raise ValueError
@@ -129,6 +127,15 @@ class Parameter:
                     return f"'{address_text(parse_address(text))}'"
                 except AddressError as error:
                     raise ValueError(str(error)) from None
+
+    def given(self, value: object) -> str:
+        """Return a value that a user of the query gives, as `literal` does. For `@FILE` the query follows a file.
+
+        A DEFAULT in the text of a query cannot, because the text may come from a page that may not read files.
+        """
+        if isinstance(value, str) and value.strip().startswith(FOLLOWED) and self.type is not ParameterType.TEXT:
+            return self._setting(value.strip()[len(FOLLOWED) :])
+        return self.literal(value)
 
     def _setting(self, path: str) -> str:
         """Return the call of `setting` with a value of the file `path` under the name of the parameter."""
@@ -197,7 +204,7 @@ def literals(parameters: Sequence[Parameter], values: Mapping[str, object], show
             problem = f"the parameter {parameter.name} has no value and no DEFAULT"
             raise QueryError(problem, shown, 0, parameter.expected)
         try:
-            texts[parameter.name] = parameter.literal(value)
+            texts[parameter.name] = parameter.given(value)
         except ValueError as error:
             problem = f"got {parameter.name} = {str(value)!r}" + (f": {error}" if str(error) else "")
             raise QueryError(problem, shown, 0, parameter.expected) from None

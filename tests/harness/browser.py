@@ -30,7 +30,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Messages:
-    """What a page reports: errors, warnings of the console, and requests to other hosts."""
+    """Collects errors, messages of the console, and requests to other hosts."""
 
     def __init__(self, page: Any, url: str) -> None:
         self.lines: list[str] = []

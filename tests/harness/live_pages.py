@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, Samples
+from capture.units import SECOND
 from dashboards.page.history import History
 from dashboards.page.site import Site
 from dashboards.prometheus.exporter import Exporter
@@ -22,7 +23,6 @@ from highlevel.plan.plan import Plan
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_query
 
-SECOND = 10**9
 START = 1_700_000_000
 QUERIES = {
     "talkers": "SELECT srcIP, count(*) AS n, sum(len) AS bytes, avg(len) AS mean FROM Main [RANGE 10 seconds] "

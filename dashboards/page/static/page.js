@@ -131,8 +131,7 @@ class Panel {
   addChart() {
     const figure = element("figure");
     this.caption = element("figcaption");
-    this.chart = element("div", null, { class: "chart" });
-    this.chart.setAttribute("aria-hidden", "true");
+    this.chart = element("div", null, { class: "chart", "aria-hidden": "true" });
     this.legend = element("ul", null, { class: "legend" });
     if (this.query.values.length > 1) {
       const label = element("label", "Value ");

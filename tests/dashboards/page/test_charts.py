@@ -12,9 +12,10 @@ from random import Random
 
 import pytest
 
+from capture.units import SECOND
 from dashboards.page.charts import make_chart
 from dashboards.page.history import HEAD_ROWS
-from tests.harness.live_pages import SECOND, START, drawn_rows, live_page, window_rows
+from tests.harness.live_pages import START, drawn_rows, live_page, window_rows
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import Samples
+from capture.units import SECOND
 from dashboards.page.history import HEAD_ROWS, KEPT_ROWS, History
 from dashboards.page.metrics import HISTORY_DELETED, HISTORY_LOST, HISTORY_ROWS_CUT, HISTORY_WINDOWS
-from tests.harness.live_pages import SECOND, START, drawn_rows, live_page, window_rows
+from tests.harness.live_pages import START, drawn_rows, live_page, window_rows
 
 
 def counted(history: History) -> Samples:

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from dashboards.page.history import History
-from dashboards.page.site import Site
 from dashboards.prometheus.server import serve
 from tests.harness.browser import Messages, chromium
 from tests.harness.live_pages import drawn_rows, live_page, window_rows
@@ -232,5 +230,3 @@ def test_two_pages_share_one_stream(browser: Any, tmp_path: Path) -> None:
         )
         assert streams == 1
         context.close()
-    assert isinstance(live.history, History)
-    assert isinstance(live.site, Site)

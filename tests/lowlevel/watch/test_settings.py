@@ -209,6 +209,11 @@ def test_the_value_of_a_text_may_begin_with_an_at_sign() -> None:
     assert "'@x'" in text
 
 
+def test_a_default_cannot_follow_a_file() -> None:
+    with pytest.raises(QueryError, match=r"got '@limits\.toml' as the default of least"):
+        query_text("PARAM { least UINT DEFAULT '@limits.toml'; } SELECT count(*) FROM packets")
+
+
 def test_a_pipeline_with_another_value_is_the_same_pipeline(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -95,7 +95,7 @@ def test_a_list_stays_where_its_file_is_none(tmp_path: Path, harm: str, monkeypa
     told = {"broken": "line 2: got 'nonsense'", "changing": "changed while it was read"}
     with pytest.warns(RuntimeWarning, match=told.get(harm, "cannot be read")) as warned:
         assert file.refresh(10.0) is CheckResult.FAILED
-    assert str(warned[0].message).endswith("; the list stays as it was")
+    assert str(warned[0].message).endswith("; the watchlist stays as it was")
     assert inside(file, TEN, ELEVEN) == [True, False]
     if harm != "changing":
         assert file.refresh(20.0) is CheckResult.SAME  # warned of once: a warning is an error here
@@ -232,7 +232,7 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
         clock[0] += 2
         assert [file.version.contents.entries for file in watching.files] == [expected]
         if live:
-            with pytest.warns(RuntimeWarning, match="the list stays as it was"):
+            with pytest.warns(RuntimeWarning, match="the watchlist stays as it was"):
                 watching.begin_block()
         told = counted(watching)
         assert list(told.values()) == ([2, 1, 1] if live else [1, 0, 0])
