@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from capture.errors import WiretideError
+from dashboards.commands.alerts import alerts
 from dashboards.commands.backfill import backfill
 from dashboards.commands.capture import capture
 from dashboards.commands.columns import columns
@@ -41,6 +42,7 @@ COMMANDS = (
     init,
     interruptible(dashboards),
     interruptible(backfill),
+    interruptible(alerts),
     interruptible(demo),
     columns,
     queries,

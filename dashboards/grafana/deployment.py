@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from queries.pipeline.alert_settings import AlertRule
+
 PROMETHEUS_PORT, GRAFANA_PORT = 9090, 3000
 
 PROMETHEUS_FILE = "prometheus/prometheus.yml"
+RULES_FILE = "prometheus/rules.yml"
 SOURCE_FILE = "grafana/provisioning/datasources/wiretide.yaml"
 PROVIDER_FILE = "grafana/provisioning/dashboards/wiretide.yaml"
 COMPOSE_FILE = "compose.yaml"
@@ -24,6 +27,15 @@ scrape_configs:
   - job_name: wiretide
     static_configs:
       - targets: {targets}
+{rules}"""
+
+_RULE = """\
+      - alert: {name}
+        expr: max by (rule, instance) (wiretide_alerts_firing{{rule={name}}}) > 0
+        labels:
+          severity: {severity}
+        annotations:
+          summary: {summary}
 """
 
 _SOURCE = """\
@@ -65,7 +77,7 @@ services:
       - --storage.tsdb.path=/prometheus
       - --web.listen-address=127.0.0.1:{prometheus}
     volumes:
-      - ./prometheus/prometheus.yml:/etc/prometheus/prometheus.yml:ro
+      - ./prometheus:/etc/prometheus:ro
       - prometheus-data:/prometheus
   grafana:
     image: grafana/grafana:12.2.0
@@ -85,12 +97,32 @@ volumes:
 """
 
 
-def make_deployment(targets: Sequence[str], uid: str) -> dict[str, str]:
-    """Return the text of each file by its relative path. `targets`: HOST:PORT of the metrics; `uid`: data source."""
+def make_deployment(targets: Sequence[str], uid: str, rules: Sequence[AlertRule] = ()) -> dict[str, str]:
+    """Return the text of each file by its relative path.
+
+    `targets`: HOST:PORT of the metrics; `uid`: data source. Each rule of the pipeline becomes a rule of Prometheus that
+    fires while it has alerts: the pipeline evaluates all rows, and Prometheus has only the top groups.
+    """
     url = f"http://127.0.0.1:{PROMETHEUS_PORT}"
+    files = {RULES_FILE: _make_rules(rules)} if rules else {}
     return {
-        PROMETHEUS_FILE: _PROMETHEUS.format(targets=json.dumps(list(targets))),
+        **files,
+        PROMETHEUS_FILE: _PROMETHEUS.format(
+            targets=json.dumps(list(targets)), rules="rule_files: [rules.yml]\n" if rules else ""
+        ),
         SOURCE_FILE: _SOURCE.format(uid=json.dumps(uid), url=json.dumps(url)),
         PROVIDER_FILE: _PROVIDER,
         COMPOSE_FILE: _COMPOSE.format(prometheus=PROMETHEUS_PORT, grafana=GRAFANA_PORT),
     }
+
+
+def _make_rules(rules: Sequence[AlertRule]) -> str:
+    texts = [
+        _RULE.format(
+            name=json.dumps(rule.name),
+            severity=json.dumps(rule.severity),
+            summary=json.dumps(f"{{{{ $value }}}} alerts of the rule {rule.name}"),
+        )
+        for rule in rules
+    ]
+    return "groups:\n  - name: wiretide\n    rules:\n" + "".join(texts)

@@ -30,7 +30,7 @@ def make_files(pipeline: PipelineFile, name: str, node: str, data_source: str) -
     return {
         f"{DASHBOARD_FOLDER}/{name}-queries.json": write_json(queries),
         f"{DASHBOARD_FOLDER}/{name}-health.json": write_json(health),
-        **make_deployment(targets, data_source),
+        **make_deployment(targets, data_source, pipeline.alerts.rules),
     }
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ from capture.metrics import (
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import open_finite
 from capture.private_files import open_private
+from dashboards.alerts.alerts import Alerts
+from dashboards.alerts.evaluation import Evaluation
 from dashboards.monitors.spool_lines import spool_lines, spool_table
 from dashboards.monitors.window_lines import window_lines
 from dashboards.output.run_warnings import count, plan_warnings
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from highlevel.spark.stream import StreamRun
 
 Say = Callable[[str], None]
+
+ALERT_LINES = 10
+"""Largest number of lines about alerts after a micro-batch."""
 
 SPOOL_LINE_SECONDS = 60.0
 """Seconds between two lines about each spool."""
@@ -74,6 +79,7 @@ class Monitor:
             self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
         except ValueError as error:  # equal names, a rank that is no column
             raise PipelineError(str(error)) from error
+        self._evaluation = Evaluation(pipeline.alerts.rules, self.plans, self.exporter.series)
         self._spooled_links = list(pipeline.spooled)
         self._spools_printed = time.monotonic()
         self.plans_by_name = {plan.name: plan for plan in self.plans}
@@ -82,6 +88,7 @@ class Monitor:
         self._show_lock = threading.Lock()
         self.server: Server | None = None
         self.history: History | None = None
+        self.alerts: Alerts | None = None
         self.run: StreamRun | None = None
         self._stop = threading.Event()
 
@@ -89,6 +96,7 @@ class Monitor:
         """Check Java and the folder, serve metrics, then start Spark and the stream."""
         try:
             self._prepare()
+            self._open_alerts()
             site = self._open_page()
             self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option, site=site)
             if site is not None:
@@ -132,7 +140,29 @@ class Monitor:
         self.history = History(path, self.plans, self.exporter.series, page.keep, page.size, self.say)
         assert self.run is not None, "call _prepare() before"
         self.history.continue_after(self.run.continued_batch)
-        return Site(self.history, lambda: self.exporter.current_samples)
+        return Site(self.history, lambda: self.exporter.current_samples, self.alerts)
+
+    def _open_alerts(self) -> None:
+        """Open the alerts, and evaluate the micro-batches that ended in a crash between results and alerts."""
+        assert self.run is not None, "call _prepare() before"
+        if not self._evaluation.rules:
+            return
+        pipeline, last = self.pipeline, self.run.continued_batch
+        self.alerts = alerts = Alerts(pipeline.alerts, self._evaluation, pipeline.folder, self.say)
+        self.exporter.registry.register(alerts)
+        if alerts.batch is None or alerts.batch > last:
+            alerts.skip(last)
+        for batch in range(alerts.batch + 1 if alerts.batch is not None else 0, last + 1):
+            watermarks = self.run.totals.watermarks if batch == last else {}
+            self._evaluate(batch, read_batch(pipeline.folder / "output", self.plans, batch), watermarks)
+
+    def _evaluate(self, batch_id: int, results: dict[str, pa.Table], watermarks: Mapping[str, int]) -> None:
+        assert self.alerts is not None, "call _open_alerts() before"
+        messages = self.alerts.evaluate(batch_id, results, watermarks)
+        for message in messages[:ALERT_LINES]:
+            self.say(f"alert {message['status']}, {message['began']}, {message['severity']}: {message['summary']}")
+        if len(messages) > ALERT_LINES:
+            self.say(f"and {len(messages) - ALERT_LINES:,} more alerts")
 
     def _start(self) -> None:
         assert self.run is not None, "call _prepare() before"
@@ -169,6 +199,9 @@ class Monitor:
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
         with self._show_lock:
+            if self.alerts is not None:
+                assert self.run is not None, "batches come from a started run"
+                self._evaluate(batch_id, results, self.run.totals.watermarks)
             if batch_id > self.last_shown_batch:
                 self._show(batch_id, results, samples)
 
@@ -235,6 +268,9 @@ class Monitor:
             if self.server is not None:
                 self.server.close()
                 self.server = None
+            if self.alerts is not None:
+                self.alerts.close()
+                self.alerts = None
             if self.history is not None:
                 self.history.close()
                 self.history = None
@@ -254,6 +290,18 @@ def read_last_results(output: Path, plan: Plan, last: int) -> pa.Table | None:
     newest = result_file(output, plan.name, last).name
     files = sorted(path for path in query_folder(output, plan.name).glob("part-*.parquet") if path.name <= newest)
     return internal(pq.read_table(files[-1], partitioning=None), plan.schema) if files else None
+
+
+def read_batch(output: Path, plans: Sequence[Plan], batch: int) -> dict[str, pa.Table]:
+    """Return the rows that a micro-batch wrote, by query, in the schema of the plan."""
+    from highlevel.spark.result_files import result_file
+
+    files = {plan.name: (plan, result_file(output, plan.name, batch)) for plan in plans}
+    return {
+        name: internal(pq.read_table(path, partitioning=None), plan.schema)
+        for name, (plan, path) in files.items()
+        if path.exists()
+    }
 
 
 _LINK_COLUMNS = {

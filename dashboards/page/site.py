@@ -3,7 +3,8 @@
 /                         the page            /api/state     queries, links and counters
 /page.js, /page.css, …    its files           /api/chart     a value of a query over a range of windows
 /events                   closed windows      /api/window    the rows of a window
-/api/query     the answer of a query over the stored windows
+/api/query                the answer of a query over the stored windows
+/api/alerts               alerts that are firing, and the last messages
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from urllib.parse import parse_qs
 
 from capture.errors import WiretideError
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Metric, Samples
+from dashboards.alerts.alerts import Alerts
 from dashboards.page.charts import make_chart
 from dashboards.page.events import Events
 from dashboards.page.history import History, Window
@@ -45,6 +47,9 @@ MAX_STREAMS = 8
 MAX_WINDOWS = 2_000
 """Largest number of windows of a chart."""
 
+MAX_MESSAGES = 200
+"""Largest number of messages of alerts on the page."""
+
 MAX_GROUPS = 20
 """Largest number of groups of a chart."""
 
@@ -69,8 +74,11 @@ class RequestError(WiretideError):
 class Site:
     """Answers the requests of the page over a history. `samples` returns the counters of the pipeline. Thread safe."""
 
-    def __init__(self, history: History, samples: Callable[[], Mapping[Any, float]]) -> None:
+    def __init__(
+        self, history: History, samples: Callable[[], Mapping[Any, float]], alerts: Alerts | None = None
+    ) -> None:
         self.history = history
+        self._alerts = alerts
         self._samples = samples
         self._static = {path: _static(name) for path, (name, _) in FILES.items()}
         self._box = QueryBox(history)
@@ -122,6 +130,10 @@ class Site:
         if path == "/api/newest":
             window = self.history.newest_of(self._plan(parameters).name)
             return {"rows": []} if window is None else self._window(window)
+        if path == "/api/alerts":
+            if self._alerts is None:
+                return {"firing": [], "last": []}
+            return {"firing": self._alerts.current(), "last": self._alerts.last_messages(MAX_MESSAGES)}
         if path == "/api/query":
             return self._query(parameters.get("sql", ""))
         return None
@@ -160,7 +172,7 @@ class Site:
             }
             for link in sorted(names)
         ]
-        return {"queries": queries, "links": links, "newest": self.history.newest}
+        return {"queries": queries, "links": links, "newest": self.history.newest, "alerts": self._alerts is not None}
 
     def _chart(self, parameters: Mapping[str, str]) -> dict[str, Any]:
         plan = self._plan(parameters)

@@ -30,6 +30,8 @@ size = "512 MiB"              # and their size in bytes
 master = "local[*]"
 partitions = 2                # parts of the operators' state
 
+`[alerts]` and `[receivers]` are described in `queries.pipeline.alert_settings`.
+
 A link may also be a table: then a low-level node in another process pre-aggregates its packets, as `[node]` configures
 (`queries.pipeline.node_settings`).
 """
@@ -55,6 +57,7 @@ from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
 from queries.catalogue.catalogue import SUFFIX, query_text
 from queries.gsql import compile_query
+from queries.pipeline.alert_settings import AlertSettings, alert_settings
 from queries.pipeline.inputs import bind_streams, bound_kinds, check_streams
 from queries.pipeline.node_settings import (
     LINK_KEYS,
@@ -134,6 +137,7 @@ class PipelineFile:
     node: NodeSettings = field(default_factory=NodeSettings)
     functions: tuple[Path, ...] = ()
     page: PageSettings = field(default_factory=PageSettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
     @property
     def ranks(self) -> dict[str, str]:
@@ -191,7 +195,19 @@ class PipelineFile:
         return bound_kinds([*self.links, *self.spooled])
 
 
-_TABLES = ("folder", "speed", "functions", "links", "queries", "metrics", "page", "spark", "node")
+_TABLES = (
+    "folder",
+    "speed",
+    "functions",
+    "links",
+    "queries",
+    "metrics",
+    "page",
+    "alerts",
+    "receivers",
+    "spark",
+    "node",
+)
 
 
 def read_pipeline(path: Path) -> PipelineFile:
@@ -241,6 +257,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
             page.parsed("keep", defaults.keep, parse_duration),
             page.parsed("size", defaults.size, parse_size),
         ),
+        alerts=alert_settings(top, queries, base),
     )
 
 

@@ -74,4 +74,11 @@ class Section:
             raise PipelineError(f"{self.prefix}{name}: {error}") from error
 
 
-_KINDS = {bool: "true or false", str: "text", dict: "a section", int: "a whole number", float: "a number"}
+_KINDS = {
+    bool: "true or false",
+    list: "a list",
+    str: "text",
+    dict: "a section",
+    int: "a whole number",
+    float: "a number",
+}

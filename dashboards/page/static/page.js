@@ -291,7 +291,27 @@ async function showState() {
     return row;
   });
   byId("links").tBodies[0].replaceChildren(...rows);
+  if (state.alerts) await showAlerts();
   return state;
+}
+
+const ALERT_COLUMNS = ["status", "began", "ended", "severity", "rule", "summary", "rows", "evidence"];
+let alertTable = null;
+
+// Alerts that are firing, then those that have ended, the newest first. Evidence is the first row.
+async function showAlerts() {
+  const answer = await get("api/alerts");
+  if (alertTable === null) {
+    alertTable = new LongTable("alerts");
+    byId("alerts").append(alertTable.region);
+    byId("alerts").hidden = false;
+  }
+  const ended = answer.last.filter((alert) => alert.status === "ended");
+  const rows = [...answer.firing.reverse(), ...ended].map((alert) => ALERT_COLUMNS.map((name) => (
+    name === "evidence" ? Object.entries(alert.evidence[0] || {}).map((pair) => pair.join(" ")).join(", ") : alert[name]
+  )));
+  const kinds = ALERT_COLUMNS.map((name) => (name === "rows" ? "number" : "text"));
+  alertTable.show({ columns: ALERT_COLUMNS, kinds, rows }, answer.firing.length + " firing, " + ended.length + " ended");
 }
 
 function receive(message) {
