@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from capture.collector.settings import SettingError, parse_size
+from capture.lazy_dataclasses import dataclass
 from capture.units import MEBIBYTE
 
 PREFIX = "interface:"

@@ -6,7 +6,8 @@ Invariant: `records_read = packets_decoded + records_skipped (all causes)`. Ever
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from capture.lazy_dataclasses import dataclass
 
 LabelledName = tuple[str, tuple[str, ...]]
 """Metric name and label values, in the order of the metric's labels."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from dashboards.request import INLINE

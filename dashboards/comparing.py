@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TypeVar
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from highlevel.compare.answers import shown_rows
 from highlevel.compare.arrivals import arrange
@@ -40,11 +40,15 @@ class Settings:
     * `limit`: maximum number of rows in memory.
     """
 
-    injection: Injection = Injection()  # noqa: RUF009  # it is frozen
+    injection: Injection = Injection()  # it is frozen
     slacks: Sequence[int] = (0, SECOND, 5 * SECOND)
     repeat: int = 3
     tick: int | None = None
     limit: int = LIMIT
+
+
+DEFAULTS = Settings()
+"""The settings of a comparison without options."""
 
 
 def no_bar(_: str) -> AbstractContextManager[None]:
@@ -57,7 +61,7 @@ def run_comparison(
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None = None,
     layer: str = Layer.OUTER,
-    settings: Settings = Settings(),
+    settings: Settings = DEFAULTS,
     bar: Bar = no_bar,
     prepare: Callable[[], None] | None = None,
 ) -> Comparison:

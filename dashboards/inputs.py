@@ -17,7 +17,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +25,7 @@ import pyarrow as pa
 from capture.errors import InputError, MissingPackageError
 from capture.files.stream import StreamedCapture
 from capture.flows.sampling import FixedRates
+from capture.lazy_dataclasses import dataclass
 from capture.open import open_capture
 from dashboards import request
 from dashboards.analysis import Analysis, InlineAnalysis, SparkAnalysis

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from dashboards.answer import answer_all
 from dashboards.idle_kernels import IdleKernels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.tree import Expression

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from capture.lazy_dataclasses import dataclass
 from capture.packets.columns import COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, PACKET_COLUMNS, ColumnSpec
 from capture.packets.fields import INNER
 from lowlevel.expressions.tree import Column

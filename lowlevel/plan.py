@@ -6,12 +6,12 @@ and one pane.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
 from capture.flows.sampling import FixedRates
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.tree import SHARE_PREFIX, Expression, SeenWithin, calls_user, columns_of, parts_of
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import RECORD_KINDS, SEPARABLE_KINDS

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
+
+from capture.lazy_dataclasses import dataclass
 
 END = 2**63 - 1
 """The watermark of a stream that has ended: P(inf) in the paper."""

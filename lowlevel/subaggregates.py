@@ -28,9 +28,9 @@ the merge would not be commutative. `first` and `last` need two neighbouring wor
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 

@@ -11,7 +11,7 @@ fit into this buffer. So datagrams are lost at one point only, and its counter i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.collector.sockets import UdpSocket
+from capture.lazy_dataclasses import dataclass
 
 BATCH_DATAGRAMS = 256
 """Maximum number of datagrams in a batch."""

@@ -8,7 +8,6 @@ its counters would jump, and the rates in Prometheus would be wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import numpy as np
@@ -38,6 +37,7 @@ from capture.collector.records import (
 from capture.collector.settings import Settings
 from capture.collector.sockets import UdpSocket
 from capture.files.pcap import FILE_HEADER
+from capture.lazy_dataclasses import dataclass
 from capture.native import pointer
 
 OTHER = "other"

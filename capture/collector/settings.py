@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from capture.units import MEBIBYTE, SECOND
 
 SIZE_UNITS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from capture.files.formats import FileFormat
 from capture.files.stream import StreamedCapture
+from capture.lazy_dataclasses import dataclass
 
 MADV_POPULATE_READ = 22
 """Linux's value of this constant. Python's mmap module does not define it."""

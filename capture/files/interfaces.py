@@ -11,11 +11,11 @@ replaced by the nearest bound and counted, so that one wrong time does not end t
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import helper
 from capture.units import SECOND
 

@@ -10,14 +10,13 @@ version number, which is never used as a set ID. The last message ends with the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from capture.bytes import u16be
 from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, END_OF_DATA, WalkState, put_block_row
 from capture.flows.kernels.datagrams import header_clock, header_length, record_length
+from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 
 VERSIONS = (5, 7, 9, 10)

@@ -11,7 +11,6 @@ files, so the smaller length is incl_len. The "modified" format has 8 more bytes
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from capture.bytes import u32
 from capture.errors import InputError
 from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, END_OF_DATA, WalkState, put_block_row
+from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 
 FILE_HEADER = 24

@@ -27,13 +27,13 @@ import stat
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
 
 from capture.descriptors import is_shortage
 from capture.files.decompressed import SUFFIXES
+from capture.lazy_dataclasses import dataclass
 
 TEMPLATES = "templates.json"
 """File with the flow templates that exporters have announced. Captures in the same folder are decoded with them."""

@@ -9,7 +9,6 @@ than decoding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, CONTINUE, DAMAGE, E
 from capture.files.capture import Capture
 from capture.files.pcap import PcapFormat
 from capture.files.split import ByteRange, even_offsets, guess_record_boundary
+from capture.lazy_dataclasses import dataclass
 
 
 def scan(file: Capture, block_records: int = BLOCK_RECORDS) -> Index:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +27,7 @@ from capture.bytes import u32
 from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, DAMAGE, NO_SECTION, Block, WalkState
 from capture.files.capture import Capture
 from capture.files.pcap import MAX_CAPTURED, PcapFormat, captured_length
+from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 
 CHAIN_LENGTH = 24

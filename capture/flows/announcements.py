@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from capture.flows.sampling import Sampling
 from capture.flows.sessions import Session, SessionKey
 from capture.flows.templates import Announcement, Bounds, Definition
+from capture.lazy_dataclasses import dataclass
 
 TemplateKey = tuple[SessionKey, int]
 

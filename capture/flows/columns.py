@@ -9,9 +9,9 @@ case-insensitive (`postNATSourceIPv4Address`). Unregistered elements have names 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from capture.flows.elements import DataType, Element, element_named, registered
+from capture.lazy_dataclasses import dataclass
 from capture.packets.columns import ColumnSpec
 
 

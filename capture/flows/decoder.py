@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from capture.flows.template_table import TemplateTable
 from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
 from capture.flows.texts import Texts
 from capture.flows.waiting_sets import SYSTEM_INIT_TIME, WaitingSet, WaitingSets, option_values, records
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.native import pointer
 

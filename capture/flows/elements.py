@@ -11,9 +11,10 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from capture.lazy_dataclasses import dataclass
 
 REVERSE_ENTERPRISE = 29305
 """Enterprise number of reverse elements (RFC 5103 §6.1): its element n is

@@ -7,7 +7,6 @@ of columns. Equal definitions are compiled once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from capture.flows.kernels import values
 from capture.flows.kernels.records import NEEDS_TIMES, SAMPLED, STEP_WORDS
 from capture.flows.sampling import INTERFACE, SAMPLER, SELECTOR
 from capture.flows.templates import IPFIX, V9, Definition, Field
+from capture.lazy_dataclasses import dataclass
 from capture.packets.columns import ColumnSpec
 
 STEP_CODES: dict[DataType, int] = {

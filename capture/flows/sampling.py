@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
+
+from capture.lazy_dataclasses import dataclass
 
 Address = IPv4Address | IPv6Address
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from capture.flows.kernels.records import KEY_WORDS
 from capture.flows.kernels.values import MISSING
 from capture.flows.sampling import ALL_KEYS, Address, Sampling
 from capture.flows.templates import Bounds, Definition
+from capture.lazy_dataclasses import dataclass
 
 TWO_64 = 1 << 64
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from capture.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

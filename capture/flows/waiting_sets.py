@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from capture.flows.sampling import SCOPE_INTERFACE
 from capture.flows.templates import V9, VARIABLE, Bounds, Definition
+from capture.lazy_dataclasses import dataclass
 
 SCOPE_TYPES = 6
 """Field types below this number are scope types in NetFlow v9 (RFC 3954 §6.1): system, interface, line card, ..."""

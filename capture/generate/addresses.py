@@ -11,10 +11,10 @@ IPv4: clients from 10.0.0.1 on, servers 198.18.0.1 to 198.18.1.0 (RFC 2544). IPv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from capture.lazy_dataclasses import dataclass
 
 FIRST_CLIENT = (10 << 24) + 1
 FIRST_SERVER = (198 << 24) + (18 << 16) + 1

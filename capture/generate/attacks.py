@@ -6,13 +6,12 @@ not use these two addresses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from capture.generate.layers import Kind
 from capture.generate.packets import Traffic
+from capture.lazy_dataclasses import dataclass
 
 VICTIM = (198 << 24) | (19 << 16) | 1
 SCANNER = VICTIM + 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from capture.generate.timeline import Piece
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 KINDS = {

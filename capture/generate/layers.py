@@ -6,11 +6,12 @@ Fields are named `layer.field`. Values that differ between packets are 0 here an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from capture.lazy_dataclasses import dataclass
 
 Field = tuple[str, str, object]
 

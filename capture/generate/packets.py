@@ -8,12 +8,12 @@ compute transport checksums.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capture.generate.layers import FRAGMENT_BYTES, Kind, Stack, build_stack
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 RECORD_HEADER = 16

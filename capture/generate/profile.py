@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 from capture.generate.attacks import Attack
 from capture.generate.conversations import LINK_TYPES as CONVERSATION_LINK_TYPES
 from capture.generate.conversations import MAX_CONVERSATIONS, Conversations, conversation_count
 from capture.generate.timeline import Piece, periodic_lulls, pieces
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 LINK_TYPES = {0: "null", 1: "Ethernet", 101: "raw IP", 113: "Linux cooked v1", 276: "Linux cooked v2"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import formatdate
 from random import Random
 from typing import Any
@@ -25,6 +25,7 @@ from scapy.packet import Packet, Raw
 
 from capture.generate.conversations import LINK_TYPES, Conversations, Frame, conversation_starts
 from capture.generate.timeline import Piece
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 MS = 1_000_000

@@ -15,7 +15,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 from capture.errors import InputError, MissingPackageError
 from capture.generate.pcap_file import complete_file, file_header, write_all
 from capture.generate.profile import MAX_TIME
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 FIRST_TIME = 1_700_000_000 * SECOND

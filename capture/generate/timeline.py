@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 MAX_PIECES = 100_000

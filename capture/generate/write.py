@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from capture.generate.pcap_file import TICK_NS, complete_file, file_header, writ
 from capture.generate.profile import MAX_TIME, Profile
 from capture.generate.scripts import require_scapy
 from capture.generate.times import add_disorder, slot_times
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 CHUNK_PACKETS = 1 << 15

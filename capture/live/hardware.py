@@ -6,9 +6,8 @@ without link header (`cooked`), and a Linux cooked header is inserted in its pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 
 ETHERNET, RAW_IP, COOKED = 1, 101, 113
 """Link types: LINKTYPE_ numbers."""

@@ -11,8 +11,9 @@ is reached through known tunnels. Without a tunnel both are equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from capture.lazy_dataclasses import dataclass
 from capture.packets.fields import INNER
 
 

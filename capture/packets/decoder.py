@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from capture.files.interfaces import REPLACED_TIME_CAUSES
 from capture.files.messages import ExportFormat
 from capture.files.pcapng import PcapngFormat
 from capture.files.ring_frames import RingFormat
+from capture.lazy_dataclasses import dataclass
 from capture.native import pointer
 from capture.packets.decode_kernels import decode_pcap, decode_pcapng, decode_ring
 from capture.packets.fallback import Fallback, counts_with_room, take_candidates

@@ -9,11 +9,11 @@ its tables of EtherTypes and PPP protocols, so that it stops at IP.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import dpkt
 
+from capture.lazy_dataclasses import dataclass
 from capture.packets.candidates import HEADERS
 from capture.packets.fields import NULL
 from capture.packets.link_headers import LARGEST_LENGTH, OUI_ETHERTYPE, UNNUMBERED

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.column_matrix import column_matrix
+from capture.lazy_dataclasses import dataclass
 from capture.packets.candidates import HEADERS, WIDTH
 from capture.packets.decode_kernels import decode_pcap
 from capture.packets.fields import (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from capture.bytes import u32be
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import (
     SFLOW_DATAGRAMS,
     SFLOW_DATAGRAMS_SKIPPED,

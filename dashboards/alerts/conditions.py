@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from dashboards.tables import Tables
 from highlevel.inline.tables import TableStream, run_tables
 from highlevel.plan.plan import Plan

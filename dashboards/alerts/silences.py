@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from capture.lazy_dataclasses import dataclass
 from dashboards.alerts.states import Labels
 from queries.pipeline.sections import PipelineError, Section
 

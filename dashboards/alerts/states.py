@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from capture.lazy_dataclasses import dataclass
 from queries.pipeline.alert_settings import AlertRule
 
 MAX_GROUPS = 10_000

@@ -7,10 +7,11 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
+
+from capture.lazy_dataclasses import dataclass
 
 PACKAGES = {
     "pyspark": ("spark", "wiretide run, and queries on Spark"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Metric
 from dashboards.grafana.panels import Dashboard, Line, PanelMaker, add_row, make_dashboard
 from highlevel.metrics import (

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from capture.lazy_dataclasses import dataclass
 
 with warnings.catch_warnings():
     # The package recommends the schema v2, which only Grafana 12 and later read.

@@ -7,12 +7,12 @@ changes between two windows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from dashboards.page.history import Window
 from dashboards.prometheus.query_series import SUM, QuerySeries
 from highlevel.results.user_types import readable

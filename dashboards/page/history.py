@@ -18,7 +18,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from threading import Condition, Lock
@@ -27,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.private_files import open_private
 from dashboards.page.metrics import HISTORY_BYTES, HISTORY_DELETED, HISTORY_LOST, HISTORY_ROWS_CUT, HISTORY_WINDOWS

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from threading import Lock
 
 import pyarrow as pa
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from dashboards.page.history import History
 from dashboards.tables import Tables
 from highlevel.aggregation import BOUNDS

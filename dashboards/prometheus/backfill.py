@@ -17,7 +17,7 @@ import subprocess
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from prometheus_client.core import GaugeMetricFamily, Timestamp
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from dashboards.prometheus.query_series import QuerySeries, Value
 from highlevel.aggregation import LATE

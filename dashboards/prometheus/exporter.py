@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
 from dashboards.prometheus.query_series import QuerySeries, Shown

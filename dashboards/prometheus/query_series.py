@@ -12,11 +12,11 @@ rejects a scrape with a repeated series. Their values are folded in the same way
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from dashboards.prometheus.names import Names, label_name, prometheus_name
 from highlevel.aggregation import Output
 from highlevel.plan.plan import Plan

@@ -7,12 +7,12 @@ order, these are one or two runs, independent of the buffer size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 
 SMALL = 32_768

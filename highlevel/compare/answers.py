@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.compare.question import Question
 
 Row = tuple[object, ...]

@@ -7,12 +7,12 @@ as the scan of a file returns it. Late by D: the largest time of the link so far
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from highlevel.compare.recording import Numbers, Recording
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 

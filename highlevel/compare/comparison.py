@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.compare.answers import Answer, Difference
 from highlevel.compare.arrivals import Arrivals
 from highlevel.compare.drive import observe, timed

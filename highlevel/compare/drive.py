@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.baselines.buffering import BufferingAggregate
 from highlevel.baselines.slack import SlackAggregate
 from highlevel.compare.arrivals import Arrivals, Event, make_punctuation

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from highlevel.compare.recording import Numbers, Recording, first_arrival
 
 EXPORT = 6

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
 from highlevel.plan.nodes import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import scan
+from capture.lazy_dataclasses import dataclass
 from capture.open import open_finite
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf

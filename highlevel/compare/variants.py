@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.baselines.slack import Lateness
 from highlevel.compare.ordered import (
     InOrderWindows,

@@ -11,11 +11,11 @@ FIRST and LAST are pairs of columns, time and value. Of equal times FIRST has th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 from lowlevel.subaggregates import INT_MAX, INT_MIN, MERGE, TIME_OF, SubAggregate
 

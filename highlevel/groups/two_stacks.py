@@ -16,13 +16,13 @@ A buffer that arrives later, and ends before the front does, is merged into the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import isqrt
 from operator import itemgetter
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.groups.keys import Keys
 from highlevel.groups.layer import Layer
 from highlevel.groups.merging import Accumulated

@@ -6,7 +6,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
 
@@ -17,6 +16,7 @@ from capture.files.blocks import BLOCK_RECORDS
 from capture.files.byte_source import STANDARD_INPUT
 from capture.files.capture import AnyCapture, Capture
 from capture.files.stream import StreamedCapture
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture

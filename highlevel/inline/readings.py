@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from capture.files.capture import AnyCapture
 from capture.files.followed import FollowedCapture
 from capture.files.interfaces import LINK
 from capture.files.pcap import PcapFormat
 from capture.files.pcapng import PcapngFormat
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import (
     FILES_DAMAGED,
     FILES_REFUSED,

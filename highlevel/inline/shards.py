@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
 
@@ -22,6 +21,7 @@ from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import PiecewiseScan
 from capture.files.stream import GRACE_SECONDS, MAX_STOP_SECONDS, StreamedCapture
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from highlevel.plan.nodes import Leaf
 from lowlevel.node.node import Node

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from highlevel.inline.tables import BATCH_ROWS, PACKED, Stream, converted
 from highlevel.plan.nodes import Leaf
 from lowlevel.expressions.tree import Column

@@ -12,13 +12,14 @@ import heapq
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from highlevel.aggregation import Output
 from highlevel.plan.nodes import PANE, Apply, Leaf, Node, TimeOutput

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 from highlevel.joins.spec import JoinSpec, Port
 from highlevel.operators.batch_columns import BatchColumns

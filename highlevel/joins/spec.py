@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.joins.window import Band as Band
 from highlevel.joins.window import Boundary as Boundary
 from highlevel.joins.window import JoinWindow as JoinWindow

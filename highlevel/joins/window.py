@@ -18,12 +18,12 @@ overlaps at most two panes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.punctuation import BEGINNING, END
 
 Times = npt.NDArray[np.int64]

@@ -15,11 +15,11 @@ late. It begins or joins an open session, even if another of its rows is near an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys

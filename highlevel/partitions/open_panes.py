@@ -8,11 +8,11 @@ at most twice the partials of open windows, or of a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import Accumulated
 from highlevel.groups.table import merged

@@ -12,9 +12,10 @@ partition waits only for the inputs of its fragments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.plan.nodes import PANE, Leaf, Node, Windowed
 from highlevel.plan.partitioning import PartitionKey, plain, serves
 from highlevel.plan.plan import Plan

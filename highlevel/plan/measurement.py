@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.plan.operators.operator import GraphItem, NodeOperator
 
 LOOKS = 0.05

@@ -26,11 +26,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LATE, LINK, Aggregation, Output
 from highlevel.joins.spec import JoinSpec, Port, WatermarkForm
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START

@@ -8,9 +8,9 @@ the partitioning of its input. `highlevel.plan.fragments` divides a plan at each
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LINK, Output
 from highlevel.joins.spec import JoinKind, Side
 from highlevel.plan.nodes import Join, Node, TimeGroups, Windowed

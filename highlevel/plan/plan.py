@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation
 from highlevel.plan.nodes import (
     Fill,

@@ -8,9 +8,9 @@ the contract test for each node type.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.plan.nodes import (
     Apply,
     Distinct,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from capture.lazy_dataclasses import dataclass
 from highlevel.sampling.reservoir import ReservoirState
 from highlevel.sampling.state import SampleState
 from highlevel.sampling.subset_sum import SubsetSumState

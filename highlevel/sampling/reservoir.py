@@ -11,11 +11,11 @@ about size/t, so n rows have about size * (1 + ln(n/size)) candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.sampling.state import Numbers, SampleState, random_hashes
 from lowlevel.expressions.columns import Mask
 

@@ -17,13 +17,13 @@ on the order of the rows, and not on batches, restarts or engines.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.columns import Mask, Vector
 from lowlevel.expressions.hashing import hash_values
 

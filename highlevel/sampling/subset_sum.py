@@ -20,11 +20,11 @@ window before, z is 0, and all rows with a weight above 0 are admitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.sampling.state import Numbers, SampleState, random_hashes
 from lowlevel.expressions.columns import Mask
 from lowlevel.expressions.hashing import uniform

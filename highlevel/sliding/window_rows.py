@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.groups.merging import INVERTIBLE, Rule, accumulated
 from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import merged, one_batch

@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.capture import Capture
 from capture.files.split import ByteRange, ranges_are_contiguous
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input

@@ -15,7 +15,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from capture.files.formats import FileFormat
 from capture.files.pcap import PcapFormat
 from capture.files.split import ByteRange, RangeScan, even_offsets, guess_record_boundary, split
 from capture.files.stream import StreamedCapture
+from capture.lazy_dataclasses import dataclass
 from capture.open import open_finite, open_mapped
 from highlevel.inline.engine import files_of
 from highlevel.plan.measurement import Measurement

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.spark.counters import collect_counts
 from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.input_assignment import InputAssignment

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.plan.fragments import Fragments, sources_of
 from highlevel.plan.node_operators import make_finite_operator, make_operator
 from highlevel.plan.nodes import Leaf, bound_count

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.spark.counters import collect_counts
 from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.input_assignment import InputAssignment

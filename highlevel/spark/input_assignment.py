@@ -9,9 +9,9 @@ numbered over all its sources. The ports of a query that only scans and aggregat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.inline.engine import Input
 from highlevel.plan.fragments import Fragments, cut
 from highlevel.plan.nodes import Leaf

@@ -15,13 +15,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import jdk
 from jdk.client.client import ClientError
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 
 MIN_JAVA = 17
 """The oldest Java version that runs Spark 4.3."""

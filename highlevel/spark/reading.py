@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.formats import FileFormat
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.open import open_mapped
 from highlevel.spark.input_assignment import InputAssignment, SourcePort

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.fragments import Fragments
 from highlevel.plan.nodes import macs_of

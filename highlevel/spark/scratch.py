@@ -15,8 +15,9 @@ import fcntl
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from capture.lazy_dataclasses import dataclass
 
 PREFIX = "wiretide-spark-"
 

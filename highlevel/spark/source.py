@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +24,7 @@ from capture.files.blocks import Index
 from capture.files.capture import Capture
 from capture.files.formats import FileFormat
 from capture.files.scan import scan
+from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
 from highlevel.spark.admission import UNREAD, Admission, split_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage

@@ -14,10 +14,10 @@ is down.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.punctuation import BEGINNING
 
 

@@ -9,7 +9,8 @@ preferably the plan with its own name, otherwise the first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from capture.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ segment does not depend on it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.units import SECOND
 from highlevel.inline.engine import Input

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replace_file, replacing
 from highlevel.spark.checked_files import REMEDY, checksum, read_bytes, read_document, verify, write_document
 from highlevel.spark.errors import FolderError

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Samples
 from highlevel.inline.engine import ALL_METRICS
 from highlevel.metrics import (

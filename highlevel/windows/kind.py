@@ -13,13 +13,13 @@ these functions, and some compute with them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.subaggregates import INT_MAX
 
 Values = npt.NDArray[np.int64]

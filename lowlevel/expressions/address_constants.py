@@ -1,6 +1,6 @@
 """Address and network constants of a query, as integers of 32 or 128 bits."""
 
-from dataclasses import dataclass
+from capture.lazy_dataclasses import dataclass
 
 WIDTH = {4: 32, 6: 128}
 """Bits of an address by IP version."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import kernel, pointer
 from lowlevel.expressions.columns import AnyVector, BufferColumns, BytesVector, ChosenRows, Columns, Mask, Vector
 from lowlevel.expressions.equality_index import Constant, EqualityIndex, equality_of

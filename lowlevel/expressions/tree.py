@@ -7,9 +7,10 @@ Trees are immutable data, so a plan can be pickled into a Spark task. Every clas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.address_constants import Address, Prefix
 from lowlevel.expressions.types import (
     COMPARISON,

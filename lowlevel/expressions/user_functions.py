@@ -12,7 +12,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.columns import AnyVector, BytesVector, Mask, Names, TextVector, Vector, shape_of
 from lowlevel.expressions.types import Type
 

@@ -11,12 +11,12 @@ evicted keys, which only late rows can look up. The metric of evictions has the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from capture.column_matrix import LINE_WORDS
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.native import helper, kernel
 from capture.prefetch import prefetch

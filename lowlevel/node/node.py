@@ -7,12 +7,12 @@ aggregates of one group and one pane. A pane is the part of a window between two
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from capture.units import SECOND
 from lowlevel.metrics import (

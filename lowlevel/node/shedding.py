@@ -21,11 +21,12 @@ metadata of partials contain the factor (SAMPLING_FACTOR_KEY).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from lowlevel.plan import LowLevelPlan
 from lowlevel.subaggregates import Kind

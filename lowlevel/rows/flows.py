@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from capture.flows.sampling import FixedRates, Sampling
 from capture.flows.sessions import Session
 from capture.flows.stored_templates import load_for_capture
 from capture.flows.templates import Definition
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples
 from capture.packets.decoder import Decoder
 from lowlevel.expressions.columns import AddressVector, AnyVector, Mask, TextVector, Vector

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.files.interfaces import REPLACED_TIME_CAUSES
 from capture.flows.sampling import FixedRates
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import (
     DECODED_BY_FALLBACK,
     PACKETS_DECODED,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.packets.decoder import Decoder, Packets
 from capture.sflow.columns import NULL, SAMPLE_COLUMNS, SAMPLING_COLUMNS

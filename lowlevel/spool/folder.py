@@ -10,11 +10,12 @@ import re
 import time
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from capture.descriptors import is_shortage
 from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 
 BLOCK = 4096

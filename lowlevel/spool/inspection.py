@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.spool import segment

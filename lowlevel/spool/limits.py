@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.units import MEBIBYTE, SECOND
 from lowlevel.metrics import (

@@ -6,11 +6,12 @@ An item is a batch of partials (the partial aggregates of a group and a pane) or
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.arrow import ORIGINAL_SCHEMA, narrow
 from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.plan import ORDERED

@@ -6,9 +6,10 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 from lowlevel.spool import segment
 from lowlevel.spool.folder import (

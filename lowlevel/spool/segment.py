@@ -16,12 +16,13 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.folder import SegmentFormatError, SegmentLostError
 from lowlevel.spool.pending import pack, unpack

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from capture.descriptors import is_shortage
+from capture.lazy_dataclasses import dataclass
 from lowlevel.spool import segment
 from lowlevel.spool.folder import NO_SPACE, SpoolError, part_of, segment_path, write_durably
 from lowlevel.spool.pending import Pending, merged

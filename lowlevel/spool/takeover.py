@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, open_private
 from lowlevel.spool import segment
 from lowlevel.spool.folder import (

@@ -15,9 +15,10 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 
+from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 from lowlevel.spool.folder import SpoolError, part_of, write_durably
 

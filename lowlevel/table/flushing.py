@@ -19,8 +19,9 @@ an entry of pane w leaves at the latest when a packet or a watermark opens pane 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from capture.lazy_dataclasses import dataclass
 
 MOST_DISORDER = 1 << 10
 """Largest number of old panes in a table. Each pane has a counter, and all counters are read when a pane opens."""

@@ -12,13 +12,13 @@ enough free bits. So a pair of IPv4 addresses is one word, and the IPv4 5-tuple 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 from lowlevel.expressions.arrow import macs_to_arrow, to_arrow
 from lowlevel.expressions.columns import AddressVector, Columns, TextVector, Vector

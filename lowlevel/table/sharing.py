@@ -17,11 +17,12 @@ written differently. But a table can feed another table with fewer keys, another
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 from capture.flows.sampling import FixedRates
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.equality_index import MIN_CONSTANTS, Constant, EqualityIndex
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import Column, Expression

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, take_rows
 from lowlevel.expressions.tree import ENDS_COLUMN, SHARE_PREFIX

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 
 from capture.column_matrix import CACHE_LINE, LINE_WORDS, column_matrix
+from capture.lazy_dataclasses import dataclass
 from capture.native import pointer
 from lowlevel.subaggregates import INT_MAX, SubAggregate
 from lowlevel.table.entries import BUCKET, CHUNK_ROWS, COUNT, SUM, TableMemory, TableRows, initial_word, opcode

@@ -7,7 +7,6 @@ addresses (`lowlevel.watch.vendors`). The kernels are functions that numba compi
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError

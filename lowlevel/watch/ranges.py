@@ -6,11 +6,10 @@ has five steps. The kernels are functions that numba compiles to machine code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 
 # Nested prefixes become disjoint ranges, each with the label of the longest prefix that contains it.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.types import Type
 from lowlevel.watch.errors import WatchlistError
 

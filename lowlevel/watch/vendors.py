@@ -11,10 +11,10 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import MAC_SHIFT, Prefixes
 

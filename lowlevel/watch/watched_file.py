@@ -13,7 +13,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 
 from capture.descriptors import is_shortage
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from lowlevel.watch.contents import Contents, Form, read_contents
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import Numbers

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
 from lowlevel.watermarks.generators import WatermarkGenerator

@@ -11,9 +11,9 @@ blocks 1m            a row of an earlier minute (since the epoch) does not follo
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.durations import parse_duration
 from lowlevel.watermarks.generators import Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
 from lowlevel.watermarks.idle import IdleWatermark

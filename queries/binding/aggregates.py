@@ -14,8 +14,9 @@ of a mean, count the row once, in the pane of its end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import (
     FOLDED,
     LINK,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import NoReturn
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.address_constants import Address
 from lowlevel.expressions.assigned_numbers import ALIASES, names_of
 from lowlevel.expressions.tree import Binary, Column, Expression, InList, InPrefix, Literal

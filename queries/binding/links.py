@@ -10,9 +10,9 @@ All links of one union are of one kind, because each kind has its own columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from capture.flows.sampling import FixedRates
+from capture.lazy_dataclasses import dataclass
 from lowlevel.kinds import KINDS
 from queries.text.errors import QueryError
 from queries.text.tree import Stream

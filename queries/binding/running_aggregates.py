@@ -8,8 +8,8 @@ moving_sum_exp(x, 5, 0.5)      the last 5 windows; one that is n windows old has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import Type
 from queries.binding.comparisons import Operand

@@ -6,8 +6,7 @@ the function receives them as arrays over the window's groups. `queries.binding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import RESULT, Finish, UserColumn
 from lowlevel.expressions.tree import Column, Expression
 from queries.text.printer import expression_text

@@ -7,8 +7,9 @@ a total. It sees the rows after HAVING, and within the window of the query if th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.plan.nodes import FRAMED, Frame, RowFunctionKind
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import NUMBERS, Type

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from capture.lazy_dataclasses import dataclass
 from queries.text.parameters import Parameter, literals
 
 _PLACEHOLDER = re.compile(r"\$([a-z0-9_]+)")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.plan.nodes import Leaf, Node
 from highlevel.plan.plan import Plan
 from queries.explain.lines import parts_of_line

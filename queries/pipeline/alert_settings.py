@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from lowlevel.durations import parse_duration
 from queries.pipeline.sections import PipelineError, Section

@@ -41,12 +41,13 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from capture.collector.settings import parse_size
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from capture.units import MEBIBYTE, SECOND
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf

@@ -20,9 +20,10 @@ times in its groups, or the window of a join.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from capture.flows.sampling import FixedRates
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind
 from highlevel.operators.window_operator import WINDOW_END

@@ -22,9 +22,10 @@ window of no length, `q.time/60 = p.time/60` a tumbling window of a minute.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Any
 
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from highlevel.operators.window_operator import WINDOW_START
 from highlevel.windows.kind import AnyWindow, SlidingWindow

@@ -9,9 +9,10 @@ Groups that are not in the select list become hidden columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Output
 from highlevel.plan.nodes import Fill, Node
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, SlidingWindow

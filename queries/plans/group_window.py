@@ -14,8 +14,9 @@ divisor below a million is in seconds; `ts/60000000000` means the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from highlevel.windows.kind import (
     DEFAULT_CAP,

@@ -6,8 +6,7 @@ whether the ends are included (`highlevel.joins.window`). RANGE 0 s meets no lat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from capture.lazy_dataclasses import dataclass
 from highlevel.joins.window import LONGEST, Boundary
 from lowlevel.durations import UNITS
 from queries.text.errors import QueryError

@@ -12,10 +12,11 @@ key of a join, else for each pair, else on the results of the join.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Side, Tumbling, WatermarkForm
 from highlevel.plan.nodes import Filter, Join, Node
 from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal

@@ -7,8 +7,9 @@ order. A query that reads itself, also through other queries, is an error that l
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.kinds import KINDS
 from lowlevel.layers import Layer
 from queries.plans.subqueries import ReadableQuery

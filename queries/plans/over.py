@@ -9,8 +9,9 @@ srcIP, share = .over 2 / .function 1                                  above: the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Node, Over, RowFunction, SortKey

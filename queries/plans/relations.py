@@ -6,9 +6,10 @@ The low level passes on only the needed columns, and only rows that pass the con
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LINK, Output
 from highlevel.plan.nodes import PANE, Apply, Filter, Leaf, Node, TimeOutput, Union
 from lowlevel.expressions.tree import (

@@ -7,8 +7,9 @@ column by an interval increases with it: then DISTINCT removes stored rows that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.plan.nodes import TimeOutput
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal

@@ -15,8 +15,9 @@ queries but the first have bit 1. A group contains equal rows, where NULL equals
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Output
 from highlevel.plan.nodes import Apply, Filter, Node, Repeat, TimeOutput, Union
 from highlevel.windows.kind import WindowKind

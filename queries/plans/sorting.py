@@ -7,8 +7,8 @@ same names. The rows of windows are sorted and limited window by window, other r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Node, Sort, SortKey

@@ -8,9 +8,9 @@ Results of windows have a column `ts`, the start of the window, so that minutes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation, Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Apply, Node, TimeGroups, TimeOutput, nodes_of

@@ -12,9 +12,10 @@ itself. So only files can be read, not live inputs. Sub-queries that refer to co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.types import Type
 from lowlevel.times import time_text
 from queries.plans.outer_columns import is_correlated, item_names, parts_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from capture.flows.sampling import FixedRates
+from capture.lazy_dataclasses import dataclass
 from highlevel.plan.nodes import Windowed
 from queries.binding.links import Links, links_of
 from queries.plans.known_queries import KnownQueries

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.durations import duration_text, parse_duration
 from queries.text.errors import QueryError
 from queries.text.literals import (

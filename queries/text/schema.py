@@ -13,8 +13,8 @@ A protocol has the columns of its bases before its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.inline.table_files import FileColumn
 from lowlevel.durations import UNITS
 from lowlevel.expressions.types import Type

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
+from capture.lazy_dataclasses import dataclass
 from queries.text.errors import QueryError
 from queries.text.lexer import RESERVED, Kind, Token, tokenize
 from queries.text.parameters import Parameter, ParameterType, literals

@@ -15,9 +15,10 @@ part in comparisons: two texts that differ only in blanks, comments and redundan
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import StrEnum
 
+from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.types import Op
 from queries.text.lexer import Kind
 

@@ -17,8 +17,9 @@ threshold for eager.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from capture.lazy_dataclasses import dataclass
 
 HYSTERESIS = 0.5
 

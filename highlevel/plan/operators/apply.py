@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Apply, bound_count, macs_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.groups.keys import Keys
 from highlevel.plan.nodes import Distinct, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, Bounds, GraphItem, Times, bounds_of, covered, times_of

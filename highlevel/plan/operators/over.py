@@ -11,7 +11,6 @@ the final rows that a later row may use, its history.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Over, RowFunction, RowFunctionKind, SortKey, macs_of
 from highlevel.plan.operators.apply import computed

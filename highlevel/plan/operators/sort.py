@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.lazy_dataclasses import dataclass
 from highlevel.operators.meld import UNION
 from highlevel.plan.nodes import Node, Sort, SortKey
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
