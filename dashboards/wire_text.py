@@ -69,7 +69,8 @@ def neutralise(text: str) -> str:
 def escape_column(texts: pa.Array) -> pa.Array:
     """Escape a column of texts."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from capture import arrow_compute as pc
 
     if not pc.any(pc.match_substring_regex(texts, CONTROLS)).as_py():
         return texts
@@ -79,7 +80,8 @@ def escape_column(texts: pa.Array) -> pa.Array:
 def neutralise_column(texts: pa.Array) -> pa.Array:
     """Neutralise a column of texts."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from capture import arrow_compute as pc
 
     suspect = pc.match_substring_regex(texts, rf"{CONTROLS}|^\s*{FORMULA.pattern}")
     if not pc.any(suspect).as_py():

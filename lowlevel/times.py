@@ -14,8 +14,8 @@ import re
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.units import SECOND
 
 EXAMPLES = "a time like '2016-08-02', '2016-08-02T02:19:00Z' or '2016-08-02 04:19:00.5+02:00'"
@@ -85,6 +85,6 @@ def time_texts(column: pa.Array) -> pa.Array:
 
     A fraction has 3, 6 or 9 digits, a whole second none.
     """
-    texts = column.cast(pa.timestamp("ns")).cast(pa.string())
+    texts = pc.cast(pc.cast(column, pa.timestamp("ns")), pa.string())
     texts = pc.replace_substring_regex(pc.replace_substring(texts, " ", "T"), r"\.?(000){1,3}$", "")
     return pc.binary_join_element_wise(texts, "Z", "")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from dashboards.tables import Tables
 from highlevel.inline.tables import TableStream, run_tables

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from dashboards.alerts.conditions import Condition
 from dashboards.alerts.states import Change, Labels, RuleStates, Window, identity
 from dashboards.page.rows import rows_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -27,6 +28,10 @@ from dashboards.commands.query import query
 from dashboards.commands.run import run
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
 from dashboards.wire_text import escape, escape_lines
+
+OBJECTS_BEFORE_COLLECTION = 50_000
+"""Number of new objects after which Python searches for unreachable cycles. With its 700 the imports of a query cause
+hundreds of searches, which take a tenth of a short query; the objects of a micro-batch are few."""
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""
@@ -85,6 +90,7 @@ def main() -> None:
     The exit status is 0 for success, 1 for an error of the input or the run, and 2 for an error in the command line or
     the query. It is 130 after Ctrl-C and 143 after SIGTERM.
     """
+    gc.set_threshold(OBJECTS_BEFORE_COLLECTION)
     # Typer inspects all commands of an app, which takes 40 ms. So this app has only the command that is called.
     called = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]
     redeliver_interrupts()

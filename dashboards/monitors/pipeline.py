@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from capture import arrow_compute as pc
 from capture.interrupts import uninterrupted
 from capture.metrics import (
     BYTES_READ,

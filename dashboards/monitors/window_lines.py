@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.units import SECOND
 from dashboards.wire_text import escape
 from highlevel.aggregation import Aggregation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from dashboards.wire_text import escape, escape_column
 from lowlevel.times import time_texts
 
@@ -93,4 +93,4 @@ class ResultTable:
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(column.type):
         return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
-    return escape_column(column.cast(pa.string()).fill_null("NULL"))
+    return escape_column(pc.fill_null(pc.cast(column, pa.string()), "NULL"))

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.private_files import SHARED_FILE_MODE, replacing
 from dashboards.output.formats import DEFAULT_TIMES, Format, Times

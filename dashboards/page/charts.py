@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from dashboards.page.history import Window
 from dashboards.prometheus.query_series import SUM, QuerySeries

@@ -24,8 +24,8 @@ from threading import Condition, Lock
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.private_files import open_private

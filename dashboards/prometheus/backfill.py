@@ -22,11 +22,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Timestamp
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from capture import arrow_compute as pc
 from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND

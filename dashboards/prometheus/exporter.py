@@ -12,10 +12,10 @@ from functools import cached_property
 from threading import Lock
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names

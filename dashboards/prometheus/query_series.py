@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from dashboards.prometheus.names import Names, label_name, prometheus_name
 from highlevel.aggregation import Output

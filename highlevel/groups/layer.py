@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import Accumulated, Rule
@@ -83,5 +84,5 @@ class Layer:
             each.reserve(count)
             for words, is_float in zip(each.words, each.floats, strict=True):
                 values = words[:count].copy() if ids is None else words[ids]
-                columns.append(pa.array(values.view(np.float64) if is_float else values))
+                columns.append(array_of(values.view(np.float64) if is_float else values))
         return columns

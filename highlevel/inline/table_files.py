@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.inline.tables import BATCH_ROWS, PACKED, Stream, converted

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.keys import Keys

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from highlevel.aggregation import DetailFunction
 from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.types import Type

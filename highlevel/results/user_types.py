@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from lowlevel.expressions.arrow import to_text
 
 TIMESTAMP = pa.timestamp("ns", tz="UTC")
@@ -32,7 +33,7 @@ def readable(rows: Rows, times: Collection[str]) -> Rows:
         if pa.types.is_binary(field.type):
             arrays.append(to_text(column))
         else:
-            arrays.append(column.cast(_readable_type(field, times)))
+            arrays.append(pc.cast(column, _readable_type(field, times)))
     return rows.from_arrays(arrays, schema=readable_schema(rows.schema, times))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 
@@ -34,7 +35,7 @@ class Bucket:
         """Tag a batch. Drop and count partials before the origin or between windows (SLIDE greater than RANGE)."""
         first, end = self.window.wids(self.window.origin + batch.column("pane").to_numpy() * self.pane)
         tagged = batch.drop_columns(["pane"])
-        tagged = tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
+        tagged = tagged.append_column(FIRST_WID, array_of(first)).append_column(END_WID, array_of(end))
         inside = first < end
         if not inside.all():
             self.outside += int(len(inside) - np.count_nonzero(inside))

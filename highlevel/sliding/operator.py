@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
@@ -122,7 +123,7 @@ class SlidingAggregate:
         if isinstance(item, Punctuation):
             return item if item.watermark == END else Punctuation(item.link, self.window.end(item.watermark - 1))
         ends = self.window.end(0) + item.column(WID).to_numpy() * self.window.slide
-        bounds = [pa.array(ends - self.window.range), pa.array(ends)]
+        bounds = [array_of(ends - self.window.range), array_of(ends)]
         columns = [*bounds, *(item.column(name) for name in item.schema.names if name != WID)]
         names = [WINDOW_START, WINDOW_END, *(name for name in item.schema.names if name != WID)]
         return pa.RecordBatch.from_arrays(columns, names)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.merging import INVERTIBLE, Rule, accumulated
 from highlevel.groups.running_totals import Key, RunningTotals
@@ -184,4 +185,4 @@ class Window:
 
 def with_ids(ids: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows with an additional first column of window IDs."""
-    return pa.RecordBatch.from_arrays([pa.array(ids), *rows.columns], [WID, *rows.schema.names])
+    return pa.RecordBatch.from_arrays([array_of(ids), *rows.columns], [WID, *rows.schema.names])

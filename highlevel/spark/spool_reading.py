@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.units import SECOND

@@ -7,8 +7,8 @@ import socket
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from lowlevel.expressions.columns import AddressVector, AnyVector, BytesVector, Mask, TextVector, Vector
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
@@ -95,9 +95,9 @@ def to_text(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     lengths = pc.binary_length(column)
     if pc.all(pc.equal(lengths, 4)).as_py() and column.null_count == 0:
         return _ipv4_texts(column)
-    encoded = column.dictionary_encode()  # each distinct address is converted once
+    encoded = pc.dictionary_encode(column)  # each distinct address is converted once
     texts = [_address_text(address) for address in encoded.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(encoded.indices)
+    return pc.take(pa.array(texts, pa.string()), encoded.indices)
 
 
 def _address_text(address: bytes) -> str:
@@ -109,12 +109,12 @@ def _address_text(address: bytes) -> str:
 def _ipv4_texts(column: pa.BinaryArray) -> pa.Array:
     """Return IPv4 addresses as text, without a Python object per address."""
     if len(column) == 0:
-        return column.cast(pa.string())
+        return pc.cast(column, pa.string())
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     start, end = int(offsets[column.offset]), int(offsets[column.offset + len(column)])
     octets = np.frombuffer(column.buffers()[2], np.uint8)[start:end].reshape(-1, 4)
     texts = pa.array([str(octet) for octet in range(256)])
-    parts = [texts.take(pa.array(np.ascontiguousarray(octets[:, index]))) for index in range(4)]
+    parts = [pc.take(texts, pa.array(np.ascontiguousarray(octets[:, index]))) for index in range(4)]
     return pc.binary_join_element_wise(*parts, ".")
 
 

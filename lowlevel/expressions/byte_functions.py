@@ -104,7 +104,8 @@ def matches(vector: BytesVector, pattern: str) -> Mask:
     The strings are copied into Arrow arrays of at most SEARCH_BYTES.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from capture import arrow_compute as pc
 
     is_match = np.empty(len(vector.start), np.bool_)
     ends = np.cumsum(vector.length)

@@ -275,7 +275,8 @@ def check_texts(vector: TextVector, test: Callable[[str], bool]) -> Mask:
 def match_regex(vector: TextVector, pattern: str) -> Mask:
     """Return which texts contain a match of a regular expression (RE2 syntax)."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from capture import arrow_compute as pc
 
     distinct, indexes = np.unique(vector.ids, return_inverse=True)
     names = [vector.names[text_id] if vector.names else "" for text_id in distinct.tolist()]

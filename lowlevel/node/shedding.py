@@ -24,8 +24,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from lowlevel.plan import LowLevelPlan

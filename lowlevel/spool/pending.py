@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.arrow import ORIGINAL_SCHEMA, narrow
 from lowlevel.integer_ranges import Ranges, unite

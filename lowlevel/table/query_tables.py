@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
 from lowlevel.expressions.columns import COPY_DIVISOR, AddressVector, BufferColumns, ChosenRows, Columns, Mask, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition
@@ -290,9 +291,9 @@ class QueryTables:
         first = 1 + table.key_words
         end = first + len(self.plan.subaggregates)
         pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, end)])
-        columns = [self._link_names(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
+        columns = [self._link_names(len(entries)), array_of(pane), *layout.unpack(entries, 1)]
         for sub, words in zip(self.plan.subaggregates, values, strict=True):
-            columns.append(pa.array(words.view(np.float64) if sub.type is Type.FLOAT else words))
+            columns.append(array_of(words.view(np.float64) if sub.type is Type.FLOAT else words))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
     def _link_names(self, count: int) -> pa.Array:

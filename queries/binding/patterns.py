@@ -80,7 +80,8 @@ def _text(pattern: Operand, name: str) -> str:
 def _compile(pattern: Operand, text: str) -> None:
     """Raise QueryError for a regular expression that RE2 does not accept."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from capture import arrow_compute as pc
 
     try:
         pc.match_substring_regex(pa.array([""]), text)

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Fill, SortKey, macs_of
 from highlevel.plan.operators.apply import computed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from capture import arrow_compute as pc
 
 
 def number_groups(rows: pa.Table, keys: tuple[str, ...]) -> npt.NDArray[np.int64]:

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Over, RowFunction, RowFunctionKind, SortKey, macs_of

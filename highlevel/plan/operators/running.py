@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from highlevel.aggregation import Output
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Running, RunningFunction, SortKey, macs_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from highlevel.operators.meld import UNION
 from highlevel.plan.nodes import Node, Sort, SortKey

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
 from highlevel.plan.nodes import Node, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, bounds_of, times_of
 from lowlevel.plan import ARROW_TYPES
