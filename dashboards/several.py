@@ -25,7 +25,6 @@ from dashboards.output.writers import open_output, write_results
 from dashboards.stop_signals import interrupting
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
-from queries.catalogue.catalogue import SUFFIX
 
 SPILL_BYTES = 4 << 20
 """Bytes of a result above which it is stored in a temporary file."""
@@ -37,6 +36,8 @@ def query_names(texts: Sequence[str]) -> list[str]:
     >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods", "sql/talkers.gsql"])
     ['floods', 'query-2', 'floods-2', 'talkers']
     """
+    from queries.catalogue.catalogue import SUFFIX
+
     names: list[str] = []
     for number, text in enumerate(map(str.strip, texts), 1):
         name = f"query-{number}"

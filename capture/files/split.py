@@ -17,7 +17,6 @@ before them. It is walked once from its beginning, and each range stores the sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -189,6 +188,8 @@ def split(file: Capture, count: int) -> list[ByteRange]:
 
     guessed: dict[int, ByteRange] = {}
     if isinstance(file.format, PcapFormat):
+        from concurrent.futures import ThreadPoolExecutor  # only large files are split; it imports logging
+
         with ThreadPoolExecutor(count) as threads:
             guessed = {range_.start: range_ for range_ in threads.map(walk, range(count)) if range_ is not None}
     ranges: list[ByteRange] = []

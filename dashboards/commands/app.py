@@ -29,7 +29,7 @@ from dashboards.commands.run import run
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
 from dashboards.wire_text import escape, escape_lines
 
-OBJECTS_BEFORE_COLLECTION = 50_000
+OBJECTS_BEFORE_COLLECTION = 200_000
 """Number of new objects after which Python searches for unreachable cycles. With its 700 the imports of a query cause
 hundreds of searches, which take a tenth of a short query; the objects of a micro-batch are few."""
 

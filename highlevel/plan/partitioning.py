@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LINK, Output
 from highlevel.joins.spec import JoinKind, Side
-from highlevel.plan.nodes import Join, Node, TimeGroups, Windowed
+from highlevel.plan.nodes import Distinct, Join, Node, TimeGroups, Windowed
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, transform
 from lowlevel.expressions.types import INTEGERS, Op, Type
 
@@ -175,3 +175,37 @@ def substituted(expression: Expression, by_name: Mapping[str, Expression]) -> Ex
     'b'
     """
     return transform(expression, lambda part: by_name[part.name] if isinstance(part, Column) else None)
+
+
+@dataclass(frozen=True)
+class ByDistinctKeys:
+    """Rows that are compared by some columns."""
+
+    exact: bool = False
+
+    def required(self, node: Distinct, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The compared columns."""
+        return [plain(column for column in node.columns if column.name in node.keys)]
+
+    def provided(
+        self, node: Distinct, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of the input."""
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class InOnePartition:
+    """All rows must be in one partition, because they are compared with each other."""
+
+    exact: bool = False
+
+    def required(self, node: Node, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The empty key."""
+        return [()]
+
+    def provided(
+        self, node: Node, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The empty key."""
+        return [()]

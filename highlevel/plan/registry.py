@@ -37,19 +37,18 @@ from highlevel.plan.operators.counters import (
     count_running,
     count_windows,
 )
-from highlevel.plan.operators.distinct import ByDistinctKeys, DistinctOperator
-from highlevel.plan.operators.fill import FillOperator
 from highlevel.plan.operators.filter import FilterOperator
 from highlevel.plan.operators.operator import NodeOperator
-from highlevel.plan.operators.over import OverOperator
-from highlevel.plan.operators.repeat import RepeatOperator
-from highlevel.plan.operators.running import RunningOperator
-from highlevel.plan.operators.sample import SampleOperator
-from highlevel.plan.operators.sort import InOnePartition, SortOperator
-from highlevel.plan.operators.time_groups import TimeGroupsOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
-from highlevel.plan.partitioning import ByGroups, ByJoinKeys, Partitioning, SameRows
+from highlevel.plan.partitioning import (
+    ByDistinctKeys,
+    ByGroups,
+    ByJoinKeys,
+    InOnePartition,
+    Partitioning,
+    SameRows,
+)
 
 
 @dataclass(frozen=True)
@@ -65,26 +64,77 @@ class Entry:
     finite: Callable[[Any], NodeOperator] | None = None
 
 
-def _join(node: Join) -> NodeOperator:
-    from highlevel.plan.operators.join import JoinOperator  # only queries with joins need its kernels
+# Most queries have none of the following nodes, so their operators and kernels are imported with the first node.
+
+
+def _make_distinct(node: Distinct) -> NodeOperator:
+    from highlevel.plan.operators.distinct import DistinctOperator
+
+    return DistinctOperator(node)
+
+
+def _make_repeat(node: Repeat) -> NodeOperator:
+    from highlevel.plan.operators.repeat import RepeatOperator
+
+    return RepeatOperator(node)
+
+
+def _make_join(node: Join) -> NodeOperator:
+    from highlevel.plan.operators.join import JoinOperator
 
     return JoinOperator(node)
+
+
+def _make_time_groups(node: TimeGroups) -> NodeOperator:
+    from highlevel.plan.operators.time_groups import TimeGroupsOperator
+
+    return TimeGroupsOperator(node)
+
+
+def _make_over(node: Over) -> NodeOperator:
+    from highlevel.plan.operators.over import OverOperator
+
+    return OverOperator(node)
+
+
+def _make_sample(node: Sample) -> NodeOperator:
+    from highlevel.plan.operators.sample import SampleOperator
+
+    return SampleOperator(node)
+
+
+def _make_fill(node: Fill) -> NodeOperator:
+    from highlevel.plan.operators.fill import FillOperator
+
+    return FillOperator(node)
+
+
+def _make_running(node: Running) -> NodeOperator:
+    from highlevel.plan.operators.running import RunningOperator
+
+    return RunningOperator(node)
+
+
+def _make_sort(node: Sort) -> NodeOperator:
+    from highlevel.plan.operators.sort import SortOperator
+
+    return SortOperator(node)
 
 
 REGISTRY: Mapping[type[Node], Entry] = {
     Union: Entry(UnionOperator, SameRows()),
     Filter: Entry(FilterOperator, SameRows()),
     Apply: Entry(ApplyOperator, ByOutputs()),
-    Distinct: Entry(DistinctOperator, ByDistinctKeys(), count_rows_held),
-    Repeat: Entry(RepeatOperator, SameRows()),
-    Join: Entry(_join, ByJoinKeys(), count_join),
+    Distinct: Entry(_make_distinct, ByDistinctKeys(), count_rows_held),
+    Repeat: Entry(_make_repeat, SameRows()),
+    Join: Entry(_make_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
-    TimeGroups: Entry(TimeGroupsOperator, ByGroups(), count_rows_held),
-    Over: Entry(OverOperator, InOnePartition(), count_rows_held),
-    Sample: Entry(SampleOperator, InOnePartition(), count_rows_held),
-    Fill: Entry(FillOperator, InOnePartition(), count_fill),
-    Running: Entry(RunningOperator, InOnePartition(), count_running),
-    Sort: Entry(SortOperator, InOnePartition(), count_rows_held),
+    TimeGroups: Entry(_make_time_groups, ByGroups(), count_rows_held),
+    Over: Entry(_make_over, InOnePartition(), count_rows_held),
+    Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
+    Fill: Entry(_make_fill, InOnePartition(), count_fill),
+    Running: Entry(_make_running, InOnePartition(), count_running),
+    Sort: Entry(_make_sort, InOnePartition(), count_rows_held),
 }
 """The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.node_operators`)."""
 

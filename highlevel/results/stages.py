@@ -8,19 +8,27 @@ import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
 from highlevel.operators.operator import Operator
-from highlevel.results.add_user_columns import AddUserColumns
 from highlevel.results.finish import Finish
-from highlevel.results.select_groups import SelectGroups
-from highlevel.results.summarise import Summarise
 
 
 def make_stages(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
     """Create the stages of an aggregation in their order. Return them and the last stage."""
+    stages: list[Operator] = []
+    # Most queries need none of these stages, so they are imported where they are needed.
+    if aggregation.details:
+        from highlevel.results.summarise import Summarise
+
+        stages.append(Summarise(aggregation))
+    if aggregation.user_columns:
+        from highlevel.results.add_user_columns import AddUserColumns
+
+        stages.append(AddUserColumns(aggregation))
+    if aggregation.selections:
+        from highlevel.results.select_groups import SelectGroups
+
+        stages.append(SelectGroups(aggregation))
     finish = Finish(aggregation)
-    details = [Summarise(aggregation)] if aggregation.details else []
-    selections = [SelectGroups(aggregation)] if aggregation.selections else []
-    user_columns = [AddUserColumns(aggregation)] if aggregation.user_columns else []
-    return [*details, *user_columns, *selections, finish], finish
+    return [*stages, finish], finish
 
 
 def through(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

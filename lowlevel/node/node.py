@@ -41,7 +41,6 @@ from lowlevel.node.freed_memory import keep_freed_memory
 from lowlevel.node.watching import NodeWatchlists
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
-from lowlevel.rows.flows import FlowReader
 from lowlevel.rows.readers import RowReader, Rows, make_reader
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.query_tables import QueryTables
@@ -235,7 +234,7 @@ class Node:
     def sets_waiting(self) -> int:
         """Number of sets of flow records that wait for their template. All readers of the link have the same sets."""
         readers = [stream.reader for stream in self.streams]
-        return max((len(reader.decoder.waiting) for reader in readers if isinstance(reader, FlowReader)), default=0)
+        return max((reader.sets_waiting for reader in readers), default=0)
 
     def samples(self, query_names: Sequence[tuple[str, ...]], damage: str | None = None) -> Samples:
         """Return the counters.

@@ -175,6 +175,11 @@ class FlowReader:
             yield self._rows(flows)
         self.waits = self.recording is not None and len(self.decoder.waiting) > 0
 
+    @property
+    def sets_waiting(self) -> int:
+        """Number of sets that wait for their template."""
+        return len(self.decoder.waiting)
+
     def finish(self) -> Iterator[FlowRows]:
         """Decode the records that still wait for templates, with the templates of later files of the link."""
         self.waits = False

@@ -66,6 +66,7 @@ class FrameReader:
         yield PacketRows(packets.rows, block.min_ts, columns)
 
     waits = False
+    sets_waiting = 0
 
     def finish(self) -> Iterator[PacketRows]:
         """Yield nothing, because no record waits."""
@@ -147,6 +148,11 @@ class RowReader(Protocol):
     @property
     def waits(self) -> bool:
         """Whether records wait for templates in other files of the link, so that rows with any ts may follow."""
+        ...
+
+    @property
+    def sets_waiting(self) -> int:
+        """Number of sets of flow records that wait for their template."""
         ...
 
     def finish(self) -> Iterator[Rows]:

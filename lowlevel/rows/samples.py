@@ -130,6 +130,7 @@ class SampleReader:
         )
 
     waits = False
+    sets_waiting = 0
 
     def finish(self) -> Iterator[SampleRows]:
         """Yield nothing, because no sample waits."""

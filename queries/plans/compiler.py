@@ -41,12 +41,10 @@ from queries.plans.correlated import without_correlation
 from queries.plans.filling import refuse_fill
 from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
-from queries.plans.grouping_sets import without_grouping_sets
 from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
-from queries.plans.sample import compile_sample
 from queries.plans.set_operations import query_over_rows, repeated, rows_of_queries, window_of
 from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
@@ -76,8 +74,12 @@ class Compiler:
             return self._with(query.queries).compile_query(replace(query, queries=()))
         query = without_correlation(query, self._tables.relation, self.compile_query)
         if query.supergroups is not None:
+            from queries.plans.sample import compile_sample  # the sampling operator imports its families of functions
+
             return compile_sample(query, self.compile_query, self.name, self.layer)
         if query.grouping_sets is not None:
+            from queries.plans.grouping_sets import without_grouping_sets
+
             return self.compile_query(without_grouping_sets(query))
         if query.distinct is not None and has_groups(query):
             expected = "no DISTINCT: rows of groups are always different"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from capture.lazy_dataclasses import dataclass
 from highlevel.groups.keys import Keys
 from highlevel.plan.nodes import Distinct, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, Bounds, GraphItem, Times, bounds_of, covered, times_of
-from highlevel.plan.partitioning import PartitionKey, plain
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING
 
@@ -109,20 +107,3 @@ class DistinctOperator:
         for batch in tables[KEYS].to_batches():
             self._keys.find_or_insert(batch.columns, batch.num_rows)
             self._add_times(batch)
-
-
-@dataclass(frozen=True)
-class ByDistinctKeys:
-    """Rows that are compared by some columns."""
-
-    exact: bool = False
-
-    def required(self, node: Distinct, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The compared columns."""
-        return [plain(column for column in node.columns if column.name in node.keys)]
-
-    def provided(
-        self, node: Distinct, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
-    ) -> Sequence[PartitionKey]:
-        """The keys of the input."""
-        return inputs[0]

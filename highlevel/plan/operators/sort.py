@@ -8,12 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
-from capture.lazy_dataclasses import dataclass
 from highlevel.operators.meld import UNION
-from highlevel.plan.nodes import Node, Sort, SortKey
+from highlevel.plan.nodes import Sort, SortKey
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
-from highlevel.plan.partitioning import PartitionKey
 from lowlevel.punctuation import END, Punctuation
 
 STATE = "state"
@@ -176,20 +174,3 @@ def sorted_positions(rows: pa.Table, keys: Sequence[SortKey]) -> np.ndarray:
     order = pc.sort_indices(table, sort_keys=list(zip(names, directions, strict=True)))
     positions: np.ndarray = order.to_numpy()
     return positions
-
-
-@dataclass(frozen=True)
-class InOnePartition:
-    """All rows must be in one partition, because they are compared with each other."""
-
-    exact: bool = False
-
-    def required(self, node: Node, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The empty key."""
-        return [()]
-
-    def provided(
-        self, node: Node, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
-    ) -> Sequence[PartitionKey]:
-        """The empty key."""
-        return [()]

@@ -7,19 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation
-from highlevel.operators.finite import FiniteWindows
-from highlevel.operators.landmark import LandmarkAggregate
-from highlevel.operators.partitioned import PartitionedAggregate
-from highlevel.operators.session import SessionAggregate
 from highlevel.operators.state import restore_to, snapshot_of
-from highlevel.operators.tuples import LONG, TupleAggregate
 from highlevel.operators.window_operator import WindowOperator, beyond_cap
 from highlevel.plan.nodes import Windowed, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
 from highlevel.plan.operators.row_partials import RowPartials
-from highlevel.results.sketched_windows import FoldingWindows
 from highlevel.results.stages import make_stages
-from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.sliding.operator import SlidingAggregate
 from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
 from lowlevel.integer_ranges import Ranges
@@ -29,20 +22,36 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> WindowOperator:
     """Make the operator for the windows of an aggregation; `finite` if all rows arrive before the first watermark."""
     window, groups, subaggregates = aggregation.window, aggregation.grain, aggregation.low.subaggregates
+    # A query has one kind of windows, so the operators and kernels of the other kinds are not imported.
     match window:
         case SlidingWindow() if aggregation.foldings:
+            from highlevel.results.sketched_windows import FoldingWindows
+
             return FoldingWindows(aggregation, _sliding(aggregation, window))
+        case SlidingWindow() if finite:
+            from highlevel.operators.finite import FiniteWindows
+
+            return FiniteWindows(aggregation, window)
         case SlidingWindow():
-            return FiniteWindows(aggregation, window) if finite else _sliding(aggregation, window)
+            return _sliding(aggregation, window)
         case LandmarkWindow():
+            from highlevel.operators.landmark import LandmarkAggregate
+
             return LandmarkAggregate(window, groups, subaggregates)
         case SessionWindow():
+            from highlevel.operators.session import SessionAggregate
+
             return SessionAggregate(window, groups, subaggregates)
         case SlideByTuple():
+            from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
+
             return SlideByTupleAggregate(window, groups, subaggregates)
-        case TupleWindow() if window.partitioned or window.range < LONG:
-            return PartitionedAggregate(window, aggregation.partition, groups, subaggregates)
         case TupleWindow():
+            from highlevel.operators.partitioned import PartitionedAggregate
+            from highlevel.operators.tuples import LONG, TupleAggregate
+
+            if window.partitioned or window.range < LONG:
+                return PartitionedAggregate(window, aggregation.partition, groups, subaggregates)
             return TupleAggregate(window, groups, subaggregates)
 
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.operators import tuples
 from highlevel.plan.node_operators import make_operator
-from highlevel.plan.operators import windowed as window_operators
 from highlevel.sliding import window_rows as strategy
 from highlevel.spark.counters import count_windows
 from highlevel.spark.host import Host
@@ -67,7 +67,7 @@ def queries_of(family, number: int) -> list[Asked]:
 @pytest.fixture(autouse=True)
 def _streams_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long windows of few rows have the operator of those of many."""
-    monkeypatch.setattr(window_operators, "LONG", 12)
+    monkeypatch.setattr(tuples, "LONG", 12)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.__name__)
