@@ -86,7 +86,11 @@ def _table_lines(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iter
         if not shared.plan.reduced:
             yield _format_line("no table", f"{names}: each row is passed on unchanged")
             continue
-        text = f"{names}: shared, because they have the same groups" if len(shared.sharers) > 1 else names
+        text = names
+        if shared.compared is not None:
+            text = f"{names}: shared, because they differ only in a constant of {shared.compared.name}"
+        elif len(shared.sharers) > 1:
+            text = f"{names}: shared, because they have the same groups"
         if shared.feeder is not None:
             feeder_name = leaves[tables[shared.feeder].sharers[0].index].name
             text += f"; reads the partials of the table of {feeder_name}, not packets"

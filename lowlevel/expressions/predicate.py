@@ -121,7 +121,7 @@ class Condition:
     def __init__(self, expression: Expression) -> None:
         """Prepare a BOOL expression."""
         self._last: tuple[Columns, Mask] | None = None  # a cache for the queries that share the condition
-        parts = list(_conjuncts(expression))
+        parts = list(conjuncts(expression))
         self.equalities = [(part, equality) for part in parts if (equality := equality_of(part)) is not None]
         """The parts `column = constant`."""
         self._index: tuple[EqualityIndex, Constant] | None = None
@@ -192,10 +192,11 @@ def _truth(condition: Expression, columns: Columns) -> Mask:
     return mask
 
 
-def _conjuncts(condition: Expression) -> Iterator[Expression]:
+def conjuncts(condition: Expression) -> Iterator[Expression]:
+    """Yield the conditions that AND connects."""
     if isinstance(condition, Binary) and condition.op is Op.AND:
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
     else:
         yield condition
 

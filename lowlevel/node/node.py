@@ -45,7 +45,7 @@ from lowlevel.rows.readers import RowReader, Rows, make_reader
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.reducer import QueryReducer, make_reducer
-from lowlevel.table.sharing import SharedPlan, share, share_conditions
+from lowlevel.table.sharing import SharedPlan, SharedTable, share, share_conditions
 from lowlevel.table.table import Tally
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.generators import WatermarkGenerator
@@ -65,7 +65,7 @@ class Stream:
     kind: str
     reader: RowReader
     filter_joins: LinkFilterJoins
-    tables: list[tuple[QueryReducer, SharedPlan]]
+    tables: list[SharedTable]
     generator: WatermarkGenerator
     next_closing: int = BEGINNING + 1
 
@@ -113,32 +113,35 @@ class Node:
         plans = self.watchlists.bind(tuple(plans))
         self.flushes_at_once = flushing.policy is Policy.AT_ONCE
         self.needs_row_times = watermark_rule.by_rows or not self.flushes_at_once
-        tables: list[tuple[QueryReducer, SharedPlan]] = []
+        tables: list[SharedTable] = []
         for shared in share(plans, feeding=self.flushes_at_once):
             reducer = make_reducer(link, shared.plan, slots, capacity, flushing)
             if shared.feeder is not None:
-                feeder = tables[shared.feeder][0]
+                feeder = tables[shared.feeder].reducer
                 assert isinstance(feeder, QueryTables)
                 assert isinstance(reducer, QueryTables)
                 feeder.feed(reducer)
-            tables.append((reducer, shared))
-        share_conditions(reducer for reducer, _ in tables)
-        reducer_by_plan = {sharer.index: reducer for reducer, shared in tables for sharer in shared.sharers}
-        self.reducers = [reducer_by_plan[index] for index in range(len(plans))]  # a shared table occurs several times
+            tables.append(SharedTable(shared, reducer))
+        share_conditions(table.reducer for table in tables)
+        table_by_plan = {sharer.index: table for table in tables for sharer in table.shared.sharers}
+        self._tables = [table_by_plan[index] for index in range(len(plans))]  # a shared table occurs several times
         self.streams = []
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
             tables_of_stream = [
-                (reducer, shared)
-                for reducer, shared in tables
-                if (reducer.plan.kind, reducer.plan.sampling) == (kind, sampling)
+                table for table in tables if (table.shared.plan.kind, table.shared.plan.sampling) == (kind, sampling)
             ]
-            columns = frozenset({"ts"}).union(*(reducer.plan.columns for reducer, _ in tables_of_stream))
+            columns = frozenset({"ts"}).union(*(table.shared.plan.columns for table in tables_of_stream))
             reader = make_reader(kind, link, file, columns, capacity, sampling, files)
-            filter_joins = LinkFilterJoins(reducer.plan for reducer, _ in tables_of_stream)
+            filter_joins = LinkFilterJoins(table.shared.plan for table in tables_of_stream)
             self.streams.append(Stream(kind, reader, filter_joins, tables_of_stream, watermark_rule.make()))
         self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         self.records = 0
         self.bytes = 0
+
+    @property
+    def reducers(self) -> list[QueryReducer]:
+        """The reducer of each plan. Plans that share a table have the same reducer."""
+        return [table.reducer for table in self._tables]
 
     def process(self, block: Block) -> Iterator[tuple[int, Item]]:
         """Process one block; yield pairs (index of the plan, item). Punctuation follows the partials that it covers."""
@@ -167,9 +170,9 @@ class Node:
             if self.needs_row_times:
                 stream.generator.advance(rows)
             newest_time = END if self.flushes_at_once else stream.generator.newest
-            for reducer, shared in stream.tables:
-                for partials in reducer.add(rows, newest_time):
-                    yield from shared.partials_by_query(partials)
+            for table in stream.tables:
+                for partials in table.reducer.add(rows, newest_time):
+                    yield from table.divide(partials)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Record an empty poll; yield the partials and punctuation of the new watermark.
@@ -204,14 +207,14 @@ class Node:
             return
         if watermark == BEGINNING or (self.flushes_at_once and watermark < stream.next_closing and not is_idle):
             return
-        for reducer, shared in stream.tables:
-            for batch in reducer.complete(watermark, is_idle):
-                yield from shared.partials_by_query(batch)
-            for sharer in shared.sharers:
-                boundary = self.rounders[sharer.index].next_boundary(reducer.watermark)
+        for table in stream.tables:
+            for batch in table.reducer.complete(watermark, is_idle):
+                yield from table.divide(batch)
+            for sharer in table.shared.sharers:
+                boundary = self.rounders[sharer.index].next_boundary(table.reducer.watermark)
                 if boundary is not None:
                     yield sharer.index, Punctuation(self.link, boundary)
-        stream.next_closing = min((self._next_closing(shared) for _, shared in stream.tables), default=END)
+        stream.next_closing = min((self._next_closing(table.shared) for table in stream.tables), default=END)
 
     def _next_closing(self, shared: SharedPlan) -> int:
         """Return the smallest watermark that closes a pane of one of the plans.
@@ -226,9 +229,9 @@ class Node:
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Flush the tables without a new watermark. Used at the end of a byte range that is not the end of the link."""
         for stream in self.streams:
-            for reducer, shared in stream.tables:
-                for batch in reducer.flush_all():
-                    yield from shared.partials_by_query(batch)
+            for table in stream.tables:
+                for batch in table.reducer.flush_all():
+                    yield from table.divide(batch)
 
     @property
     def sets_waiting(self) -> int:
@@ -255,14 +258,15 @@ class Node:
             if self.needs_row_times:
                 self._add_watermark_samples(samples, stream)
         tallies: dict[QueryReducer, Tally] = {}
-        names_and_reducers = [
-            (name, reducer)
-            for names, reducer in zip(query_names, self.reducers, strict=True)
+        named_tables = [
+            (name, index, table)
+            for index, (names, table) in enumerate(zip(query_names, self._tables, strict=True))
             for name in dict.fromkeys(names)
         ]
-        for name, reducer in names_and_reducers:
-            samples.add(ROWS_ACCEPTED, reducer.accepted, name, self.link)
-            samples.add(ROWS_FILTERED, reducer.filtered, name, self.link)
+        for name, index, table in named_tables:
+            reducer = table.reducer
+            samples.add(ROWS_ACCEPTED, table.accepted(index), name, self.link)
+            samples.add(ROWS_FILTERED, table.filtered(index), name, self.link)
             is_first = reducer not in tallies
             if is_first:
                 tallies[reducer] = reducer.tally

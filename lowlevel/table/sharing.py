@@ -9,37 +9,49 @@ own: only its columns, under its names, without a copy. The high level does not 
 Queries share a table if their rows, keys in order, panes and spreading are equal (`identity`). Names of columns may
 differ. Equal sub-aggregates, also those of one query, are one word of the entry.
 
-Queries do **not** share a table if their keys have another order, their pane is a multiple, or their predicate is
-written differently. But a table can feed another table with fewer keys, another order, or longer panes
+Queries that differ in the constant of `column = constant` share a table too: the column is a further key of its entries
+(`lowlevel.table.constants`).
+
+Otherwise queries do **not** share a table if their keys have another order, their pane is a multiple, or their
+predicate is written differently. But a table can feed another table with fewer keys, another order, or longer panes
 (`lowlevel.table.feeding`). Plans of single rows (`lowlevel.table.reducer`) have no table.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from capture.flows.sampling import FixedRates
 from capture.lazy_dataclasses import dataclass
+from lowlevel.expressions.address_constants import WIDTH, Address
 from lowlevel.expressions.equality_index import MIN_CONSTANTS, Constant, EqualityIndex
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
-from lowlevel.subaggregates import SubAggregate
+from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.table.constants import find_constant_tables
 from lowlevel.table.feeding import Function, depth, feeders, function_of, widen
 from lowlevel.table.reducer import QueryReducer
 
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """One query of a shared table: the index of its plan, its plan, and its columns in the partials of the table."""
+    """One query of a shared table: the index of its plan, its plan, and its columns in the partials of the table.
+
+    `constant`: the value of the first key in the partials of this query; None if all partials are of this query.
+    """
 
     index: int
     plan: LowLevelPlan
     columns: tuple[int, ...]
+    constant: Constant | None = None
 
     def partials(self, shared: pa.RecordBatch) -> pa.RecordBatch:
         """Return this query's columns of the table's partials, without a copy."""
@@ -52,16 +64,80 @@ class SharedPlan:
 
     * `plan`: has the sub-aggregates of all these queries.
     * `feeder`: index of the shared plan whose table feeds this table; None if packets update it.
+    * `compared`: the column whose constants divide the partials among the queries, or None.
     """
 
     plan: LowLevelPlan
     sharers: tuple[Sharer, ...]
     feeder: int | None = None
+    compared: Column | None = None
 
-    def partials_by_query(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
+
+class SharedTable:
+    """The table of a shared plan: divides its partials among the queries. Not thread safe."""
+
+    def __init__(self, shared: SharedPlan, reducer: QueryReducer) -> None:
+        self.shared = shared
+        self.reducer = reducer
+        self._by_constant: dict[int | bytes, list[Sharer]] = {}
+        if shared.compared is not None:
+            for sharer in shared.sharers:
+                assert sharer.constant is not None
+                self._by_constant.setdefault(_value_of(sharer.constant), []).append(sharer)
+            functions = [function_of(sub) for sub in shared.plan.subaggregates]
+            self._count_column = 2 + len(shared.plan.keys) + functions.index(ROWS)
+        self._left: Counter[int] = Counter()  # rows in partials, by the index of the plan
+        self._all_left = 0
+
+    def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
         """Yield for each query the index of its plan and its partials in a batch of the table."""
-        for sharer in self.sharers:
-            yield sharer.index, batch if sharer.plan is self.plan else sharer.partials(batch)
+        shared = self.shared
+        if shared.compared is not None:
+            yield from self._divide_by_constant(batch)
+            return
+        for sharer in shared.sharers:
+            yield sharer.index, batch if sharer.plan is shared.plan else sharer.partials(batch)
+
+    def _divide_by_constant(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
+        encoded = pc.dictionary_encode(batch.column(FIRST_KEY))
+        codes = encoded.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        ordered = batch.take(pc.array_of(order))
+        counts = ordered.column(self._count_column).to_numpy()
+        values = encoded.dictionary.to_pylist()
+        bounds = np.searchsorted(codes[order], np.arange(len(values) + 1)).tolist()
+        for number, value in enumerate(values):
+            begin, end = bounds[number], bounds[number + 1]
+            partials = ordered.slice(begin, end - begin)
+            rows = int(counts[begin:end].sum())
+            self._all_left += rows
+            for sharer in self._by_constant[value]:
+                self._left[sharer.index] += rows
+                yield sharer.index, sharer.partials(partials)
+
+    def accepted(self, index: int) -> int:
+        """Return the number of rows that pass the WHERE of a plan.
+
+        If constants divide the partials, rows in the table do not count yet.
+        """
+        return self.reducer.accepted if self.shared.compared is None else self._left[index]
+
+    def filtered(self, index: int) -> int:
+        """Return the number of rows that do not pass the WHERE of a plan."""
+        others = 0 if self.shared.compared is None else self._all_left - self._left[index]
+        return self.reducer.filtered + others
+
+
+FIRST_KEY = 2
+"""The position of the first key in partials, after the link and the pane."""
+
+ROWS: Function = (Kind.COUNT, None)
+"""The sub-aggregate that counts rows."""
+
+
+def _value_of(constant: Constant) -> int | bytes:
+    """Return a constant as a value of a column of partials."""
+    return constant.value.to_bytes(WIDTH[constant.version] // 8, "big") if isinstance(constant, Address) else constant
 
 
 def identity(plan: LowLevelPlan) -> LowLevelPlan:
@@ -79,6 +155,7 @@ def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> list[SharedPla
     for index, plan in enumerate(plans):
         groups.setdefault(identity(plan), []).append(index)
     tables = [_merge_plans(shared, indexes, plans) for shared, indexes in groups.items()]
+    tables = _merge_constants(tables)
     if not feeding:
         return tables
     wide = widen([shared.plan for shared in tables])
@@ -105,6 +182,33 @@ def _merge_plans(shared: LowLevelPlan, indexes: list[int], plans: Sequence[LowLe
         return SharedPlan(plan, tuple(sharers))
     subaggregates = tuple(SubAggregate(f"s{word}", *function) for function, word in words.items())
     return SharedPlan(replace(shared, subaggregates=subaggregates), tuple(sharers))
+
+
+def _merge_constants(tables: Sequence[SharedPlan]) -> list[SharedPlan]:
+    """Return the shared plans with one for each set of plans that differ in a constant, in the place of the first."""
+    found = find_constant_tables([shared.plan for shared in tables])
+    table_of = {index: constant_table for constant_table in found for index in constant_table.constants}
+    merged = []
+    for index, shared in enumerate(tables):
+        constant_table = table_of.get(index)
+        if constant_table is None:
+            merged.append(shared)
+        elif index == min(constant_table.constants):
+            sharers = [
+                replace(sharer, columns=_after_first_key(sharer.columns), constant=constant)
+                for other, constant in constant_table.constants.items()
+                for sharer in tables[other].sharers
+            ]
+            plan = constant_table.plan
+            if ROWS not in map(function_of, plan.subaggregates):  # to count the rows of each query
+                plan = replace(plan, subaggregates=(*plan.subaggregates, SubAggregate("rows", *ROWS)))
+            merged.append(SharedPlan(plan, tuple(sharers), compared=constant_table.column))
+    return merged
+
+
+def _after_first_key(columns: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the positions of columns after a key was inserted as the first one."""
+    return tuple(column + 1 if column >= FIRST_KEY else column for column in columns)
 
 
 def share_conditions(tables: Iterable[QueryReducer]) -> None:

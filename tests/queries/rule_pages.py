@@ -38,6 +38,7 @@ SWITCHES: dict[str, Switch] = {
     "OR implies a condition on one side": plan_rules.imply_nothing,
     "Windows count their rows": plan_rules.count_no_rows,
     "Queries with equal groups share a table": plan_rules.share_no_table,
+    "Queries that differ in a constant share a table": plan_rules.share_no_table_of_constants,
     "Tables feed coarser tables": plan_rules.feed_all_tables_with_packets,
     "A table keeps sub-aggregates for coarser tables": plan_rules.keep_only_own_subaggregates,
     "Equal conditions are tested once": plan_rules.share_no_condition,

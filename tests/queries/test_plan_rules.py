@@ -180,6 +180,30 @@ def draw_constants(random: Random) -> list[str]:
     ]
 
 
+def draw_equal_queries(random: Random) -> list[str]:
+    """Draw queries of which many differ only in the constant of a column, others in more."""
+    column, values = random.choice(
+        [
+            ("destPort", [53, 80, 443, 8080, 1, 2, 3, 4, 5]),
+            ("protocol", [1, 2, 6, 17, 58, 89, 132, 255, -1]),
+            ("srcIP", [f"'10.0.0.{number}'" for number in range(1, 8)] + ["'2001:db8::1'", "'2001:db8::2'"]),
+        ]
+    )
+    more = random.choice(["", " AND len > 100", " AND ttl = 64", f" AND {condition(random, 1)}"])
+    key = random.choice(["srcIP", "destIP", "destPort", "len / 100", "protocol"])
+    aggregate = random.choice(["count(*)", "sum(len)", "max(ttl)", "avg(len)", "first(len)"])
+    window = random.choice(["[RANGE 10 s, WA ts]", "[RANGE 20 s, SLIDE 10 s, WA ts]"])
+    queries = [
+        f"SELECT {key} AS k, {aggregate} AS a FROM packets {window} WHERE {column} = {value}{more} GROUP BY {key}"
+        for value in [*values, random.choice(values)]
+    ]
+    queries.append(
+        f"SELECT {key} AS other, count(*) AS n FROM packets {window} WHERE {column} = {values[0]} GROUP BY {key}"
+    )
+    random.shuffle(queries)
+    return queries
+
+
 QUERIES: dict[str, Draw] = {
     "Conditions on links belong to the leaf": draw_rows,
     "Conditions on a union belong to its parts": draw_unions,
@@ -190,6 +214,7 @@ QUERIES: dict[str, Draw] = {
     "OR implies a condition on one side": draw_joins,
     "Windows count their rows": draw_groups,
     "Queries with equal groups share a table": draw_groups,
+    "Queries that differ in a constant share a table": draw_equal_queries,
     "Tables feed coarser tables": draw_groups,
     "A table keeps sub-aggregates for coarser tables": draw_groups,
     "Equal conditions are tested once": draw_conditions,

@@ -176,6 +176,11 @@ def share_no_table(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("dashboards.monitors.pipeline_lines.share", literal)
 
 
+def share_no_table_of_constants(patch: pytest.MonkeyPatch) -> None:
+    """Make a table for each constant."""
+    patch.setattr(sharing, "find_constant_tables", lambda plans: [])
+
+
 def keep_only_own_subaggregates(patch: pytest.MonkeyPatch) -> None:
     """Add no sub-aggregates to a table for the tables that it could feed."""
     patch.setattr(sharing, "widen", list)
@@ -198,7 +203,7 @@ def evaluate_intervals_as_expressions(patch: pytest.MonkeyPatch) -> None:
 
 def evaluate_conditions_as_written(patch: pytest.MonkeyPatch) -> None:
     """Evaluate the parts of an AND as one expression."""
-    patch.setattr(predicate, "_conjuncts", lambda condition: [condition])
+    patch.setattr(predicate, "conjuncts", lambda condition: [condition])
 
 
 def count_no_rows(patch: pytest.MonkeyPatch) -> None:
