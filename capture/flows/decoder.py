@@ -12,6 +12,8 @@ from capture import metrics
 from capture.files.blocks import BLOCK_RECORDS
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import sessions as words
+from capture.flows.kernels.texts import TextTable
+from capture.flows.kernels.values import FlowRows
 from capture.flows.layouts import ColumnRows, Layouts
 from capture.flows.sampling import Address
 from capture.flows.session_counters import MALFORMED, REFUSED, SessionCounters
@@ -156,13 +158,30 @@ class FlowDecoder:
         state[kernel.STATE_CLOCK] = self.sessions.clock
         jobs, layouts = datagrams.jobs, self.templates.layouts
         status = kernel.decode_datagrams(
-            data, jobs.reshape(-1), jobs.shape[1], datagrams.count, is_retry, state, self.sessions.rows.reshape(-1),
-            self.sessions.slots, len(self.sessions.slots) - 1, self.templates.slots, self.templates.mask,
-            layouts.words.flat, layouts.steps.flat, layouts.fields.flat, self.sessions.keys, self._field_positions,
-            self.column_rows.header_rows, self.column_rows.has_texts, pointer(self.matrix.reshape(-1), "i64"),
-            pointer(self.valid.reshape(-1), "u8"), self.capacity, self.texts.slots, self.texts.ends, self.texts.arena,
-            self.texts.used, self.counts,
-        )  # fmt: skip
+            data,
+            kernel.DatagramTable(jobs.reshape(-1), jobs.shape[1], datagrams.count),
+            is_retry,
+            state,
+            kernel.SessionTable(self.sessions.rows.reshape(-1), self.sessions.slots, len(self.sessions.slots) - 1),
+            kernel.Layouts(
+                self.templates.slots,
+                self.templates.mask,
+                layouts.words.flat,
+                layouts.steps.flat,
+                layouts.fields.flat,
+            ),
+            self.sessions.keys,
+            self._field_positions,
+            self.column_rows.header_rows,
+            self.column_rows.has_texts,
+            TextTable(self.texts.slots, self.texts.ends, self.texts.arena, self.texts.used),
+            FlowRows(
+                pointer(self.matrix.reshape(-1), "i64"),
+                pointer(self.valid.reshape(-1), "u8"),
+                self.capacity,
+                self.counts,
+            ),
+        )
         self._rows = int(state[kernel.STATE_ROW])
         self.sessions.clock = int(state[kernel.STATE_CLOCK])
         return status

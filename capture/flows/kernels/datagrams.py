@@ -11,6 +11,8 @@ The next call continues after that set. So each set is decoded with the template
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from capture.bytes import u16be, u32be
@@ -45,8 +47,9 @@ from capture.flows.kernels.sessions import (
     lookup_session,
     lookup_template,
 )
-from capture.flows.kernels.texts import texts_have_room
-from capture.native import helper, kernel, outlined
+from capture.flows.kernels.texts import TextTable, texts_have_room
+from capture.flows.kernels.values import FlowRows, Sender
+from capture.native import Integer, Integers, helper, kernel, outlined
 
 
 @helper
@@ -145,6 +148,38 @@ COUNTS = (
 (_, HEADER_CUT, VERSION_UNKNOWN, COUNT_BEYOND, LENGTH_BEYOND, SET_MALFORMED, SET_RESERVED, RECORD_BEYOND) = range(8)
 
 
+class DatagramTable(NamedTuple):
+    """Datagrams to decode, for kernels: JOB_ROWS rows of `stride` words for the `datagram_count` datagrams.
+
+    All datagrams are completely inside the buffer.
+    """
+
+    table: Integers
+    stride: Integer
+    datagram_count: Integer
+
+
+class SessionTable(NamedTuple):
+    """The sessions and their hash table, of `kernels.sessions`, for kernels."""
+
+    rows: Integers
+    slots: Integers
+    mask: Integer
+
+
+class Layouts(NamedTuple):
+    """The layouts of templates, for kernels: LAYOUT_WORDS `words` each, which point into `steps` and `fields`.
+
+    `template_slots`, `template_mask`: the hash table of templates, of `kernels.sessions`.
+    """
+
+    template_slots: Integers
+    template_mask: Integer
+    words: Integers
+    steps: Integers
+    fields: Integers
+
+
 @outlined
 def close_datagram(sessions, session_row, version, sequence_number, state):  # type: ignore[no-untyped-def]
     """Update the sequence number that the session expects after a datagram with `sequence_number`."""
@@ -157,69 +192,60 @@ def close_datagram(sessions, session_row, version, sequence_number, state):  # t
 
 
 @outlined
-def write_common(sessions, session_row, common, export_time, arrival, row, rows, out, valid, capacity):  # type: ignore[no-untyped-def]
+def write_common(sender: Sender, common, arrival, row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
     """Write the columns that have the same value in all rows of a set."""
     dest = common[COMMON_EXPORTER]
     if dest >= 0:
-        there = sessions[session_row + ADDRESS_VERSION]
+        there = sender.sessions[sender.session_row + ADDRESS_VERSION]
         for index in range(row, row + rows):
-            out[dest * capacity + index] = there
-            out[(dest + 1) * capacity + index] = sessions[session_row + HIGH]
-            out[(dest + 2) * capacity + index] = sessions[session_row + LOW]
-            valid[dest * capacity + index] = 1 if there else 0
+            output.values[dest * output.capacity + index] = there
+            output.values[(dest + 1) * output.capacity + index] = sender.sessions[sender.session_row + HIGH]
+            output.values[(dest + 2) * output.capacity + index] = sender.sessions[sender.session_row + LOW]
+            output.valid[dest * output.capacity + index] = 1 if there else 0
     dest = common[COMMON_PORT]
+    has_address = sender.sessions[sender.session_row + ADDRESS_VERSION] != 0
     if dest >= 0:
         for index in range(row, row + rows):
-            out[dest * capacity + index] = sessions[session_row + PORT]
-            valid[dest * capacity + index] = 1 if sessions[session_row + ADDRESS_VERSION] else 0
+            output.values[dest * output.capacity + index] = sender.sessions[sender.session_row + PORT]
+            output.valid[dest * output.capacity + index] = 1 if has_address else 0
     for word in range(COMMON_DOMAIN, COMMON_WORDS):
         dest = common[word]
         if dest >= 0:
-            value = sessions[session_row + DOMAIN]
+            value = sender.sessions[sender.session_row + DOMAIN]
             if word == COMMON_VERSION:
-                value = sessions[session_row + VERSION]
+                value = sender.sessions[sender.session_row + VERSION]
             elif word == COMMON_EXPORT:
-                value = export_time
+                value = sender.export_time
             elif word == COMMON_ARRIVAL:
                 value = arrival
             for index in range(row, row + rows):
-                out[dest * capacity + index] = value
-                valid[dest * capacity + index] = 1
+                output.values[dest * output.capacity + index] = value
+                output.valid[dest * output.capacity + index] = 1
 
 
-@kernel(
-    "i64(u8*, i64*, i64, i64, i64, i64*, i64*, i64*, i64, i64*, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64, i64*, "
-    "u8*, i64, i64*, i64*, u8*, i64*, i64*)"
-)
+@kernel("i64(u8*, DatagramTable, i64, i64*, SessionTable, Layouts, i64*, i64*, i64*, i64, TextTable, FlowRows)")
 def decode_datagrams(  # type: ignore[no-untyped-def]
-    buf, datagram_table, stride, count, is_retry, state, sessions, session_slots, session_mask, templates,
-    template_mask, layouts, steps, fields, keys, field_positions, common, texts, out, valid, capacity, text_slots,
-    text_ends, text_bytes, text_used, counts
+    buf, datagrams: DatagramTable, is_retry, state, sessions: SessionTable, layouts: Layouts, keys, field_positions,
+    common, has_texts, texts: TextTable, output: FlowRows,
 ):  # fmt: skip
-    """Decode `count` datagrams of `buf`, from the position in `state`. Return the reason for the end (DONE, ...).
+    """Decode datagrams of `buf`, from the position in `state`. Return the reason for the end (DONE, ...).
 
-    * `datagram_table`: datagram table, JOB_ROWS x `stride`. All datagrams are completely inside `buf`.
     * `is_retry`: 1 if the datagrams are sets that waited for their template. Then only their records are counted.
     * `state`: STATE_WORDS words.
-    * `sessions`, `session_slots`, `session_mask`: sessions and their hash table, of `kernels.sessions`.
-    * `templates`, `template_mask`: hash table of the templates' layouts, of `kernels.sessions`.
-    * `layouts`: LAYOUT_WORDS per layout. `steps`, `fields`: arrays that layouts point into.
     * `keys`: sampling keys, KEY_WORDS words each.
     * `field_positions`: scratch space, two words per field of the longest template.
-    * `common`: COMMON_WORDS words. `texts`: 1 if there are text columns.
-    * `out` (rows x `capacity`) and `valid` (a byte per value): the decoded rows.
-    * `text_slots`, `text_ends`, `text_bytes`, `text_used`: the dictionary of texts, of `kernels.texts`.
-    * `counts`: a word per name in COUNTS.
+    * `common`: COMMON_WORDS words. `has_texts`: 1 if there are text columns.
     """
-    while state[STATE_DATAGRAM] < count:
+    stride = datagrams.stride
+    while state[STATE_DATAGRAM] < datagrams.datagram_count:
         job = state[STATE_DATAGRAM]
-        start = datagram_table[JOB_START * stride + job]
-        length = datagram_table[JOB_LENGTH * stride + job]
-        arrival = datagram_table[JOB_ARRIVAL * stride + job]
+        start = datagrams.table[JOB_START * stride + job]
+        length = datagrams.table[JOB_LENGTH * stride + job]
+        arrival = datagrams.table[JOB_ARRIVAL * stride + job]
         version = u16be(buf, start) if length >= 2 else np.int64(0)
         header = header_length(version)
         if header == 0 or length < header:
-            counts[HEADER_CUT if header or length < 2 else VERSION_UNKNOWN] += 1
+            output.counts[HEADER_CUT if header or length < 2 else VERSION_UNKNOWN] += 1
             state[STATE_DATAGRAM] = job + 1
             continue
         uptime, export_time, sequence_number, domain = header_clock(buf, start, version)
@@ -237,16 +263,17 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             if announced > length:
                 beyond = LENGTH_BEYOND
             elif announced < header:
-                counts[HEADER_CUT] += 1
+                output.counts[HEADER_CUT] += 1
                 state[STATE_DATAGRAM] = job + 1
                 continue
             else:
                 end = start + announced
         if state[STATE_OFFSET] < 0:
+            address = JOB_ADDRESS_VERSION * stride + job
             session = lookup_session(
-                sessions, session_slots, session_mask, version, datagram_table[JOB_ADDRESS_VERSION * stride + job],
-                datagram_table[JOB_HIGH * stride + job], datagram_table[JOB_LOW * stride + job],
-                datagram_table[JOB_PORT * stride + job], domain,
+                sessions.rows, sessions.slots, sessions.mask, version, datagrams.table[address],
+                datagrams.table[JOB_HIGH * stride + job], datagrams.table[JOB_LOW * stride + job],
+                datagrams.table[JOB_PORT * stride + job], domain,
             )  # fmt: skip
             if session < 0:
                 return NEW_SESSION
@@ -259,17 +286,18 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             state[STATE_ORDER] = BEHIND
             if not is_retry:
                 state[STATE_CLOCK] += 1
-                sessions[session_row + USED] = state[STATE_CLOCK]
-                sessions[session_row + DATAGRAMS] += 1
+                sessions.rows[session_row + USED] = state[STATE_CLOCK]
+                sessions.rows[session_row + DATAGRAMS] += 1
                 state[STATE_ORDER] = follow_sequence(
-                    sessions, session_row, version, sequence_number, uptime, export_time
+                    sessions.rows, session_row, version, sequence_number, uptime, export_time
                 )
                 if beyond:
-                    counts[beyond] += 1
+                    output.counts[beyond] += 1
             if version == 5:
-                sessions[session_row + DEFAULT_NUM] = u16be(buf, start + 22) & 0x3FFF
-                sessions[session_row + DEFAULT_DEN] = 1
+                sessions.rows[session_row + DEFAULT_NUM] = u16be(buf, start + 22) & 0x3FFF
+                sessions.rows[session_row + DEFAULT_DEN] = 1
         session_row = state[STATE_SESSION] * WIDTH
+        sender = Sender(sessions.rows, session_row, keys, uptime, export_time)
         while True:
             offset = state[STATE_OFFSET]
             if version in (5, 7):
@@ -286,7 +314,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                     if kind == 0 and size == 0:
                         break  # padding up to the end
                     if size < 4 or offset + size > end:
-                        counts[SET_MALFORMED] += 1
+                        output.counts[SET_MALFORMED] += 1
                         state[STATE_UNCOUNTED] = 1
                         break
                     if kind < 256:
@@ -295,69 +323,69 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                         if known:
                             state[STATE_SET] = offset
                             return TEMPLATES
-                        counts[SET_RESERVED] += 1
+                        output.counts[SET_RESERVED] += 1
                         continue
                     state[STATE_SET] = offset
                     offset += 4
                 set_end = state[STATE_SET] + u16be(buf, state[STATE_SET] + 2)
-                layout = lookup_template(templates, template_mask, state[STATE_SESSION], u16be(buf, state[STATE_SET]))
+                layout = lookup_template(
+                    layouts.template_slots, layouts.template_mask, state[STATE_SESSION], u16be(buf, state[STATE_SET])
+                )
                 if layout < 0:
                     state[STATE_OFFSET] = set_end
                     return UNKNOWN
                 state[STATE_OFFSET] = offset
             layout *= LAYOUT_WORDS
-            shortest = layouts[layout + LAYOUT_LENGTH]
+            shortest = layouts.words[layout + LAYOUT_LENGTH]
             row = state[STATE_ROW]
-            step = layouts[layout + LAYOUT_STEP]
-            steps_end = layouts[layout + LAYOUT_STEPS_END]
-            flags = layouts[layout + LAYOUT_FLAGS]
+            step = layouts.words[layout + LAYOUT_STEP]
+            steps_end = layouts.words[layout + LAYOUT_STEPS_END]
+            flags = layouts.words[layout + LAYOUT_FLAGS]
             if offset + shortest <= set_end:
-                if row >= capacity:
+                if row >= output.capacity:
                     return ROWS_FULL
-                if texts and not texts_have_room(text_ends, text_used):
+                if has_texts and not texts_have_room(texts):
                     return TEXTS_FULL
             rows = np.int64(0)
-            unreadable = counts[0]
-            if layouts[layout + LAYOUT_FIXED]:
-                rows = min((set_end - offset) // shortest, capacity - row)
+            unreadable = output.counts[0]
+            if layouts.words[layout + LAYOUT_FIXED]:
+                rows = min((set_end - offset) // shortest, output.capacity - row)
                 if rows > 0:
-                    prepare_rows(sessions, session_row, flags, row, rows, out, capacity)
+                    prepare_rows(sender, flags, row, rows, output)
                     write_fixed(
-                        buf, offset, shortest, rows, steps, step, steps_end, sessions, session_row, keys, uptime,
-                        export_time, row, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
+                        buf, offset, shortest, rows, layouts.steps, step, steps_end, sender, texts, row, output
                     )  # fmt: skip
                 offset += rows * shortest
                 whole = offset + shortest > set_end
             else:
                 whole = offset + shortest > set_end
-                while row + rows < capacity:
+                while row + rows < output.capacity:
                     following = np.int64(-1)
                     if offset + shortest <= set_end:
                         following = record_end(
-                            buf, offset, set_end, fields, layouts[layout + LAYOUT_FIELD],
-                            layouts[layout + LAYOUT_FIELDS], field_positions,
+                            buf, offset, set_end, layouts.fields, layouts.words[layout + LAYOUT_FIELD],
+                            layouts.words[layout + LAYOUT_FIELDS], field_positions,
                         )  # fmt: skip
                         if following < 0:
-                            counts[RECORD_BEYOND] += 1
+                            output.counts[RECORD_BEYOND] += 1
                             state[STATE_UNCOUNTED] = 1
                     if following < 0:
                         whole = True
                         break
-                    prepare_rows(sessions, session_row, flags, row + rows, 1, out, capacity)
+                    prepare_rows(sender, flags, row + rows, 1, output)
                     write_variable(
-                        buf, field_positions, steps, step, steps_end, sessions, session_row, keys, uptime, export_time,
-                        row + rows, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
+                        buf, field_positions, layouts.steps, step, steps_end, sender, texts, row + rows, output
                     )  # fmt: skip
                     offset = following
                     rows += 1
             if rows > 0:
                 if flags & NEEDS_TIMES:
-                    fill_missing_times(sessions, session_row, export_time, row, rows, out, capacity)
+                    fill_missing_times(sender, row, rows, output)
                 if flags & SAMPLED:
-                    clear_unknown_rates(row, rows, out, capacity)
-                write_common(sessions, session_row, common, export_time, arrival, row, rows, out, valid, capacity)
-            sessions[session_row + RECORDS] += rows
-            sessions[session_row + UNREADABLE] += counts[0] - unreadable
+                    clear_unknown_rates(row, rows, output)
+                write_common(sender, common, arrival, row, rows, output)
+            sessions.rows[session_row + RECORDS] += rows
+            sessions.rows[session_row + UNREADABLE] += output.counts[0] - unreadable
             state[STATE_RECORDS] += rows
             state[STATE_ROW] = row + rows
             state[STATE_OFFSET] = offset
@@ -367,7 +395,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                 state[STATE_OFFSET] = set_end
                 state[STATE_SET] = -1
         if not is_retry:
-            close_datagram(sessions, session_row, version, sequence_number, state)
+            close_datagram(sessions.rows, session_row, version, sequence_number, state)
         state[STATE_OFFSET] = -1
         state[STATE_DATAGRAM] = job + 1
         if state[STATE_PAUSE]:

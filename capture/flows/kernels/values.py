@@ -9,11 +9,13 @@ kept unchanged, so 2**63 and more become negative.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from capture.bytes import u32be, u64be
-from capture.flows.kernels.texts import intern
-from capture.native import helper, outlined
+from capture.flows.kernels.texts import TextTable, intern
+from capture.native import Bytes, Integer, Integers, helper, outlined
 
 (
     ABSENT, ABSENT_ADDRESS, UNSIGNED, SIGNED, FLOAT, BOOLEAN, ADDRESS4, ADDRESS6, ADDRESS6_ELSE, TEXT, OCTETS,
@@ -44,6 +46,32 @@ LARGEST_RATE = 1 << 31
 
 UNREADABLE = 0
 """Word of `counts` for fields whose bytes are not a valid value of their type."""
+
+
+class Sender(NamedTuple):
+    """The sender of a datagram, for kernels: its session, and the times in the header of the datagram.
+
+    * `session_row`: the offset of the session in `sessions`. `keys`: the sampling keys of all sessions.
+    * `uptime`: sysUpTime in ms. `export_time`: ns since the epoch.
+    """
+
+    sessions: Integers
+    session_row: Integer
+    keys: Integers
+    uptime: Integer
+    export_time: Integer
+
+
+class FlowRows(NamedTuple):
+    """The decoded rows, for kernels: value i of column c is `values[c * capacity + i]`, with a byte in `valid`.
+
+    `counts`: a word for each name in COUNTS.
+    """
+
+    values: Integers
+    valid: Bytes
+    capacity: Integer
+    counts: Integers
 
 
 @helper
@@ -104,13 +132,12 @@ def uptime_time(value, uptime, milliseconds):  # type: ignore[no-untyped-def]
 
 @outlined
 def write_value(  # type: ignore[no-untyped-def]
-    buf, offset, length, code, limit, target, row, out, valid, capacity, uptime, export_time, text_slots, text_ends,
-    text_bytes, text_used, counts
+    buf, offset, length, code, limit, target, row, sender: Sender, texts: TextTable, output: FlowRows
 ):  # fmt: skip
-    """Decode the field `buf[offset:offset + length]` by `code` and write it to `out[target]`, in column `row`.
+    """Decode the field `buf[offset:offset + length]` by `code` and write it to `target`, the place of a value of `row`.
 
-    `limit`: maximum number of bits of the value, 0 for no limit; larger values are unreadable. `uptime` (ms) and
-    `export_time` (ns): times of the datagram's header. A field of length 0 has no value, except for texts.
+    `limit`: maximum number of bits of the value, 0 for no limit; larger values are unreadable. A field of length 0 has
+    no value, except for texts.
     """
     value = np.int64(0)
     known = 1
@@ -118,7 +145,7 @@ def write_value(  # type: ignore[no-untyped-def]
         if code == TEXT:
             while length > 0 and buf[offset + length - 1] == 0:  # padding of fixed lengths
                 length -= 1
-        value = intern(buf, offset, length, text_slots, text_ends, text_bytes, text_used)
+        value = intern(buf, offset, length, texts)
     elif code == ABSENT or length == 0:
         known = 0
     elif code == FLOAT:
@@ -155,66 +182,67 @@ def write_value(  # type: ignore[no-untyped-def]
             value = value * (1_000_000 if code == DURATION_MS else 1000) if known == 1 else value
         elif code == BEFORE_EXPORT:
             known = 1 if 0 <= value < 1 << 32 else 2
-            value = export_time - value * 1000 if known == 1 else value
+            value = sender.export_time - value * 1000 if known == 1 else value
         elif code == UPTIME:
-            value = uptime_time(value & 0xFFFFFFFF, uptime, export_time // 1_000_000) + export_time % 1_000_000
+            now = sender.export_time // 1_000_000
+            value = uptime_time(value & 0xFFFFFFFF, sender.uptime, now) + sender.export_time % 1_000_000
         elif code == UPTIME_SINCE:
-            since = out[SINCE * capacity + row]
+            since = output.values[SINCE * output.capacity + row]
             if since == MISSING:
                 known = 0
             else:
-                now = export_time // 1_000_000
+                now = sender.export_time // 1_000_000
                 value = uptime_time(value & 0xFFFFFFFF, (now - since) & 0xFFFFFFFF, now)
     if known != 1:
         value = np.int64(MISSING)
     if known == 2:
-        counts[UNREADABLE] += 1
-    out[target] = value
-    valid[target] = 1 if known == 1 else 0
+        output.counts[UNREADABLE] += 1
+    output.values[target] = value
+    output.valid[target] = 1 if known == 1 else 0
 
 
 @outlined
-def write_address(buf, offset, length, code, target, out, valid, capacity, counts):  # type: ignore[no-untyped-def]
-    """Decode an address by `code` and write it to three rows of `out`, from `target` on. Version 0 means NULL."""
+def write_address(buf, offset, length, code, target, output: FlowRows):  # type: ignore[no-untyped-def]
+    """Decode an address by `code` and write it to three columns, the first at `target`. Version 0 means NULL."""
     if code == ADDRESS4 and length == 4:
-        out[target] = 4
-        out[target + capacity] = 0
-        out[target + 2 * capacity] = u32be(buf, offset)
-        valid[target] = 1
+        output.values[target] = 4
+        output.values[target + output.capacity] = 0
+        output.values[target + 2 * output.capacity] = u32be(buf, offset)
+        output.valid[target] = 1
     elif code in (ADDRESS6, ADDRESS6_ELSE) and length == 16:
         high = np.int64(u64be(buf, offset))
         low = np.int64(u64be(buf, offset + 8))
-        empty = out[target + capacity] == 0 and out[target + 2 * capacity] == 0
+        empty = output.values[target + output.capacity] == 0 and output.values[target + 2 * output.capacity] == 0
         if code == ADDRESS6 or (empty and (high != 0 or low != 0)):
-            out[target] = 6
-            out[target + capacity] = high
-            out[target + 2 * capacity] = low
-            valid[target] = 1
+            output.values[target] = 6
+            output.values[target + output.capacity] = high
+            output.values[target + 2 * output.capacity] = low
+            output.valid[target] = 1
     else:
         if code != ABSENT_ADDRESS and length:
-            counts[UNREADABLE] += 1
+            output.counts[UNREADABLE] += 1
         if code != ADDRESS6_ELSE:
-            out[target] = 0
-            out[target + capacity] = 0
-            out[target + 2 * capacity] = 0
-            valid[target] = 0
+            output.values[target] = 0
+            output.values[target + output.capacity] = 0
+            output.values[target + 2 * output.capacity] = 0
+            output.valid[target] = 0
 
 
 @outlined
-def write_rate(value, code, row, out, capacity):  # type: ignore[no-untyped-def]
+def write_rate(value, code, row, output: FlowRows):  # type: ignore[no-untyped-def]
     """Update the sampling rate of a row with one number, -1 for none. Invalid numbers have no effect."""
-    num = RATE_NUM * capacity + row
-    den = RATE_DEN * capacity + row
-    part = out[PART * capacity + row]
+    num = RATE_NUM * output.capacity + row
+    den = RATE_DEN * output.capacity + row
+    part = output.values[PART * output.capacity + row]
     valid_rate = 0 < value < LARGEST_RATE
     if code == RATE_PART:
-        out[PART * capacity + row] = value if valid_rate else 0
+        output.values[PART * output.capacity + row] = value if valid_rate else 0
     elif code == RATE and valid_rate:
-        out[num] = value
-        out[den] = 1
+        output.values[num] = value
+        output.values[den] = 1
     elif code == RATE_SPACE and part > 0 and (valid_rate or value == 0):
-        out[num] = part + value
-        out[den] = part
+        output.values[num] = part + value
+        output.values[den] = part
     elif code == RATE_POPULATION and part > 0 and valid_rate and value >= part:
-        out[num] = value
-        out[den] = part
+        output.values[num] = value
+        output.values[den] = part

@@ -17,6 +17,7 @@ from capture.flows.columns import CORE, flow_column
 from capture.flows.decoder import FlowDecoder
 from capture.flows.elements import DataType, element_named
 from capture.flows.kernels import datagrams as kernel
+from capture.native import flatten
 from tests.harness.guarded import Guarded, GuardedBytes
 from tests.references.flow_comparison import COLUMNS, ELEMENTS, same
 from tests.references.flow_oracle import Collector, Record
@@ -74,11 +75,11 @@ class PlainDecoder(FlowDecoder):
 
         def plain(*arguments: Any) -> int:
             guarded = [
-                GuardedBytes(data.tobytes()) if number == 0 else self._guarded(each)
-                for number, each in enumerate(arguments)
+                GuardedBytes(data.tobytes()) if number == 0 else self._guarded(value)
+                for number, value in enumerate(flatten(arguments))
             ]
             with np.errstate(over="ignore"):
-                return real.function(*guarded)
+                return real.function(*real.group(guarded))
 
         kernel.decode_datagrams = plain  # type: ignore[assignment]
         try:
