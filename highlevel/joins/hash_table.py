@@ -15,9 +15,11 @@ Free rows are a stack of row numbers, so that the memory of the next rows can be
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from capture.native import helper, kernel
+from capture.native import Integer, Integers, helper, kernel
 from capture.prefetch import prefetch
 
 LINK, TIME, WORDS = 0, 1, 2
@@ -42,6 +44,27 @@ ROW, TURN, AT = 0, 1, 2
 """Position of an interrupted probe: its row, the first or second pane, and the next stored row (-1: a new chain)."""
 
 
+class RowTable(NamedTuple):
+    """The table, for kernels.
+
+    * `stored`: rows of `width` words, of which `keys` are key words.
+    * `places`: `mask` + 1 chains. Panes are `pane` ns long from `origin` on.
+    * `counters`: FREE and USED. `free`: the stack of free rows.
+    * `ahead`: scratch space for 2 x PREFETCH_ROWS places.
+    """
+
+    stored: Integers
+    width: Integer
+    keys: Integer
+    places: Integers
+    mask: Integer
+    origin: Integer
+    pane: Integer
+    counters: Integers
+    free: Integers
+    ahead: Integers
+
+
 @helper
 def place_of(words, at, stride, keys, pane, mask):  # type: ignore[no-untyped-def]
     """Return the slot of the chain of the key `words[at], words[at + stride], …` in a pane."""
@@ -51,6 +74,13 @@ def place_of(words, at, stride, keys, pane, mask):  # type: ignore[no-untyped-de
         mixed = (mixed ^ np.uint64(words[at + key * stride])) * np.uint64(0xFF51AFD7ED558CCD)
         mixed ^= mixed >> np.uint64(32)
     return np.int64((mixed * np.uint64(0xC4CEB9FE1A85EC53)) >> np.uint64(32)) & mask
+
+
+@helper
+def place_of_stored(table: RowTable, base):  # type: ignore[no-untyped-def]
+    """Return the slot of the chain of the stored row at word `base`."""
+    pane = (table.stored[base + TIME] - table.origin) // table.pane
+    return place_of(table.stored, base + WORDS, 1, table.keys, pane, table.mask)
 
 
 @helper
@@ -67,43 +97,62 @@ def set_last(places, place, last):  # type: ignore[no-untyped-def]
 
 
 @helper
-def append(stored, width, places, place, row):  # type: ignore[no-untyped-def]
+def append(table: RowTable, place, row):  # type: ignore[no-untyped-def]
     """Append a row to a chain. The rest of the row's link does not change."""
-    last = last_at(places, place) - 1
+    stored, width = table.stored, table.width
+    last = last_at(table.places, place) - 1
     first = row
     if last >= 0:
         first = stored[last * width] & NEXT
         stored[last * width] = (stored[last * width] & ~NEXT) | row
     stored[row * width] = (stored[row * width] & ~NEXT) | first
-    set_last(places, place, row + 1)
+    set_last(table.places, place, row + 1)
 
 
-@kernel("i64(i64*, i64*, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64)")
-def probe(  # type: ignore[no-untyped-def]
-    words, low, high, rows, keys, origin, pane, stored, width, places, mask, once, fresh, ahead, at, probing, found,
-    room,
-):  # fmt: skip
-    """Write pairs of rows and stored rows with the same key and a time in `[low, high]`. Return their number.
+class ProbingRows(NamedTuple):
+    """Rows that search for stored rows, for kernels.
 
-    `words` is keys x rows, `ahead` has room for 2 x PREFETCH_ROWS, `probing` and `found` for `room`. With `once` a row
-    has at most one pair. With `fresh` stored rows that have had a match are skipped. If there is no room, `at` contains
-    the position to continue at. At the end its row is `rows`.
+    `words`: keys x rows key words. A row matches stored rows with a time in `[low, high]`.
     """
+
+    words: Integers
+    low: Integers
+    high: Integers
+    rows: Integer
+
+
+class Pairs(NamedTuple):
+    """Where a probe writes its pairs: rows to `probing`, stored rows to `found`. Both have `room`."""
+
+    probing: Integers
+    found: Integers
+    room: Integer
+
+
+@kernel("i64(RowTable, ProbingRows, i64, i64, i64*, Pairs)")
+def probe(table: RowTable, searching: ProbingRows, once, fresh, at, pairs: Pairs):  # type: ignore[no-untyped-def]
+    """Write pairs of rows and stored rows with the same key and a matching time. Return their number.
+
+    With `once` a row has at most one pair. With `fresh` stored rows that have had a match are skipped. If there is no
+    room, `at` contains the position to continue at. At the end its row is the number of rows.
+    """
+    stored, width, keys, places, ahead = table.stored, table.width, table.keys, table.places, table.ahead
+    low, high, rows = searching.low, searching.high, searching.rows
     count = 0
     for first in range(at[ROW], rows, PREFETCH_ROWS):
         end = min(rows, first + PREFETCH_ROWS)
         for row in range(first, end):
             for turn in range(2):
                 time = high[row] if turn else low[row]
-                place = place_of(words, row, rows, keys, (time - origin) // pane, mask)
+                place = place_of(searching.words, row, rows, keys, (time - table.origin) // table.pane, table.mask)
                 ahead[2 * (row - first) + turn] = place
                 prefetch(places, place >> 1)
-        for near in range(2 * (end - first)):
-            last = last_at(places, ahead[near])
+        for index in range(2 * (end - first)):
+            last = last_at(places, ahead[index])
             if last:
                 prefetch(stored, (last - 1) * width)
-        for near in range(2 * (end - first)):
-            last = last_at(places, ahead[near])
+        for index in range(2 * (end - first)):
+            last = last_at(places, ahead[index])
             if last:
                 prefetch(stored, (stored[(last - 1) * width] & NEXT) * width)
         for row in range(first, end):
@@ -117,57 +166,56 @@ def probe(  # type: ignore[no-untyped-def]
                 if low[row] > high[row] or last < 0 or (turn == 1 and place == ahead[2 * (row - first)]):
                     turn += 1
                     continue
-                each = stored[last * width] & NEXT if begun < 0 else begun
+                candidate = stored[last * width] & NEXT if begun < 0 else begun
                 begun = -1
                 while True:
-                    base = each * width
+                    base = candidate * width
                     time = stored[base + TIME]
-                    same = low[row] <= time and time <= high[row] and not (fresh and stored[base] & MATCHED)
-                    if same:
+                    is_match = low[row] <= time and time <= high[row] and not (fresh and stored[base] & MATCHED)
+                    if is_match:
                         for key in range(keys):
-                            if stored[base + WORDS + key] != words[key * rows + row]:
-                                same = False
+                            if stored[base + WORDS + key] != searching.words[key * rows + row]:
+                                is_match = False
                                 break
-                    if same:
-                        if count == room:
+                    if is_match:
+                        if count == pairs.room:
                             at[ROW] = row
                             at[TURN] = turn
-                            at[AT] = each
+                            at[AT] = candidate
                             return count
-                        probing[count] = row
-                        found[count] = each
+                        pairs.probing[count] = row
+                        pairs.found[count] = candidate
                         count += 1
                         if once:
                             turn = 2
                             break
-                    if each == last:
+                    if candidate == last:
                         break
-                    each = stored[base] & NEXT
+                    candidate = stored[base] & NEXT
                 turn += 1
     at[ROW] = rows
     return count
 
 
-@kernel("i64(i64*, i64*, u8*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*, i64*, i64*, i64*)")
-def insert(  # type: ignore[no-untyped-def]
-    words, times, matched, rows, keys, origin, pane, stored, width, places, mask, counters, free, ahead, placed
-):  # fmt: skip
+@kernel("i64(RowTable, i64*, i64*, u8*, i64, i64*)")
+def insert(table: RowTable, words, times, matched, rows, placed):  # type: ignore[no-untyped-def]
     """Store rows of words (width - 2) x rows, if there is room. Write their positions to `placed`. Returns rows."""
+    stored, width, counters, ahead = table.stored, table.width, table.counters, table.ahead
     for first in range(0, rows, PREFETCH_ROWS):
         end = min(rows, first + PREFETCH_ROWS)
         for row in range(first, end):
-            place = place_of(words, row, rows, keys, (times[row] - origin) // pane, mask)
+            place = place_of(words, row, rows, table.keys, (times[row] - table.origin) // table.pane, table.mask)
             ahead[row - first] = place
-            prefetch(places, place >> 1)
+            prefetch(table.places, place >> 1)
             if counters[FREE]:
                 counters[FREE] -= 1
-                placed[row] = free[counters[FREE]]
+                placed[row] = table.free[counters[FREE]]
                 prefetch(stored, placed[row] * width)
             else:
                 placed[row] = counters[USED]
                 counters[USED] += 1
         for row in range(first, end):
-            last = last_at(places, ahead[row - first])
+            last = last_at(table.places, ahead[row - first])
             if last:
                 prefetch(stored, (last - 1) * width)
         for row in range(first, end):
@@ -176,34 +224,33 @@ def insert(  # type: ignore[no-untyped-def]
             stored[base + TIME] = times[row]
             for word in range(width - WORDS):
                 stored[base + WORDS + word] = words[word * rows + row]
-            append(stored, width, places, ahead[row - first], placed[row])
+            append(table, ahead[row - first], placed[row])
     return rows
 
 
-@kernel("i64(i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*, i64*, i64*)")
-def remove(  # type: ignore[no-untyped-def]
-    stored, width, keys, origin, pane, places, mask, gone, count, counters, free, ahead
-):  # fmt: skip
+@kernel("i64(RowTable, i64*, i64)")
+def remove(table: RowTable, gone, count):  # type: ignore[no-untyped-def]
     """Remove rows from their chains and put them on the stack of free rows. The rows are in no time list.
 
     One walk removes all these rows of its chain, so their order does not matter. Return their number.
     """
-    for each in range(count):
-        stored[gone[each] * width] |= GOING << LIST
+    stored, width, places, ahead, counters = table.stored, table.width, table.places, table.ahead, table.counters
+    for index in range(count):
+        stored[gone[index] * width] |= GOING << LIST
     for first in range(0, count, PREFETCH_ROWS):
         end = min(count, first + PREFETCH_ROWS)
-        for each in range(first, end):
-            base = gone[each] * width
-            place = place_of(stored, base + WORDS, 1, keys, (stored[base + TIME] - origin) // pane, mask)
-            ahead[each - first] = place
+        for index in range(first, end):
+            base = gone[index] * width
+            place = place_of_stored(table, base)
+            ahead[index - first] = place
             prefetch(places, place >> 1)
-        for each in range(first, end):
-            last = last_at(places, ahead[each - first])
+        for index in range(first, end):
+            last = last_at(places, ahead[index - first])
             if last:
                 prefetch(stored, (last - 1) * width)
-        for each in range(first, end):
-            sought = gone[each]
-            place = ahead[each - first]
+        for index in range(first, end):
+            sought = gone[index]
+            place = ahead[index - first]
             before = last_at(places, place) - 1
             while stored[sought * width] >> LIST == GOING:
                 row = stored[before * width] & NEXT
@@ -217,7 +264,7 @@ def remove(  # type: ignore[no-untyped-def]
                     if row == last_at(places, place) - 1:
                         set_last(places, place, before + 1)
                 stored[row * width] = 0
-                free[counters[FREE]] = row
+                table.free[counters[FREE]] = row
                 counters[FREE] += 1
     return count
 
@@ -228,28 +275,29 @@ def all_rows(stored, width, places, count, out):  # type: ignore[no-untyped-def]
     row_count = 0
     for place in range(count):
         last = last_at(places, place) - 1
-        each = last
-        while each >= 0:
-            each = stored[each * width] & NEXT
-            out[row_count] = each
+        row = last
+        while row >= 0:
+            row = stored[row * width] & NEXT
+            out[row_count] = row
             row_count += 1
-            if each == last:
+            if row == last:
                 break
     return row_count
 
 
-@kernel("i64(i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*)")
-def chain(stored, width, keys, origin, pane, rows, count, places, mask, ahead):  # type: ignore[no-untyped-def]
-    """Insert rows into the empty chains of `places`. Return their number."""
+@kernel("i64(RowTable, i64*, i64)")
+def chain(table: RowTable, rows, count):  # type: ignore[no-untyped-def]
+    """Insert rows into the empty chains of the table. Return their number."""
+    ahead = table.ahead
     for first in range(0, count, PREFETCH_ROWS):
         end = min(count, first + PREFETCH_ROWS)
-        for each in range(first, end):
-            base = rows[each] * width
-            place = place_of(stored, base + WORDS, 1, keys, (stored[base + TIME] - origin) // pane, mask)
-            ahead[each - first] = place
-            prefetch(places, place >> 1)
-        for each in range(first, end):
-            append(stored, width, places, ahead[each - first], rows[each])
+        for index in range(first, end):
+            base = rows[index] * table.width
+            place = place_of_stored(table, base)
+            ahead[index - first] = place
+            prefetch(table.places, place >> 1)
+        for index in range(first, end):
+            append(table, ahead[index - first], rows[index])
     return count
 
 
@@ -257,11 +305,11 @@ def chain(stored, width, keys, origin, pane, rows, count, places, mask, ahead): 
 def mark(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
     """Mark rows that have a match. Write the rows without an earlier match to `out` and return their number."""
     row_count = 0
-    for each in range(count):
-        link = stored[rows[each] * width]
+    for index in range(count):
+        link = stored[rows[index] * width]
         if not link & MATCHED:
-            stored[rows[each] * width] = link | MATCHED
-            out[row_count] = rows[each]
+            stored[rows[index] * width] = link | MATCHED
+            out[row_count] = rows[index]
             row_count += 1
     return row_count
 
@@ -269,7 +317,7 @@ def mark(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
 @kernel("i64(i64*, i64, i64*, i64, i64*)")
 def gather(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
     """Write the words of rows to `out`, width x count. Return count."""
-    for each in range(count):
+    for index in range(count):
         for word in range(width):
-            out[word * count + each] = stored[rows[each] * width + word]
+            out[word * count + index] = stored[rows[index] * width + word]
     return count

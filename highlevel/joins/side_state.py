@@ -20,6 +20,9 @@ from highlevel.joins.hash_table import (
     TIME,
     USED,
     WORDS,
+    Pairs,
+    ProbingRows,
+    RowTable,
     all_rows,
     chain,
     gather,
@@ -85,9 +88,12 @@ class SideState:
         return int(self._stored.nbytes + self._places.nbytes + self._free.nbytes) + self.cells.bytes
 
     @property
-    def _hashed(self) -> tuple[int, int, int]:
-        """Number of key words, and the origin and length of panes."""
-        return self.keys.width, self.window.origin, self.window.pane
+    def _table(self) -> RowTable:
+        """The table for kernels. Its arrays are replaced when the table grows."""
+        return RowTable(
+            self._stored, self._stored.shape[1], self.keys.width, self._places, self._mask, self.window.origin,
+            self.window.pane, self._counters, self._free, self._ahead,
+        )  # fmt: skip
 
     @property
     def _mask(self) -> int:
@@ -103,11 +109,9 @@ class SideState:
             return
         at = np.array([0, 0, -1], np.int64)
         room = np.empty((2, PAIRS), np.int64)
+        searching, pairs = ProbingRows(words, low, high, rows), Pairs(room[0], room[1], PAIRS)
         while at[ROW] < rows:
-            count = probe(
-                words, low, high, rows, *self._hashed, self._stored, self._stored.shape[1], self._places, self._mask,
-                once, self.spent, self._ahead, at, room[0], room[1], PAIRS,
-            )  # fmt: skip
+            count = probe(self._table, searching, once, self.spent, at, pairs)
             if count:
                 yield room[0, :count], room[1, :count]
 
@@ -134,10 +138,7 @@ class SideState:
         self.cells.pack(columns, packed[self.keys.width :])
         self._make_room(rows)
         placed = np.empty(rows, np.int64)
-        insert(
-            packed, times, matched, rows, *self._hashed, self._stored, self._stored.shape[1], self._places, self._mask,
-            self._counters, self._free, self._ahead, placed,
-        )  # fmt: skip
+        insert(self._table, packed, times, matched, rows, placed)
         self.count += rows
         self._lists.add(self._stored, placed, times)
         length = self._lists.length_for(self.count)
@@ -162,10 +163,7 @@ class SideState:
         if self.count + rows > self._mask + 1:
             every = self._all()
             self._places = np.zeros(1 << (self.count + rows - 1).bit_length() - 1, np.int64)
-            chain(
-                self._stored, self._stored.shape[1], *self._hashed, every, len(every), self._places, self._mask,
-                self._ahead,
-            )  # fmt: skip
+            chain(self._table, every, len(every))
 
     def _all(self) -> Words:
         rows = np.empty(self.count, np.int64)
@@ -188,10 +186,7 @@ class SideState:
         free = int(self._counters[FREE])
         if free + len(gone) > len(self._free):
             self._free = np.append(self._free[:free], np.empty(free + len(gone), np.int64))
-        remove(
-            self._stored, self._stored.shape[1], *self._hashed, self._places, self._mask, gone, len(gone),
-            self._counters, self._free, self._ahead,
-        )  # fmt: skip
+        remove(self._table, gone, len(gone))
         self.count -= len(gone)
         if self.count == 0:
             self.cells = self.cells.with_new_strings()

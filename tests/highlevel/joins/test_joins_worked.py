@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capture.native import Kernel
+from capture.native import Kernel, flatten
 from highlevel.joins import side_state, time_lists
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.side_state import PAIRS
@@ -333,7 +333,9 @@ KERNELS = {
 def flat(kernel: Kernel) -> Callable[..., int]:
     """A kernel's plain Python, over arrays as the machine sees them: without rows and columns."""
     run = plain(kernel)
-    return lambda *values: run(*(value.reshape(-1) if isinstance(value, np.ndarray) else value for value in values))
+    return lambda *values: run(
+        *(value.reshape(-1) if isinstance(value, np.ndarray) else value for value in flatten(values))
+    )
 
 
 def test_kernels_are_plain_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
