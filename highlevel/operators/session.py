@@ -24,7 +24,7 @@ from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.groups.merging import Accumulated, accumulated
-from highlevel.operators.session_kernels import FREE, NEVER, NOBODY, place_partials, take_final
+from highlevel.operators.session_kernels import FREE, NEVER, NOBODY, Partials, SessionSlots, place_partials, take_final
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import SessionWindow
 from lowlevel.expressions.tree import Column
@@ -91,6 +91,13 @@ class OpenSessions:
         return int(self.slots.shape[1] - self._free_count[0])
 
     @property
+    def _table(self) -> SessionSlots:
+        """The sessions for kernels. The arrays are replaced when more slots are needed."""
+        first, last, newer, older, group_of = self.slots
+        at, answered = self.groups
+        return SessionSlots(first, last, newer, older, group_of, at, answered, self._free, self._free_count)
+
+    @property
     def bytes(self) -> int:
         """Memory of the state."""
         arrays = (self.slots, self.groups, self._free, *(each.words for each in self.accumulators))
@@ -105,10 +112,8 @@ class OpenSessions:
         open_before = self.count
         slots = np.empty(rows, np.int64)
         gone, into = np.empty((2, open_before + rows), np.int64)
-        joined = place_partials(
-            ids, begins, ends, rows, self.gap, self.watermark, *self.groups, *self.slots, self._free, self._free_count,
-            slots, gone, into,
-        )  # fmt: skip
+        partials = Partials(ids, begins, ends, rows)
+        joined = place_partials(self._table, partials, self.gap, self.watermark, slots, gone, into)
         late = slots == NOBODY
         kept = None if not late.any() else np.flatnonzero(~late)
         for each in self.accumulators:
@@ -133,10 +138,8 @@ class OpenSessions:
         if self._least == FREE or self._least + self.gap > watermark:
             return None
         final, least = np.empty(self.count, np.int64), np.empty(1, np.int64)
-        _, last, newer, older, group_of = self.slots
-        final_count = take_final(
-            last, len(last), self.gap, watermark, newer, older, group_of, *self.groups, final, least
-        )
+        last = self.slots[1]
+        final_count = take_final(self._table, len(last), self.gap, watermark, final, least)
         self._least = int(least[0])
         if not final_count:
             return None

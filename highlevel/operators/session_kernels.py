@@ -13,7 +13,9 @@ watermark would have joined it.
 
 from __future__ import annotations
 
-from capture.native import kernel
+from typing import NamedTuple
+
+from capture.native import Integer, Integers, kernel
 from lowlevel.subaggregates import INT_MAX
 
 NOBODY = -1
@@ -26,22 +28,51 @@ NEVER = -(2**62)
 """Value of `answered` for a group without an emitted session: before all times."""
 
 
-@kernel("i64(i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*)")
+class SessionSlots(NamedTuple):
+    """The open sessions, for kernels: a value for each slot, and for each group.
+
+    * `first`, `last`: the time of the first and of the last row; FREE is the `last` of a free slot.
+    * `newer`, `older`: slots of the next sessions of the group. `group_of`: the group.
+    * `at`, `answered`: a slot of each group, and the last time of its newest emitted session.
+    * `free`: a stack of free slots; `free_count`: its size.
+    """
+
+    first: Integers
+    last: Integers
+    newer: Integers
+    older: Integers
+    group_of: Integers
+    at: Integers
+    answered: Integers
+    free: Integers
+    free_count: Integers
+
+
+class Partials(NamedTuple):
+    """Partials for kernels: partial i of the group `groups[i]` is the times `[begins[i], ends[i]]`, both included."""
+
+    groups: Integers
+    begins: Integers
+    ends: Integers
+    rows: Integer
+
+
+@kernel("i64(SessionSlots, Partials, i64, i64, i64*, i64*, i64*)")
 def place_partials(  # type: ignore[no-untyped-def]
-    groups, begins, ends, rows, gap, low, at, answered, first, last, newer, older, group_of, free, free_count, slots,
-    gone, into,
+    sessions: SessionSlots, partials: Partials, gap, low, slots, gone, into
 ):  # fmt: skip
     """Write the session of each partial to `slots`, or NOBODY if it is late. Return the number of joined sessions.
 
-    A partial is the times `[begins[i], ends[i]]`, both included. `free` is a stack of free slots, at least `rows` of
-    them; `free_count` is its size. Session `gone[k]` was joined to the open session `into[k]`, and its slot was
-    released. `gone` and `into` have room for every session that is open and every row.
+    At least as many slots as partials are free. Session `gone[k]` was joined to the open session `into[k]`, and its
+    slot was released. `gone` and `into` have room for every session that is open and every partial.
     """
+    first, last, newer, older, at = sessions.first, sessions.last, sessions.newer, sessions.older, sessions.at
+    answered, group_of, free_count = sessions.answered, sessions.group_of, sessions.free_count
     joined = 0
-    for row in range(rows):
-        group = groups[row]
-        begin = begins[row]
-        end = ends[row]
+    for row in range(partials.rows):
+        group = partials.groups[row]
+        begin = partials.begins[row]
+        end = partials.ends[row]
         # Find the newest session that begins less than GAP after the partial, and the next newer one.
         here = at[group]
         above = -1
@@ -63,7 +94,7 @@ def place_partials(  # type: ignore[no-untyped-def]
             continue
         if not touches:
             free_count[0] -= 1
-            slot = free[free_count[0]]
+            slot = sessions.free[free_count[0]]
             first[slot] = begin
             last[slot] = end
             group_of[slot] = group
@@ -100,14 +131,13 @@ def place_partials(  # type: ignore[no-untyped-def]
     return joined
 
 
-@kernel("i64(i64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64*)")
-def take_final(  # type: ignore[no-untyped-def]
-    last, slots, gap, low, newer, older, group_of, at, answered, final, least
-):  # fmt: skip
+@kernel("i64(SessionSlots, i64, i64, i64, i64*, i64*)")
+def take_final(sessions: SessionSlots, slots, gap, low, final, least):  # type: ignore[no-untyped-def]
     """Write the slots whose session ends by `low` to `final`, and unlink them. Return their number.
 
     `least` receives the smallest `last` of the other slots, or FREE without other slots.
     """
+    last, newer, older, at, answered = sessions.last, sessions.newer, sessions.older, sessions.at, sessions.answered
     final_count = 0
     smallest = FREE
     for slot in range(slots):
@@ -122,7 +152,7 @@ def take_final(  # type: ignore[no-untyped-def]
     least[0] = smallest
     for place in range(final_count):
         slot = final[place]
-        group = group_of[slot]
+        group = sessions.group_of[slot]
         answered[group] = max(answered[group], last[slot])
         above = newer[slot]
         if above == -1:

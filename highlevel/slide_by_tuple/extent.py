@@ -27,6 +27,7 @@ from highlevel.slide_by_tuple.kernels import (
     VALUES,
     WID_VALUES,
     WINDOW,
+    StoredRows,
     empty_groups,
     enter_rows,
     leave_rows,
@@ -73,6 +74,15 @@ class Extent:
 
     def _no_rows(self, capacity: int) -> Words:
         return np.empty((VALUES + 2 * self.columns, capacity), np.int64)
+
+    @property
+    def _stored(self) -> StoredRows:
+        """The rows and groups for kernels. Their arrays are replaced when more room is needed."""
+        rows, groups = self._rows, self._groups
+        return StoredRows(
+            rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1], self._ops,
+            self._starts, self.columns, self._state,
+        )  # fmt: skip
 
     @property
     def outside(self) -> int:
@@ -128,11 +138,7 @@ class Extent:
 
     def enter(self, last: int) -> None:
         """Record that the rows up to the time `last` have been in a window."""
-        rows, groups = self._rows, self._groups
-        enter_rows(
-            rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1],
-            self._ops, self.columns, self._state, last,
-        )  # fmt: skip
+        enter_rows(self._stored, last)
 
     def windows(self, wids: Values) -> Iterator[Words]:
         """Yield the rows of windows as matrices: window, group ID, totals.
@@ -140,26 +146,18 @@ class Extent:
         `wids` are greater than all earlier windows.
         """
         self._state[WINDOW] = 0
-        rows, groups = self._rows, self._groups
+        stored = self._stored
         while self._state[WINDOW] < len(wids):
-            room = min(OUT_ROWS, len(wids) * groups.shape[1])
+            room = min(OUT_ROWS, len(wids) * self._groups.shape[1])
             out = np.empty((WID_VALUES + self.columns, room), np.int64)
-            written = sweep(
-                rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1],
-                self._ops, self._starts, self.columns, wids, len(wids), self._state, self.reach,
-                out, out.view(np.float64), room,
-            )  # fmt: skip
+            written = sweep(stored, wids, len(wids), self.reach, out, out.view(np.float64), room)
             yield out[:, :written]
 
     def purge(self, last: int) -> None:
         """Remove the rows up to the time `last`."""
-        rows, groups = self._rows, self._groups
-        leave_rows(
-            rows, rows.view(np.float64), rows.shape[1], groups, groups.shape[1],
-            self._ops, self._starts, self.columns, self._state, last,
-        )  # fmt: skip
+        leave_rows(self._stored, last)
         stored_count = len(self.times)
-        if 4 * max(stored_count, MIN_ROWS if stored_count else 0) < rows.shape[1]:
+        if 4 * max(stored_count, MIN_ROWS if stored_count else 0) < self._rows.shape[1]:
             self._move(max(stored_count + stored_count // 2, MIN_ROWS) if stored_count else 0)
 
     def _move(self, capacity: int) -> None:

@@ -11,9 +11,11 @@ MEMBER.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from capture.native import helper, kernel
+from capture.native import Floats, Integer, Integers, helper, kernel
 from highlevel.slide_by_tuple.merge_word import merge_word
 
 TIME, GROUP, LINK, VALUES = 0, 1, 2, 3
@@ -34,11 +36,28 @@ BEGIN, ENTERED, END, ACTIVE, WINDOW, SAID, OUTSIDE, STATE_WORDS = range(8)
 """
 
 
+class StoredRows(NamedTuple):
+    """The rows and groups, for kernels. `rows_float` and `groups_float` are the same memory as float64.
+
+    `ops`, `starts`: for each of `columns` values how it merges, and its value without rows. `state`: STATE_WORDS words.
+    """
+
+    rows: Integers
+    rows_float: Floats
+    capacity: Integer
+    groups: Integers
+    groups_float: Floats
+    room: Integer
+    ops: Integers
+    starts: Integers
+    columns: Integer
+    state: Integers
+
+
 @helper
-def enter_until(  # type: ignore[no-untyped-def]
-    rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last
-):  # fmt: skip
+def enter_until(stored: StoredRows, last):  # type: ignore[no-untyped-def]
     """Add all rows up to the time `last` to the window."""
+    rows, groups, capacity, room, state = stored.rows, stored.groups, stored.capacity, stored.room, stored.state
     row = state[ENTERED]
     while row < state[END] and rows[row] <= last:
         group = rows[GROUP * capacity + row]
@@ -49,20 +68,19 @@ def enter_until(  # type: ignore[no-untyped-def]
             state[ACTIVE] += 1
         rows[LINK * capacity + row] = newest
         groups[NEWEST * room + group] = row
-        for column in range(columns):
+        for column in range(stored.columns):
             merge_word(
-                ops[column], groups, groups_float, (BACK + column) * room + group, room,
-                rows, rows_float, (VALUES + column) * capacity + row, capacity,
+                stored.ops[column], groups, stored.groups_float, (BACK + column) * room + group, room,
+                rows, stored.rows_float, (VALUES + column) * capacity + row, capacity,
             )  # fmt: skip
         row += 1
     state[ENTERED] = row
 
 
 @helper
-def turn(  # type: ignore[no-untyped-def]
-    rows, rows_float, capacity, groups, room, ops, starts, columns, group
-):  # fmt: skip
+def turn(stored: StoredRows, group):  # type: ignore[no-untyped-def]
     """Turn the back of a group into its front, which must be empty."""
+    rows, groups, capacity, room, columns = stored.rows, stored.groups, stored.capacity, stored.room, stored.columns
     after = NONE
     row = groups[NEWEST * room + group]
     while row != NONE:
@@ -72,8 +90,9 @@ def turn(  # type: ignore[no-untyped-def]
             for column in range(columns):
                 totals = (VALUES + columns + column) * capacity
                 merge_word(
-                    ops[column], rows, rows_float, totals + row, capacity, rows, rows_float, totals + after, capacity
-                )
+                    stored.ops[column], rows, stored.rows_float, totals + row, capacity,
+                    rows, stored.rows_float, totals + after, capacity,
+                )  # fmt: skip
         before = rows[LINK * capacity + row]
         rows[LINK * capacity + row] = after
         after = row
@@ -81,14 +100,13 @@ def turn(  # type: ignore[no-untyped-def]
     groups[FRONT * room + group] = after
     groups[NEWEST * room + group] = NONE
     for column in range(columns):
-        groups[(BACK + column) * room + group] = starts[column]
+        groups[(BACK + column) * room + group] = stored.starts[column]
 
 
 @helper
-def leave_until(  # type: ignore[no-untyped-def]
-    rows, rows_float, capacity, groups, room, ops, starts, columns, state, last
-):  # fmt: skip
+def leave_until(stored: StoredRows, last):  # type: ignore[no-untyped-def]
     """Remove all rows until the time `last`, and count the rows that were in no window."""
+    rows, groups, capacity, room, state = stored.rows, stored.groups, stored.capacity, stored.room, stored.state
     row = state[BEGIN]
     while row < state[END] and rows[row] <= last:
         if row == state[ENTERED]:
@@ -97,7 +115,7 @@ def leave_until(  # type: ignore[no-untyped-def]
         else:
             group = rows[GROUP * capacity + row]
             if groups[FRONT * room + group] == NONE:
-                turn(rows, rows_float, capacity, groups, room, ops, starts, columns, group)
+                turn(stored, group)
             after = rows[LINK * capacity + row]
             groups[FRONT * room + group] = after
             if after == NONE and groups[NEWEST * room + group] == NONE:
@@ -110,21 +128,20 @@ def leave_until(  # type: ignore[no-untyped-def]
     state[BEGIN] = row
 
 
-@kernel("i64(i64*, f64*, i64, i64*, f64*, i64, i64*, i64*, i64, i64*, i64, i64*, i64, i64*, f64*, i64)")
-def sweep(  # type: ignore[no-untyped-def]
-    rows, rows_float, capacity, groups, groups_float, room, ops, starts, columns, wids, wid_count, state, reach,
-    out, out_float, out_room,
-):  # fmt: skip
+@kernel("i64(StoredRows, i64*, i64, i64, i64*, f64*, i64)")
+def sweep(stored: StoredRows, wids, wid_count, reach, out, out_float, out_room):  # type: ignore[no-untyped-def]
     """Write the groups of windows `(wid - reach, wid]` to `out`. Return the number of rows.
 
     Windows rise, and are not below earlier windows. `out` is a matrix of WID, GROUP, values… x out_room. If it is full,
     the state contains the position: call again until state[WINDOW] is wid_count.
     """
+    rows, groups, capacity, room, state = stored.rows, stored.groups, stored.capacity, stored.room, stored.state
+    columns = stored.columns
     written = 0
     while state[WINDOW] < wid_count:
         wid = wids[state[WINDOW]]
-        leave_until(rows, rows_float, capacity, groups, room, ops, starts, columns, state, wid - reach)
-        enter_until(rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, wid)
+        leave_until(stored, wid - reach)
+        enter_until(stored, wid)
         for member in range(state[SAID], state[ACTIVE]):
             if written == out_room:
                 state[SAID] = member
@@ -134,14 +151,14 @@ def sweep(  # type: ignore[no-untyped-def]
             out[WID * out_room + written] = wid
             out[WID_GROUP * out_room + written] = group
             for column in range(columns):
-                value = starts[column]
+                value = stored.starts[column]
                 if front != NONE:
                     value = rows[(VALUES + columns + column) * capacity + front]
                 out[(WID_VALUES + column) * out_room + written] = value
             for column in range(columns):
                 merge_word(
-                    ops[column], out, out_float, (WID_VALUES + column) * out_room + written, out_room,
-                    groups, groups_float, (BACK + column) * room + group, room,
+                    stored.ops[column], out, out_float, (WID_VALUES + column) * out_room + written, out_room,
+                    groups, stored.groups_float, (BACK + column) * room + group, room,
                 )  # fmt: skip
             written += 1
         state[SAID] = 0
@@ -149,22 +166,18 @@ def sweep(  # type: ignore[no-untyped-def]
     return written
 
 
-@kernel("i64(i64*, f64*, i64, i64*, f64*, i64, i64*, i64, i64*, i64)")
-def enter_rows(  # type: ignore[no-untyped-def]
-    rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last
-):  # fmt: skip
+@kernel("i64(StoredRows, i64)")
+def enter_rows(stored: StoredRows, last):  # type: ignore[no-untyped-def]
     """Add all rows until the time `last` to the window. Return the end of the added rows."""
-    enter_until(rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last)
-    return state[ENTERED]
+    enter_until(stored, last)
+    return stored.state[ENTERED]
 
 
-@kernel("i64(i64*, f64*, i64, i64*, i64, i64*, i64*, i64, i64*, i64)")
-def leave_rows(  # type: ignore[no-untyped-def]
-    rows, rows_float, capacity, groups, room, ops, starts, columns, state, last
-):  # fmt: skip
+@kernel("i64(StoredRows, i64)")
+def leave_rows(stored: StoredRows, last):  # type: ignore[no-untyped-def]
     """Remove all rows until the time `last` from the window. Return the start of the other rows."""
-    leave_until(rows, rows_float, capacity, groups, room, ops, starts, columns, state, last)
-    return state[BEGIN]
+    leave_until(stored, last)
+    return stored.state[BEGIN]
 
 
 def empty_groups(room: int, starts: list[int]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
