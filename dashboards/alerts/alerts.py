@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from capture.errors import WiretideError
 from capture.metrics import Samples
-from dashboards.alerts.delivery import Delivery
-from dashboards.alerts.evaluation import Evaluation, Message, RuleEvaluation, make_message
+from dashboards.alerts.delivery import RESULTS, Delivery
+from dashboards.alerts.evaluation import Evaluation, RuleEvaluation
+from dashboards.alerts.messages import Message, end_message
 from dashboards.alerts.metrics import (
     DROPPED_GROUPS,
     EXCLUDED,
     FIRING,
+    LATE,
     MESSAGES,
     METRICS,
     SILENCED,
@@ -24,16 +26,19 @@ from dashboards.alerts.metrics import (
     WATCHED,
 )
 from dashboards.alerts.silences import Silences
-from dashboards.alerts.states import Change
-from dashboards.alerts.store import FILE, AlertStore
+from dashboards.alerts.states import MAX_GROUPS, Change, Group, Labels, Reason
+from dashboards.alerts.store import FILE, AlertStore, Announcement
 from dashboards.prometheus.exporter import Family, family_of
+from queries.pipeline.alert_settings import AlertSettings, Receiver
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from queries.pipeline.alert_settings import AlertSettings
+CLOSE_SECONDS = 6.0
+"""Seconds that `close` waits for messages that are on their way, to all receivers together."""
 
-RESULTS = ("sent", "failed", "refused", "dropped")
+Queue = dict[str, list[Message]]
+"""Messages by the name of their receiver."""
 
 
 class AlertError(WiretideError):
@@ -41,112 +46,174 @@ class AlertError(WiretideError):
 
 
 class Alerts:
-    """The alerts of one run. It is a collector of prometheus-client. Must be closed."""
+    """The alerts of one run. It is a collector of prometheus-client. Must be closed.
+
+    One thread evaluates; others may read metrics and current alerts.
+    """
 
     def __init__(
-        self, settings: AlertSettings, evaluation: Evaluation, folder: Path, say: Callable[[str], None]
+        self,
+        settings: AlertSettings,
+        evaluation: Evaluation,
+        folder: Path,
+        say: Callable[[str], None],
+        deliver: Callable[..., Delivery] = Delivery,
     ) -> None:
         """Open the store in the folder of the run, and begin to send the messages of the last run.
 
         Raises OSError if the store cannot be used, PipelineError for a wrong file of silences.
         """
-        self._evaluation = evaluation
-        self._receivers = dict(settings.receivers or {})
-        self._silences = Silences(settings.silences, [rule.name for rule in settings.rules], say)
+        self._evaluation, self._say = evaluation, say
+        self._receivers: Mapping[str, Receiver] = settings.receivers
+        self._silences = Silences(settings.silences, evaluation.labels, say)
         self._silenced: Counter[str] = Counter()
-        self._lock = Lock()
+        self._full_rules: set[str] = set()
         self._store = AlertStore(folder / FILE, evaluation.rules, list(self._receivers))
-        self._deliveries = [Delivery(each, self._store, self._firing, say) for each in self._receivers.values()]
+        self._firing: tuple[tuple[RuleEvaluation, Group, tuple[str, ...]], ...] = ()
+        self._publish()
+        self._deliveries = [
+            deliver(receiver, self._store, self.firing_messages, say) for receiver in self._receivers.values()
+        ]
 
-    @property
-    def batch(self) -> int | None:
-        """The last micro-batch that was evaluated; None if there was none."""
-        return self._store.batch
-
-    def evaluate(self, batch: int, results: Mapping[str, pa.Table], watermarks: Mapping[str, int]) -> list[Message]:
+    def evaluate(
+        self, batch: int, results: Mapping[str, pa.Table], watermarks: Mapping[str, int], newest: int | None = None
+    ) -> list[Message]:
         """Evaluate the windows that a micro-batch closed; return the messages of alerts. Repeated ones are ignored.
 
         Raises AlertError if the store cannot be written, for example because the disk is full.
         """
         if self._store.batch is not None and batch <= self._store.batch:
             return []
-        with self._lock:
-            self._silences.refresh()
-            changes = self._evaluation.evaluate(results, watermarks)
-            messages, queued = self._announce(changes)
-            try:
-                self._store.save(batch, messages, queued)
-            except sqlite3.Error as error:
-                raise AlertError(f"{self._store.path}: alerts cannot be stored: {error}") from error
-        for delivery in self._deliveries:
-            if delivery.receiver.name in queued:
-                delivery.notify()
+        self._silences.refresh()
+        queue: Queue = {}
+        messages = self._end_alerts_of_old_rules(queue)
+        for evaluated, change in self._evaluation.evaluate(results, watermarks, newest):
+            message = evaluated.message(change)
+            messages.append(message)
+            if change.ended is None:
+                self._announce_new(evaluated, change.group, message, queue)
+            else:
+                self._announce_end(evaluated, change, message, queue)
+        for evaluated in self._evaluation.rules:
+            self._announce_late(evaluated, queue)
+        self._save(batch, messages, queue)
         return messages
 
-    def skip(self, batch: int) -> None:
-        """Begin after a micro-batch: its windows and earlier ones raise no alerts."""
-        self._store.save(batch, [], {})
+    def continue_after(self, batch: int) -> int:
+        """Return the last micro-batch that was evaluated, at most `batch`, the last one of the run.
+
+        Without an evaluated micro-batch it is `batch`: new rules raise no alerts about earlier windows. Raises
+        AlertError if the store belongs to a later state of the run.
+        """
+        evaluated = self._store.batch
+        if evaluated is None:
+            self._save(batch, [], {})
+            return batch
+        if evaluated > batch:
+            raise AlertError(
+                f"{self._store.path}: got alerts up to micro-batch {evaluated}, but the run continues after {batch}; "
+                "delete the file"
+            )
+        return evaluated
+
+    def _save(self, batch: int, messages: list[Message], queue: Queue) -> None:
+        try:
+            self._store.save(batch, messages, queue)
+        except sqlite3.Error as error:
+            raise AlertError(f"{self._store.path}: alerts cannot be stored: {error}") from error
+        self._publish()
+        for delivery in self._deliveries:
+            if delivery.receiver.name in queue:
+                delivery.notify()
+        for evaluated in self._evaluation.rules:
+            rule = evaluated.rule.name
+            if evaluated.states.dropped and rule not in self._full_rules:
+                self._full_rules.add(rule)
+                self._say(f"warning: alerts.{rule} has {MAX_GROUPS:,} groups and ignores others; use fewer labels")
+
+    def _announce_new(self, evaluated: RuleEvaluation, group: Group, message: Message, queue: Queue) -> None:
+        rule = evaluated.rule
+        assert group.began is not None, "a new alert has begun"
+        if self._silences.covers(rule.name, group.labels, group.began):
+            self._silenced[rule.name] += 1
+            return
+        self._announce(evaluated, group.labels, message, self._receivers_of(evaluated), queue)
+
+    def _announce_end(self, evaluated: RuleEvaluation, change: Change, message: Message, queue: Queue) -> None:
+        """Send the end of an alert to the receivers that know that it is firing."""
+        announcement = self._store.announcements.pop((evaluated.rule.name, change.group.labels), None)
+        if announcement is not None:
+            self._add(message, announcement.receivers, queue)
+
+    def _announce_late(self, evaluated: RuleEvaluation, queue: Queue) -> None:
+        """Announce alerts that are still firing after their silence has ended, and to receivers that are new."""
+        states, receivers = evaluated.states, self._receivers_of(evaluated)
+        if states.time is None:
+            return
+        for labels, group in states.groups.items():
+            if group.began is None:
+                continue
+            announcement = self._store.announcements.get((evaluated.rule.name, labels))
+            known = announcement.receivers if announcement is not None else ()
+            missing = tuple(name for name in receivers if name not in known)
+            if missing and not self._silences.covers(evaluated.rule.name, labels, states.time):
+                states.changed.add(labels)
+                self._announce(evaluated, labels, evaluated.firing_message(group), missing, queue)
 
     def _announce(
-        self, changes: Sequence[tuple[RuleEvaluation, Change]]
-    ) -> tuple[list[Message], dict[str, list[Message]]]:
-        """Return all messages, and those for each receiver: without silenced alerts, with those whose silence ended."""
-        messages: list[Message] = []
-        queued: dict[str, list[Message]] = {}
-        for evaluated, change in changes:
-            group, name = change.group, evaluated.rule.name
-            message = make_message(evaluated, change)
+        self, evaluated: RuleEvaluation, labels: Labels, message: Message, receivers: tuple[str, ...], queue: Queue
+    ) -> None:
+        announcements, key = self._store.announcements, (evaluated.rule.name, labels)
+        earlier = announcements[key].receivers if key in announcements else ()
+        announcements[key] = Announcement(message, (*earlier, *receivers))
+        self._add(message, receivers, queue)
+
+    def _end_alerts_of_old_rules(self, queue: Queue) -> list[Message]:
+        messages = []
+        for alert in self._store.open_alerts:
+            message = end_message(alert.announcement.message, alert.time, Reason.RULE_CHANGED)
             messages.append(message)
-            if change.ended is None and self._silences.covers(name, group.labels, group.fired or group.last):
-                self._silenced[name] += 1
-                continue
-            if change.ended is None or group.announced:
-                self._queue(evaluated, message, queued)
-            group.announced = change.ended is None
-        for evaluated in self._evaluation.rules:
-            for labels, group in evaluated.states.groups.items():
-                if group.fired is None or group.announced:
-                    continue
-                if not self._silences.covers(evaluated.rule.name, labels, evaluated.states.time or group.last):
-                    group.announced = True
-                    evaluated.states.changed.add(labels)
-                    self._queue(evaluated, make_message(evaluated, Change.of(group)), queued)
-        return messages, queued
+            self._add(message, alert.announcement.receivers, queue)
+        return messages
 
-    def _queue(self, evaluated: RuleEvaluation, message: Message, queued: dict[str, list[Message]]) -> None:
-        for name in self._receivers:
-            if evaluated.rule.receivers is None or name in evaluated.rule.receivers:
-                queued.setdefault(name, []).append(message)
+    def _receivers_of(self, evaluated: RuleEvaluation) -> tuple[str, ...]:
+        return tuple(filter(evaluated.rule.sends_to, self._receivers))
 
-    def _firing(self, receiver: str) -> list[Message]:
-        """Return messages about the alerts of a receiver that are firing and were announced."""
-        with self._lock:
-            return [
-                make_message(evaluated, Change.of(group))
-                for evaluated in self._evaluation.rules
-                if evaluated.rule.receivers is None or receiver in evaluated.rule.receivers
-                for group in evaluated.states.groups.values()
-                if group.fired is not None and group.announced
-            ]
+    def _add(self, message: Message, receivers: tuple[str, ...], queue: Queue) -> None:
+        for receiver in receivers:
+            if receiver in self._receivers:
+                queue.setdefault(receiver, []).append(message)
 
-    def current(self) -> list[Message]:
-        """Return a message about each alert that is firing, also the silenced ones."""
-        with self._lock:
-            return [
-                make_message(evaluated, Change.of(group))
-                for evaluated in self._evaluation.rules
-                for group in evaluated.states.groups.values()
-                if group.fired is not None
-            ]
+    def _publish(self) -> None:
+        """Let other threads see the alerts that are firing, and the receivers that know it. Groups are immutable."""
+        announcements = self._store.announcements
+        receivers = {key: announcement.receivers for key, announcement in announcements.items()}
+        self._firing = tuple(
+            (evaluated, group, receivers.get((evaluated.rule.name, group.labels), ()))
+            for evaluated in self._evaluation.rules
+            for group in evaluated.states.groups.values()
+            if group.began is not None
+        )
+
+    def firing_messages(self, receiver: str | None = None) -> list[Message]:
+        """Return messages about the alerts that are firing: those that a receiver knows, or all with None."""
+        return [
+            evaluated.firing_message(group)
+            for evaluated, group, receivers in self._firing
+            if receiver is None or receiver in receivers
+        ]
 
     def last_messages(self, most: int) -> list[Message]:
         """Return the last messages, the newest first."""
         return self._store.last_messages(most)
 
     def close(self) -> None:
-        """Send what waits, once, and close the store."""
+        """Send the messages that wait, once, and close the store. Messages that are not accepted stay in it."""
         for delivery in self._deliveries:
-            delivery.close()
+            delivery.stop()
+        end = time.monotonic() + CLOSE_SECONDS
+        for delivery in self._deliveries:
+            delivery.join(max(0.0, end - time.monotonic()))
         self._store.close()
 
     def describe(self) -> Iterator[Family]:
@@ -156,19 +223,19 @@ class Alerts:
     def collect(self) -> Iterator[Family]:
         """Yield every metric family of alerts with its samples."""
         samples = Samples()
-        with self._lock:
-            for evaluated in self._evaluation.rules:
-                rule, states = evaluated.rule, evaluated.states
-                firing = sum(group.fired is not None for group in states.groups.values())
-                samples.set(FIRING, firing, rule.name, rule.severity)
-                samples.set(WATCHED, len(states.groups), rule.name)
-                samples.set(DROPPED_GROUPS, states.dropped, rule.name)
-                samples.set(EXCLUDED, evaluated.excluded, rule.name)
-                samples.set(SILENCED, self._silenced[rule.name], rule.name)
+        firing = Counter(evaluated.rule.name for evaluated, *_ in self._firing)
+        for evaluated in self._evaluation.rules:
+            rule, states = evaluated.rule, evaluated.states
+            samples.set(FIRING, firing[rule.name], rule.name, rule.severity)
+            samples.set(WATCHED, len(states.groups), rule.name)
+            samples.set(DROPPED_GROUPS, states.dropped, rule.name)
+            samples.set(EXCLUDED, evaluated.excluded, rule.name)
+            samples.set(LATE, evaluated.late, rule.name)
+            samples.set(SILENCED, self._silenced[rule.name], rule.name)
         for delivery in self._deliveries:
             name = delivery.receiver.name
             samples.set(WAITING, self._store.waiting(name), name)
-            counts = {**delivery.counts(), "dropped": self._store.dropped[name]}
+            counts = {**delivery.counts, "dropped": self._store.dropped[name]}
             for result in RESULTS:
                 samples.set(MESSAGES, counts.get(result, 0), name, result)
         for metric in METRICS:
@@ -177,12 +244,3 @@ class Alerts:
                 if name == metric.name:
                     family.add_metric(labels, value)
             yield family
-
-
-def read_alerts(messages: Sequence[Message]) -> list[Message]:
-    """Return the alerts of messages, each with its end if it has one, in the order of their begins."""
-    alerts: dict[tuple[str, str], Message] = {}
-    for message in messages:
-        key = (message["id"], message["began"])
-        alerts[key] = {**alerts.get(key, message), **message}
-    return sorted(alerts.values(), key=lambda alert: alert["began"])

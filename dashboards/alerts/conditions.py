@@ -1,8 +1,10 @@
-"""The condition and the exclusions of a rule, as a query over the rows of one window."""
+"""The condition and the exclusions of a rule, as a query over rows of windows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,108 +16,139 @@ from highlevel.inline.tables import TableStream, run_tables
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
+from queries.binding.watchlists import paths_from
 from queries.pipeline.alert_settings import AlertRule
 from queries.pipeline.sections import PipelineError
+from queries.plans.subquery_values import has_subqueries
 from queries.text.errors import QueryError
-from queries.text.lexer import Kind, Token, tokenize
+from queries.text.lexer import Kind, tokenize
+from queries.text.parser import parse_query
 
 PREVIOUS = "previous_"
 """Prefix of the columns with the values of the same group in the window before."""
 
-ROW = "alert_row"
+ROW = "alert row"
 """The column with the number of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The rows of a window that satisfy a condition, and the number of rows that exclusions removed."""
+    """The rows that satisfy a condition, and the number of rows that exclusions removed."""
 
     rows: pa.Table
     excluded: int
 
 
 class Condition:
-    """The compiled condition of a rule over the results of a plan. `keys` are the columns that identify a group."""
+    """The compiled condition of a rule over the results of a plan.
 
-    def __init__(self, rule: AlertRule, plan: Plan, keys: tuple[str, ...]) -> None:
+    `keys` are the columns that identify a group. `slide` is the time between two windows in ns. Relative paths in
+    conditions are relative to `base`.
+    """
+
+    def __init__(self, rule: AlertRule, plan: Plan, keys: Sequence[str], slide: int, base: Path) -> None:
         """Raises PipelineError, with the position in the text, for a wrong condition."""
-        self._names = plan.schema.names
-        self._keys = keys
-        columns = {column.name: column for column in plan.root.columns if column.name in self._names}
-        texts = [("where", rule.where or "TRUE")]
-        texts += [(f"exclude[{number}].where", each.where) for number, each in enumerate(rule.exclude, 1)]
-        words = {token.text for _, text in texts for token in _tokens(rule, text)}
-        self._values = [name for name in columns if name not in keys and PREVIOUS + name in words]
-        previous = [replace(columns[name], name=PREVIOUS + name, nullable=True) for name in self._values]
-        self._columns = (*columns.values(), *previous, Column(ROW, Type.INT))
-        self._table = plan.name
-        outputs = [f'"{ROW}"']
-        for number, (key, text) in enumerate(texts):
-            self._check(rule, key, text)
-            outputs.append(f"({text}\n) AS alert_match_{number}")
-        self._plan = self._compiled(f'SELECT {", ".join(outputs)} FROM "{self._table}"')
+        self._keys, self._slide, self._base = tuple(keys), slide, base
+        self._table = plan.name.replace('"', "_")
+        texts = {"where": rule.where or "TRUE"}
+        texts |= {f"exclude[{number}].where": exclusion.where for number, exclusion in enumerate(rule.exclude, 1)}
+        columns = {column.name: column for column in plan.root.columns if column.name in plan.schema.names}
+        words = _words(texts.values()) - {name.lower() for name in columns}
+        self._values = [name for name in columns if name not in keys and f"{PREVIOUS}{name}".lower() in words]
+        self._columns = (*columns.values(), *map(_previous, (columns[name] for name in self._values)))
+        for key, text in texts.items():
+            self._check(f"alerts.{rule.name}.{key}", text)
+        if self._values:
+            _check_groups(f"alerts.{rule.name}", plan)
+        outputs = ", ".join(f"({text}\n) AS match_{number}" for number, text in enumerate(texts.values()))
+        self._columns = (*self._columns, Column(ROW, Type.INT))
+        self._plan = self._compile(f'SELECT "{ROW}", {outputs} FROM "{self._table}"')
 
     @property
     def needs_previous(self) -> bool:
         """Whether the condition refers to the window before."""
         return bool(self._values)
 
-    def _check(self, rule: AlertRule, key: str, text: str) -> None:
+    def _check(self, key: str, text: str) -> None:
+        """Compile a condition alone, because errors have a position in its text then."""
+        before = f'SELECT 1 AS one FROM "{self._table}" WHERE (\n'
+        sql = f"{before}{text}\n)"
         try:
-            plan = self._compiled(f'SELECT ({text}\n) AS alert_match FROM "{self._table}"')
+            if has_subqueries(parse_query(sql)):
+                raise QueryError("a sub-query in a condition", text, 0, "columns of the query, and functions of files")
+            self._compile(sql)
         except QueryError as error:
-            names = ", ".join(column.name for column in self._columns if column.name != ROW)
-            raise PipelineError(f"alerts.{rule.name}.{key}: {error}; the columns are {names}") from error
-        if not pa.types.is_boolean(plan.schema.field(0).type):
-            raise PipelineError(f"alerts.{rule.name}.{key}: got {text!r}, expected a condition that is true or false")
+            if error.sql == sql:
+                at_end = error.position > len(before) + len(text)
+                problem = "the condition ends too early" if at_end else error.message
+                error = QueryError(problem, text, error.position - len(before), error.expected, error.choices)
+            raise PipelineError(f"{key}: {error}") from error
 
-    def _compiled(self, sql: str) -> Plan:
-        schema = self._stream(pa.table({name: [] for name in (column.name for column in self._columns)}))
-        plan, _ = Tables({self._table.lower(): schema}).bind(sql, None)
+    def _compile(self, sql: str) -> Plan:
+        empty = pa.table({column.name: [] for column in self._columns})
+        with paths_from(self._base):
+            plan, _ = Tables(self._tables(empty)).bind(sql, None)
         return plan
 
-    def _stream(self, rows: pa.Table) -> TableStream:
-        return TableStream(self._table, self._columns, (), rows)
+    def _tables(self, rows: pa.Table) -> dict[str, TableStream]:
+        return {self._table.lower(): TableStream(self._table, self._columns, (), rows)}
 
-    def matches(self, window: pa.Table, previous: pa.Table | None) -> Matches:
-        """Return the matching rows of a window. `previous`: the rows of the window before, None if it had none."""
-        rows = window.append_column(ROW, pa.array(np.arange(window.num_rows)))
+    def match(self, rows: pa.Table, previous: pa.Table | None) -> Matches:
+        """Return the matching rows of windows, in their order.
+
+        `previous`: the rows of a window before them, or None. It is used if no window lies between.
+        """
+        inputs = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
         if self._values:
-            rows = self._with_previous(rows, previous)
-        stream = self._stream(rows.select([column.name for column in self._columns]))
-        batches = list(run_tables(self._plan, {self._table.lower(): stream}))
-        answer = pa.Table.from_batches(batches, self._plan.schema)
-        flags = [pc.fill_null(answer.column(number), False) for number in range(1, answer.num_columns)]
-        excluded = pa.chunked_array([pa.repeat(False, answer.num_rows)])
-        for flag in flags[1:]:
-            excluded = pc.or_(excluded, flag)
-        kept = pc.and_(flags[0], pc.invert(excluded))
-        chosen = np.sort(answer.column(0).filter(kept).to_numpy())
-        return Matches(window.take(pa.array(chosen)), pc.sum(pc.and_(flags[0], excluded)).as_py() or 0)
+            inputs = self._with_previous(inputs, previous)
+        tables = self._tables(inputs.select([column.name for column in self._columns]))
+        answer = pa.Table.from_batches(run_tables(self._plan, tables), self._plan.schema)
+        is_match, *exclusions = (pc.fill_null(answer.column(number), False) for number in range(1, answer.num_columns))
+        is_excluded = pa.chunked_array([pa.repeat(False, answer.num_rows)])
+        for exclusion in exclusions:
+            is_excluded = pc.or_(is_excluded, exclusion)
+        kept = answer.column(0).filter(pc.and_(is_match, pc.invert(is_excluded)))
+        excluded = pc.sum(pc.and_(is_match, is_excluded)).as_py() or 0
+        return Matches(rows.take(pa.array(np.sort(kept.to_numpy()))), excluded)
 
     def _with_previous(self, rows: pa.Table, previous: pa.Table | None) -> pa.Table:
-        """Add the values of the same group in the window before; NULL if the group was not there."""
-        names = [PREVIOUS + name for name in self._values]
-        if previous is None or previous.num_rows == 0:
-            for name, value in zip(names, self._values, strict=True):
-                rows = rows.append_column(name, pa.nulls(rows.num_rows, rows.schema.field(value).type))
-            return rows
-        index = {key: number for number, key in enumerate(_keys(previous, self._keys))}
-        positions = pa.array([index.get(key) for key in _keys(rows, self._keys)], pa.int64())
-        for name, value in zip(names, self._values, strict=True):
-            rows = rows.append_column(name, previous[value].take(positions))
+        """Add the values of the same group in the window before; NULL if it has no such row."""
+        columns = ["window_end", *self._keys, *self._values]
+        earlier = rows.select(columns)
+        if previous is not None:
+            earlier = pa.concat_tables([previous.select(columns), earlier])
+        numbers = {key: number for number, key in enumerate(self._group_keys(earlier, 0))}
+        positions = pa.array([numbers.get(key) for key in self._group_keys(rows, self._slide)], pa.int64())
+        for value in self._values:
+            rows = rows.append_column(PREVIOUS + value, earlier[value].take(positions))
         return rows
 
-
-def _keys(rows: pa.Table, names: tuple[str, ...]) -> list[tuple[object, ...]]:
-    """Return the group of each row."""
-    if not names:
-        return [()] * rows.num_rows
-    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+    def _group_keys(self, rows: pa.Table, back: int) -> Iterable[tuple[object, ...]]:
+        """Return the end of a row's window minus `back`, and the columns of its group, for each row."""
+        ends = pc.subtract(rows["window_end"], back)
+        return zip(ends.to_pylist(), *(rows[name].to_pylist() for name in self._keys), strict=True)
 
 
-def _tokens(rule: AlertRule, text: str) -> list[Token]:
-    try:
-        return [token for token in tokenize(text) if token.kind in (Kind.WORD, Kind.QUOTED)]
-    except QueryError as error:
-        raise PipelineError(f"alerts.{rule.name}: {error}") from error
+def _previous(column: Column) -> Column:
+    return replace(column, name=PREVIOUS + column.name, nullable=True)
+
+
+def _check_groups(key: str, plan: Plan) -> None:
+    """Raise PipelineError if several rows of a window may have equal columns of their group."""
+    if plan.aggregation is None:
+        return
+    selected = {output.expression.name for output in plan.aggregation.select if isinstance(output.expression, Column)}
+    if missing := [name for name in plan.aggregation.group_by if name not in selected]:
+        problem = f"{PREVIOUS}X needs all columns of GROUP BY in SELECT, to find the row of the same group"
+        raise PipelineError(f"{key}: {problem}; the query {plan.name} does not select {', '.join(missing)}")
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    """Return the names in texts in lower case. The tokens of a text that is no SQL are the business of the parser."""
+    words: set[str] = set()
+    for text in texts:
+        try:
+            words |= {token.text.lower() for token in tokenize(text) if token.kind in (Kind.WORD, Kind.QUOTED)}
+        except QueryError:
+            continue
+    return words

@@ -1,32 +1,41 @@
-"""The delivery of messages: one thread per receiver sends its outbox in order, again and again until it is accepted.
+"""The delivery of messages: one thread per receiver sends its outbox in order, and repeats what was not accepted.
 
 A message that was accepted is removed afterwards. So after a crash it may arrive twice, with the same `message` ID.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from threading import Event, Lock, Thread
+from dataclasses import dataclass
+from threading import Event, Thread
 
-from dashboards.alerts.evaluation import Message
-from dashboards.alerts.receivers import RESEND, DeliveryError, Send, send
+from capture.units import SECOND
+from dashboards.alerts.messages import Message
+from dashboards.alerts.receivers import MAX_MESSAGES, RESEND, DeliveryError, Send, send
 from dashboards.alerts.store import AlertStore
 from queries.pipeline.alert_settings import Receiver
 
-FIRST_DELAY, LAST_DELAY = 1.0, 60.0
-"""Seconds until a repetition: the first, doubled up to the last."""
+RESULTS = ("sent", "failed", "refused", "dropped")
+"""Results of messages. The store counts those that are dropped."""
 
-MOST_MESSAGES = 100
-"""Largest number of messages of one request or mail."""
 
-CLOSE_SECONDS = 6.0
-"""Seconds that `close` waits for messages that are on their way."""
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times in seconds: until a repetition, the first, doubled up to the last; and between messages that are firing."""
+
+    first_delay: float = 1.0
+    last_delay: float = 60.0
+    resend: float = RESEND
 
 
 class Delivery:
-    """Sends the messages for one receiver in a thread. Must be closed."""
+    """Sends the messages for one receiver in a thread. Must be closed.
+
+    The thread is a daemon: a receiver that does not answer cannot keep the process alive.
+    """
 
     def __init__(
         self,
@@ -35,82 +44,105 @@ class Delivery:
         firing: Callable[[str], Sequence[Message]],
         say: Callable[[str], None],
         send: Send = send,
-        delays: tuple[float, float] = (FIRST_DELAY, LAST_DELAY),
+        times: Times = Times(),
     ) -> None:
         """`firing` returns the messages about the alerts of a receiver that are firing, which Alertmanager needs."""
         self.receiver = receiver
-        self._store, self._firing, self._say, self._send, self._delays = store, firing, say, send, delays
+        self.counts: Counter[str] = Counter()
+        """Number of messages by result: sent, failed (and tried again), refused (and removed)."""
+        self._store, self._firing, self._say, self._send, self._times = store, firing, say, send, times
+        self._most = MAX_MESSAGES.get(receiver.kind, 100)
         self._wake, self._stop = Event(), Event()
-        self._lock = Lock()
-        self._counts: Counter[str] = Counter()
-        self._resent_at = time.monotonic()
+        self._sent_at: float | None = None
+        self._resent_at = float("-inf")
+        self._has_failed = False
         self._thread = Thread(target=self._run, name=f"alerts-{receiver.name}", daemon=True)
         self._thread.start()
 
     def notify(self) -> None:
-        """Say that the outbox has new messages."""
+        """Wake the thread, because the outbox has new messages."""
         self._wake.set()
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of messages by result: sent, failed (and tried again), refused (and removed)."""
-        with self._lock:
-            return dict(self._counts)
-
-    def close(self) -> None:
-        """Try to send the outbox once more, then stop. Messages that were not accepted stay in the store."""
+    def stop(self) -> None:
+        """Let the thread send the outbox once more, and end. Does not wait."""
         self._stop.set()
         self._wake.set()
-        self._thread.join(CLOSE_SECONDS)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of the thread after `stop`. Messages that were not accepted stay in the store."""
+        self._thread.join(seconds)
 
     def _run(self) -> None:
-        delay, failures = self._delays[0], 0
+        delay = self._times.first_delay
         while True:
-            try:
-                while self._send_next():
-                    delay, failures = self._delays[0], 0
-                self._resend()
-            except DeliveryError as error:
-                failures += 1
-                if failures == 1:
-                    self._say(f"warning: {error}; the messages stay in {self._store.path} and are sent again")
-                if self._stop.wait(delay):
-                    return
-                delay = min(2 * delay, self._delays[1])
-                continue
-            if self._stop.is_set():
-                return
-            self._wake.wait(RESEND / 4 if self.receiver.kind == "alertmanager" else None)
+            is_last = self._stop.is_set()
             self._wake.clear()
+            try:
+                pause = self._deliver(is_last)
+                delay = self._times.first_delay
+            except DeliveryError as error:
+                self._warn(f"{error}; the messages stay in {self._store.path} and are sent again")
+                pause, delay = max(delay, error.wait), min(2 * delay, self._times.last_delay)
+                if not is_last:
+                    self._stop.wait(pause)  # new messages cause no earlier repetition
+                    continue
+            except sqlite3.Error as error:
+                if not is_last:  # otherwise the store may be closed already
+                    self._warn(f"{self._store.path}: messages for {self.receiver.name} are not sent: {error}")
+                pause, delay = delay, min(2 * delay, self._times.last_delay)
+            if is_last:
+                return
+            self._wake.wait(pause)
+
+    def _deliver(self, is_last: bool) -> float | None:
+        """Send the outbox, and firing alerts if they are due; return the seconds until the next work, if known."""
+        interval = self.receiver.interval / SECOND
+        while True:
+            early = 0.0 if self._sent_at is None or is_last else self._sent_at + interval - time.monotonic()
+            if early > 0:
+                return early
+            if not self._send_next():
+                break
+        if self.receiver.kind != "alertmanager":
+            return None
+        if time.monotonic() - self._resent_at >= self._times.resend:
+            self._resend()
+        return self._times.resend / 4
 
     def _send_next(self) -> bool:
         """Send the oldest messages; return False if there are none. Raises DeliveryError."""
-        waiting = self._store.next_messages(self.receiver.name, MOST_MESSAGES)
+        waiting = self._store.next_messages(self.receiver.name, self._most)
         if not waiting:
             return False
-        numbers, messages = [number for number, _ in waiting], [message for _, message in waiting]
-        try:
-            self._send(self.receiver, messages)
-        except DeliveryError as error:
-            if not error.final:
-                self._count("failed", len(messages))
-                raise
-            self._count("refused", len(messages))
-            self._say(f"warning: {error}; {len(messages)} messages are removed, because they would be refused again")
-        else:
-            self._count("sent", len(messages))
-        self._store.remove(numbers)
+        self._send_counted([message for _, message in waiting])
+        self._sent_at = time.monotonic()
+        self._store.remove(self.receiver.name, waiting[-1][0])
         return True
 
     def _resend(self) -> None:
         """Repeat the alerts that are firing: an Alertmanager ends an alert without further messages."""
-        now = time.monotonic()
-        if self.receiver.kind != "alertmanager" or now - self._resent_at < RESEND:
-            return
-        self._resent_at = now
         messages = self._firing(self.receiver.name)
-        for begin in range(0, len(messages), MOST_MESSAGES):
-            self._send(self.receiver, messages[begin : begin + MOST_MESSAGES])
+        for begin in range(0, len(messages), self._most):
+            self._send_counted(messages[begin : begin + self._most])
+        self._resent_at = time.monotonic()
 
-    def _count(self, result: str, messages: int) -> None:
-        with self._lock:
-            self._counts[result] += messages
+    def _send_counted(self, messages: Sequence[Message]) -> None:
+        """Send messages. Raises DeliveryError if they may be accepted later."""
+        try:
+            self._send(self.receiver, messages)
+        except DeliveryError as error:
+            self.counts["refused" if error.final else "failed"] += len(messages)
+            if not error.final:
+                raise
+            self._say(f"warning: {error}; {len(messages):,} messages are removed, because they would be refused again")
+        else:
+            self.counts["sent"] += len(messages)
+            if self._has_failed:
+                self._has_failed = False
+                self._say(f"receivers.{self.receiver.name}: accepts messages again")
+
+    def _warn(self, text: str) -> None:
+        """Print the first of several warnings."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._say(f"warning: {text}")

@@ -1,12 +1,11 @@
-"""The evaluation of all rules of a pipeline over the results of its queries."""
+"""The evaluation of rules over the results of queries."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,161 +13,170 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from dashboards.alerts.conditions import Condition
-from dashboards.alerts.states import Change, Labels, RuleStates, Window, identity
+from dashboards.alerts.messages import ROWS, Message, make_message, names_in
+from dashboards.alerts.states import Change, Group, Labels, Reason, RuleStates, Window
 from dashboards.page.rows import rows_of
+from dashboards.prometheus.names import Names, label_name
 from dashboards.prometheus.query_series import QuerySeries
 from highlevel.aggregation import BOUNDS, LATE
 from highlevel.plan.plan import Plan
-from highlevel.windows.kind import SessionWindow, TupleWindow
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END
-from queries.pipeline.alert_settings import AlertRule
+from queries.pipeline.alert_settings import AlertRule, AlertSettings
 from queries.pipeline.sections import PipelineError
 
-Message = dict[str, Any]
-"""A message about an alert, with values of JSON; docs/guide/alerts.md describes it."""
+Details = dict[str, Any]
 
-_COLUMN = re.compile(r"\{([^{}]*)\}")
+RESERVED_LABELS = ("alertname", "severity")
+"""Labels that each alert has in an Alertmanager."""
 
 
 class RuleEvaluation:
     """One rule, its compiled condition and the states of its groups."""
 
-    def __init__(self, rule: AlertRule, plan: Plan, series: QuerySeries | None) -> None:
+    def __init__(self, rule: AlertRule, plan: Plan, series: QuerySeries | None, base: Path) -> None:
         """Raises PipelineError for a query without windows of time, and for wrong columns and conditions."""
-        if (
-            series is None
-            or not (plan.windowed and plan.window.timed and plan.window.slide > 0)
-            or isinstance(plan.window, SessionWindow | TupleWindow)
-        ):
+        window = plan.window
+        if series is None or not plan.windowed or not isinstance(window, SlidingWindow):
             raise PipelineError(
-                f"alerts.{rule.name}.query: the query {plan.name} has no windows that all groups share; "
-                "expected for example [RANGE 1 minute, SLIDE 1 minute, WA ts]"
+                f"alerts.{rule.name}.query: got {plan.name}, which has no windows of a fixed length of time; expected "
+                "a query with, for example, [RANGE 1 minute, SLIDE 1 minute, WA ts]"
             )
-        columns = [name for name in plan.schema.names if name not in (*BOUNDS, LATE)]
-        labels = rule.labels if rule.labels is not None else series.key_columns
-        for key, names in (("labels", labels), ("summary", _COLUMN.findall(rule.summary))):
-            if unknown := [name for name in names if name not in columns]:
-                expected = f"columns of the query {plan.name}: {', '.join(columns)}"
-                raise PipelineError(f"alerts.{rule.name}.{key}: got {unknown[0]!r}, expected {expected}")
-        self.rule = replace(rule, labels=tuple(labels))
+        labels = _check_columns(rule, plan, series.key_columns if rule.labels is None else rule.labels)
+        self.rule = replace(rule, labels=labels)
         self.plan = plan
-        self.condition = Condition(rule, plan, series.key_columns)
-        self.states = RuleStates(self.rule, plan.window.slide)
+        self.states = RuleStates(self.rule, window.slide, window.origin)
         self.previous: pa.Table | None = None
         """The rows of the last window, if the condition refers to them."""
-        self.previous_end: int | None = None
         self.excluded = 0
+        """Number of matching rows that exclusions removed."""
+        self.late = 0
+        """Number of rows of LATE EMIT, which are not evaluated: they are no whole windows."""
+        self._condition = Condition(rule, plan, series.key_columns, window.slide, base)
         self._values = tuple(value.column for value in series.values)
+        self._order = [("window_end", "ascending")]
+        self._order += [(series.rank, "descending")] if series.rank is not None else []
+        self._order += [(name, "ascending") for name in series.key_columns]
 
-    def evaluate(self, rows: pa.Table, watermark: int) -> list[Change]:
+    @property
+    def needs_previous(self) -> bool:
+        """Whether the condition refers to the window before."""
+        return self._condition.needs_previous
+
+    def evaluate(self, rows: pa.Table, watermark: int | None) -> list[Change]:
         """Examine the rows of windows that have closed, and the watermark (ns) of the query."""
-        windows = list(self._windows(rows))
-        return self.states.add(windows, watermark if BEGINNING < watermark < END else None)
+        return self.states.add(self._windows(rows), watermark)
 
     def _windows(self, rows: pa.Table) -> Iterator[Window]:
         rows = rows.select(self.plan.schema.names).cast(self.plan.schema)
         if LATE in rows.column_names and self.plan.aggregation is not None and self.plan.aggregation.emit_late:
-            rows = rows.filter(pc.invert(rows[LATE]))
+            on_time = rows.filter(pc.invert(rows[LATE]))
+            self.late += rows.num_rows - on_time.num_rows
+            rows = on_time
         if rows.num_rows == 0:
             return
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[("window_end", "ascending")])).combine_chunks()
-        ends = rows["window_end"].to_numpy()
-        cuts = np.append(np.flatnonzero(np.diff(ends, prepend=ends[0] - 1)), len(ends))
-        for begin, after in pairwise(cuts.tolist()):
-            yield self._window(rows.slice(begin, after - begin), int(ends[begin]))
-
-    def _window(self, rows: pa.Table, end: int) -> Window:
-        is_next = self.previous_end is not None and self.previous_end + self.states.slide == end
-        matches = self.condition.matches(rows, self.previous if is_next else None)
+        rows = rows.take(pc.sort_indices(rows, sort_keys=self._order)).combine_chunks()
+        matches = self._condition.match(rows, self.previous)
         self.excluded += matches.excluded
-        if self.condition.needs_previous:
-            self.previous, self.previous_end = rows, end
-        return Window(end, self._groups(matches.rows))
+        if self._condition.needs_previous:
+            self.previous = rows.filter(pc.equal(rows["window_end"], rows["window_end"][-1]))
+        matched = {end: self._groups(window) for end, window in _by_end(matches.rows)}
+        for end in pc.unique(rows["window_end"]).to_pylist():
+            yield Window(end, matched.get(end, {}))
 
-    def _groups(self, rows: pa.Table) -> dict[Labels, dict[str, Any]]:
-        """Return the evidence by labels: the first rows of each group, and their number."""
+    def _groups(self, rows: pa.Table) -> dict[Labels, Details]:
+        """Return the details of each group of a window by its labels: bounds, number of rows, first rows."""
         labels = self.rule.labels or ()
-        if rows.num_rows == 0:
-            return {}
         texts = rows_of(rows.select(labels), self.plan.times)["rows"] if labels else [[]] * rows.num_rows
         positions: dict[Labels, list[int]] = {}
         for number, row in enumerate(texts):
             key = tuple((name, "" if text is None else str(text)) for name, text in zip(labels, row, strict=True))
             positions.setdefault(key, []).append(number)
-        groups = {}
+        chosen = [number for numbers in positions.values() for number in numbers[: self.rule.evidence]]
+        shown = rows_of(rows.take(chosen), self.plan.times, self._values)
+        evidence = iter([dict(zip(shown["columns"], row, strict=True)) for row in shown["rows"]])
+        details: dict[Labels, Details] = {}
         for key, numbers in positions.items():
-            shown = rows_of(rows.take(numbers[: self.rule.evidence]), self.plan.times, self._values)
-            evidence = [dict(zip(shown["columns"], row, strict=True)) for row in shown["rows"]]
-            groups[key] = {"rows": len(numbers), "evidence": evidence}
-        return groups
+            first_rows = [next(evidence) for _ in numbers[: self.rule.evidence]]
+            bounds = {name.removeprefix("window_"): first_rows[0][name] for name in BOUNDS}
+            details[key] = {"window": bounds, "rows": len(numbers), "evidence": first_rows}
+        return details
+
+    def message(self, change: Change) -> Message:
+        """Return the message about a change."""
+        return make_message(self.rule, self.plan, change)
+
+    def firing_message(self, group: Group) -> Message:
+        """Return the message that the alert of a group is firing."""
+        return self.message(Change(group, Reason.TRUE if self.rule.absent is None else Reason.ABSENT))
 
 
 class Evaluation:
     """All rules of a pipeline."""
 
-    def __init__(self, rules: Sequence[AlertRule], plans: Sequence[Plan], series: Sequence[QuerySeries]) -> None:
+    def __init__(self, settings: AlertSettings, plans: Sequence[Plan], series: Sequence[QuerySeries]) -> None:
         """Raises PipelineError for a wrong rule."""
-        by_plan = {each.plan.name: each for each in series}
-        named = {plan.name: plan for plan in plans}
-        self.rules = [RuleEvaluation(rule, named[rule.query], by_plan.get(rule.query)) for rule in rules]
+        plan_by_name = {plan.name: plan for plan in plans}
+        series_by_name = {one_series.plan.name: one_series for one_series in series}
+        self.rules = [
+            RuleEvaluation(rule, plan_by_name[rule.query], series_by_name.get(rule.query), settings.base)
+            for rule in settings.rules
+        ]
+
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """The labels of the alerts of each rule."""
+        return {evaluated.rule.name: evaluated.rule.labels or () for evaluated in self.rules}
 
     def evaluate(
-        self, results: Mapping[str, pa.Table], watermarks: Mapping[str, int]
+        self, results: Mapping[str, pa.Table], watermarks: Mapping[str, int], newest: int | None = None
     ) -> list[tuple[RuleEvaluation, Change]]:
-        """Return the changes that the closed windows cause, by rule and in the order of time."""
+        """Return the changes that closed windows cause, by rule and in the order of time.
+
+        `results`: the rows of closed windows of each query. `watermarks`: the times (ns) up to which the windows of
+        each query have closed. At the END of all input this is `newest`, the time of the newest packet.
+        """
         changes = []
-        for rule in self.rules:
-            name = rule.plan.name
+        for evaluated in self.rules:
+            name = evaluated.plan.name
+            watermark: int | None = watermarks.get(name, BEGINNING)
+            if watermark in (BEGINNING, END):
+                watermark = newest if watermark == END else None
             rows = results.get(name)
-            rows = rule.plan.schema.empty_table() if rows is None else rows
-            found = rule.evaluate(rows, watermarks.get(name, BEGINNING))
-            changes += [(rule, change) for change in found]
+            rows = evaluated.plan.schema.empty_table() if rows is None else rows
+            changes += [(evaluated, change) for change in evaluated.evaluate(rows, watermark)]
         return changes
 
 
-def make_message(evaluated: RuleEvaluation, change: Change) -> Message:
-    """Return the message about a change: an alert that is firing, or that has ended."""
-    rule, group = evaluated.rule, change.group
-    assert group.fired is not None, "a change belongs to an alert that has begun"
-    alert_id = identity(rule.name, group.labels)
-    status = "firing" if change.ended is None else "ended"
-    evidence = change.details.get("evidence", [])
-    return {
-        "id": alert_id,
-        "message": f"{alert_id}-{group.fired}-{status}",
-        "status": status,
-        "state": "final",
-        "rule": rule.name,
-        "severity": rule.severity,
-        "labels": dict(group.labels),
-        "summary": _summary(rule, group.labels, evidence),
-        "began": utc(group.fired),
-        "ended": None if change.ended is None else utc(change.ended),
-        "true_since": utc(group.since),
-        "query": evaluated.plan.name,
-        "sql": evaluated.plan.sql,
-        "condition": rule.where,
-        "absent_for": rule.absent,
-        "rows": change.details.get("rows", 0),
-        "evidence": evidence,
-    }
+def _by_end(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the end and the rows of each window. The rows are sorted by `window_end`."""
+    if rows.num_rows == 0:
+        return
+    ends = rows["window_end"].to_numpy()
+    cuts = np.append(np.flatnonzero(np.diff(ends, prepend=ends[0] - 1)), len(ends)).tolist()
+    for begin, after in pairwise(cuts):
+        yield int(ends[begin]), rows.slice(begin, after - begin)
 
 
-def utc(nanoseconds: int) -> str:
-    """Return a time in the form of RFC 3339, with microseconds if it has them.
-
-    >>> utc(0), utc(1_500_000_000)
-    ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500000Z')
-    """
-    seconds, rest = divmod(nanoseconds, 10**9)
-    time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
-    return time.isoformat().replace("+00:00", "Z")
-
-
-def _summary(rule: AlertRule, labels: Labels, evidence: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rule's text with the values of the first row; without a text, the name and the labels."""
-    if not rule.summary:
-        named = ", ".join(f"{name} {text}" for name, text in labels)
-        return f"{rule.name}: {named}" if named else rule.name
-    values = {**(evidence[0] if evidence else {}), **dict(labels)}
-    return _COLUMN.sub(lambda match: str(values.get(match[1], "?")), rule.summary)
+def _check_columns(rule: AlertRule, plan: Plan, labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels as the query spells them. Raises PipelineError for unknown, reserved and equal names."""
+    columns = [name for name in plan.schema.names if name not in (*BOUNDS, LATE)]
+    spelled = {name.lower(): name for name in columns}
+    for name in labels:
+        if name.lower() not in spelled:
+            expected = f"columns of the query {plan.name}: {', '.join(columns)}"
+            raise PipelineError(f"alerts.{rule.name}.labels: got {name!r}, expected {expected}")
+    for name in names_in(rule.summary):
+        if name not in (ROWS, *plan.schema.names):
+            expected = f"{ROWS} or columns of the query {plan.name}: {', '.join(plan.schema.names)}"
+            raise PipelineError(f"alerts.{rule.name}.summary: got {{{name}}}, expected {expected}")
+    chosen = tuple(spelled[name.lower()] for name in labels)
+    label_names = Names("label")
+    try:
+        for reserved in RESERVED_LABELS:
+            label_names.reserve(reserved, "each alert")
+        for number, name in enumerate(chosen, 1):
+            label_names.reserve(label_name(name), f"label {number}, {name!r},")
+    except ValueError as error:
+        raise PipelineError(f"alerts.{rule.name}.labels: {error}") from error
+    return chosen

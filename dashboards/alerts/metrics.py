@@ -15,10 +15,16 @@ DROPPED_GROUPS = Metric(
     "wiretide_alerts_dropped_groups_total",
     "counter",
     ("rule",),
-    "Matching groups that were not followed, because the rule had 10,000 groups.",
+    "Groups of windows that satisfied a condition and were ignored, because the rule had 10,000 groups.",
 )
 EXCLUDED = Metric(
     "wiretide_alerts_excluded_rows_total", "counter", ("rule",), "Matching rows that an exclusion removed."
+)
+LATE = Metric(
+    "wiretide_alerts_late_rows_total",
+    "counter",
+    ("rule",),
+    "Rows of LATE EMIT that a rule did not evaluate, because they are parts of windows that were evaluated before.",
 )
 SILENCED = Metric(
     "wiretide_alerts_silenced_total", "counter", ("rule",), "Alerts that began while a silence covered them."
@@ -28,8 +34,8 @@ MESSAGES = Metric(
     "wiretide_alerts_messages_total",
     "counter",
     ("receiver", "result"),
-    "Messages by result: sent, failed (sent again later), refused (by the receiver, for ever), or dropped (too many "
-    "waited).",
+    "Messages by result: sent (an Alertmanager receives firing alerts again each minute), failed (sent again later), "
+    "refused (by the receiver, for ever), or dropped (too many waited).",
 )
 
-METRICS = (FIRING, WATCHED, DROPPED_GROUPS, EXCLUDED, SILENCED, WAITING, MESSAGES)
+METRICS = (FIRING, WATCHED, DROPPED_GROUPS, EXCLUDED, LATE, SILENCED, WAITING, MESSAGES)

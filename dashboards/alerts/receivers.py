@@ -5,8 +5,10 @@
 | file | JSON lines, appended |
 | webhook | POST of JSON: `{"messages": [...]}` |
 | alertmanager | POST of `/api/v2/alerts` |
-| syslog | RFC 5424; TCP frames with octet counts (RFC 6587 §3.4.1) |
+| syslog | RFC 5424 over UDP, and over TCP with octet counts (RFC 6587 §3.4.1); local sockets as in syslog(3) |
 | mail | one mail for the messages of one delivery, by SMTP |
+
+All texts of messages may be from the wire. JSON keeps them exactly; in lines and mails control characters are escaped.
 """
 
 from __future__ import annotations
@@ -16,21 +18,26 @@ import json
 import os
 import smtplib
 import socket
+import ssl
+import stat
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from capture.errors import WiretideError
-from capture.private_files import open_private
-from dashboards.alerts.evaluation import Message
+from capture.private_files import SHARED_FILE_MODE
+from dashboards.alerts.messages import ENDED, Message
 from dashboards.prometheus.names import label_name
-from dashboards.wire_text import escape_lines
+from dashboards.wire_text import escape, escape_json
 from queries.pipeline.alert_settings import Receiver
 
 TIMEOUT = 5.0
@@ -42,8 +49,17 @@ RESEND = 60.0
 ALIVE = timedelta(seconds=4 * RESEND)
 """Time after which an Alertmanager ends an alert without further messages."""
 
+MAX_MESSAGES = {"mail": 1_000}
+"""Largest number of messages of one delivery, by kind of receiver; 100 for the other kinds."""
+
+DETAILED_MESSAGES = 20
+"""Number of messages in a mail with labels and evidence. The others are one line each."""
+
 RETRIED = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes below 500 after which the same request may succeed later."""
+
+LONGEST_WAIT = 600.0
+"""Largest number of seconds that a receiver may request with Retry-After."""
 
 FACILITY = 16
 """The facility of syslog: local0."""
@@ -51,38 +67,62 @@ FACILITY = 16
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6}
 """Severity of syslog by that of the rule; other words are 5, notice."""
 
-SMTP_PORT, SYSLOG_PORT = 25, 514
-LONGEST_LINE = 1024
-"""Largest number of bytes of a message to syslog, which every receiver over UDP accepts in practice."""
+LONGEST_LINE = 2048
+"""Largest number of bytes of a message to syslog: receivers should accept it (RFC 5424 §6.1)."""
+
+HTTP_PORTS, SMTP_PORTS, SYSLOG_PORT = {"http": 80, "https": 443}, {"smtp": 25, "smtps": 465}, 514
 
 Send = Callable[[Receiver, Sequence[Message]], None]
 
 
 class DeliveryError(WiretideError):
-    """A receiver did not accept messages. If `final`, it will never accept them."""
+    """A receiver did not accept messages. If `final`, it never will; otherwise try again after `wait` seconds."""
 
-    def __init__(self, text: str, *, final: bool = False) -> None:
+    def __init__(self, text: str, *, final: bool = False, wait: float = 0.0) -> None:
         super().__init__(text)
-        self.final = final
+        self.final, self.wait = final, wait
 
 
 def send(receiver: Receiver, messages: Sequence[Message]) -> None:
     """Send messages to a receiver, and return when it has accepted them. Raises DeliveryError."""
     try:
         _SENDERS[receiver.kind](receiver, messages)
-    except (OSError, smtplib.SMTPException) as error:
-        final = isinstance(error, smtplib.SMTPResponseException) and error.smtp_code >= 550
-        raise DeliveryError(f"receivers.{receiver.name}: {receiver.target}: {error}", final=final) from error
+    except (OSError, HTTPException, smtplib.SMTPException) as error:
+        raise _error(receiver, _reason(error), final=_is_final(error)) from error
+
+
+def _error(receiver: Receiver, reason: str, *, final: bool = False, wait: float = 0.0) -> DeliveryError:
+    text = f"receivers.{receiver.name}: {receiver.kind} {receiver.place}: {escape(reason)}"
+    return DeliveryError(text, final=final, wait=wait)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.URLError):
+        return _reason(error.reason) if isinstance(error.reason, Exception) else str(error.reason)
+    if isinstance(error, smtplib.SMTPResponseException):
+        text = error.smtp_error
+        return f"status {error.smtp_code}: {text.decode(errors='replace') if isinstance(text, bytes) else text}"
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return _refused(error.recipients)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
 
 
 def _append(receiver: Receiver, messages: Sequence[Message]) -> None:
-    """Append the messages to a file with one write, so that a line is complete or missing."""
-    lines = "".join(json.dumps(message, ensure_ascii=False) + "\n" for message in messages).encode()
-    descriptor = open_private(Path(receiver.target), os.O_WRONLY | os.O_APPEND)
+    """Append the messages to a file with one write, so that a line is complete or missing.
+
+    The file is opened for each delivery, so a program may rename it. It is created with the user's umask.
+    """
+    lines = "".join(escape_json(json.dumps(message, ensure_ascii=False)) + "\n" for message in messages).encode()
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(receiver.target, flags, SHARED_FILE_MODE)
     try:
-        size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("got a pipe or device, expected a regular file")
         if os.write(descriptor, lines) != len(lines):
-            os.ftruncate(descriptor, size)
+            os.ftruncate(descriptor, status.st_size)
             raise OSError("the file system is full")
         os.fsync(descriptor)
     finally:
@@ -99,15 +139,21 @@ def _post_alerts(receiver: Receiver, messages: Sequence[Message]) -> None:
 
 
 def alert_of(message: Message, now: datetime) -> dict[str, Any]:
-    """Return a message as an alert of Alertmanager's API. The labels are the identity, and nothing else is a label."""
-    began, ends = datetime.fromisoformat(message["began"]), now + ALIVE
-    if message["status"] == "ended":
+    """Return a message as an alert of Alertmanager's API. The labels are the identity, and nothing else is a label.
+
+    An Alertmanager refuses an alert that begins after its end, so a begin in the future is now.
+    """
+    began = min(now, datetime.fromisoformat(message["began"]))
+    ends = now + ALIVE
+    if message["status"] == ENDED:
         ends = max(began, min(now, datetime.fromisoformat(message["ended"])))
     labels = {label_name(name): text for name, text in message["labels"].items() if text}
     annotations = {
-        name: message[name] for name in ("summary", "state", "query", "sql", "id", "began", "true_since", "ended")
+        name: message[name]
+        for name in ("id", "summary", "state", "reason", "query", "sql", "condition", "began", "since", "ended")
     }
-    annotations |= {"rows": str(message["rows"]), "evidence": json.dumps(message["evidence"], ensure_ascii=False)}
+    for name in ("rows", "window", "evidence"):
+        annotations[name] = json.dumps(message[name], ensure_ascii=False)
     return {
         "labels": {**labels, "alertname": message["rule"], "severity": message["severity"]},
         "annotations": {name: text for name, text in annotations.items() if text},
@@ -127,41 +173,61 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_NoRedirect)
-
-
 def _post(receiver: Receiver, url: str, content: object) -> None:
     headers = {"Content-Type": "application/json", "User-Agent": "wiretide"}
-    if receiver.token_file is not None:
-        headers["Authorization"] = f"Bearer {_secret(receiver.token_file)}"
+    if receiver.secret is not None:
+        headers["Authorization"] = f"Bearer {_read_secret(receiver.secret)}"
     request = urllib.request.Request(url, json.dumps(content).encode(), headers, method="POST")
     try:
-        with _OPENER.open(request, timeout=TIMEOUT) as answer:
+        # The opener is made for each request, so that a renewed file of certificates has an effect.
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT) as answer:
             answer.read(4096)
     except urllib.error.HTTPError as error:
-        text = error.read(300).decode(errors="replace").strip()
-        reason = f"receivers.{receiver.name}: {url}: status {error.code}{f': {escape_lines(text)}' if text else ''}"
-        raise DeliveryError(reason, final=error.code < 500 and error.code not in RETRIED) from error
+        with error:
+            text = error.read(300).decode(errors="replace").strip()
+            is_final = error.code < 500 and error.code not in RETRIED
+            reason = f"status {error.code}" + (f": {text}" if text else "")
+            wait = _retry_after(error.headers.get("Retry-After", ""), datetime.now(UTC))
+            raise _error(receiver, reason, final=is_final, wait=wait) from error
 
 
-def _secret(path: Path) -> str:
-    return path.read_text("utf-8").strip()
+def _retry_after(value: str, now: datetime) -> float:
+    """Return the seconds of the header Retry-After, a number or a date (RFC 9110 §10.2.3); 0 for other texts.
+
+    >>> now = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
+    >>> [_retry_after(value, now) for value in ("7", "Tue, 24 Nov 2026 12:01:30 GMT", "86400", "soon", "-5")]
+    [7.0, 90.0, 600.0, 0.0, 0.0]
+    """
+    try:
+        seconds = float(value) if value.isdecimal() else (parsedate_to_datetime(value) - now).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+    return min(max(seconds, 0.0), LONGEST_WAIT)
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        secret = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OSError(f"{path} cannot be read: {_reason(error)}") from error
+    if not secret.isprintable() or not secret:
+        raise OSError(f"{path}: expected one line of text")
+    return secret
 
 
 def _send_syslog(receiver: Receiver, messages: Sequence[Message]) -> None:
     parts = urlsplit(receiver.target)
-    lines = [_syslog_line(message) for message in messages]
     if parts.scheme == "unix":
-        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as unix:
-            unix.settimeout(TIMEOUT)
-            unix.connect(parts.path)
-            for line in lines:
-                unix.send(line)
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as local:
+            local.settimeout(TIMEOUT)
+            local.connect(parts.path)
+            for message in messages:
+                local.send(_local_line(message))
         return
+    lines = [_syslog_line(message) for message in messages]
     address = (parts.hostname or "", parts.port or SYSLOG_PORT)
     if parts.scheme == "tcp":
-        with socket.create_connection(address, TIMEOUT) as tcp:
-            tcp.sendall(b"".join(b"%d %s" % (len(line), line) for line in lines))
+        _send_frames(address, lines)
         return
     family, _, _, _, resolved = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
     with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as udp:
@@ -169,41 +235,117 @@ def _send_syslog(receiver: Receiver, messages: Sequence[Message]) -> None:
             udp.sendto(line, resolved)
 
 
+def _send_frames(address: tuple[str, int], lines: Sequence[bytes]) -> None:
+    """Send frames over a connection, and wait until the receiver closes it.
+
+    Syslog has no answers. A receiver that ends before it has read everything resets the connection: that is an error. A
+    receiver that keeps the connection open for TIMEOUT seconds has read the frames.
+    """
+    with socket.create_connection(address, TIMEOUT) as tcp:
+        tcp.sendall(b"".join(b"%d %s" % (len(line), line) for line in lines))
+        tcp.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(TimeoutError):
+            while tcp.recv(4096):
+                pass
+
+
 def _syslog_line(message: Message) -> bytes:
     """Return the message of RFC 5424: its time is the time of the alert."""
-    priority = FACILITY * 8 + PRIORITIES.get(message["severity"], 5)
-    time = message["ended"] or message["began"]
+    head = f"<{_priority(message)}>1 {message['ended'] or message['began']} {_host_name()} wiretide {os.getpid()}"
+    return _cut(f"{head} {message['rule'][:32]} - {_syslog_text(message)}")
+
+
+def _local_line(message: Message) -> bytes:
+    """Return the message as syslog(3) sends it to the socket of this machine, which has no form of RFC 5424."""
+    now = time.strftime("%b %e %H:%M:%S")
+    return _cut(f"<{_priority(message)}>{now} wiretide[{os.getpid()}]: {_syslog_text(message)}")
+
+
+def _priority(message: Message) -> int:
+    return FACILITY * 8 + PRIORITIES.get(message["severity"], 5)
+
+
+def _syslog_text(message: Message) -> str:
     labels = "".join(f" {name}={json.dumps(text, ensure_ascii=False)}" for name, text in message["labels"].items())
-    text = f"{message['status']} {message['rule']}{labels} id={message['message']} {message['summary']}"
-    head = f"<{priority}>1 {time} {socket.gethostname() or '-'} wiretide {os.getpid()} {message['rule'][:32]} - "
-    return f"{head}{escape_lines(text)}".encode()[:LONGEST_LINE].decode(errors="ignore").encode()
+    times = f" began={message['began']}" + (f" ended={message['ended']}" if message["ended"] else "")
+    return f"{message['status']} {message['rule']}{labels}{times} id={message['message']} {message['summary']}"
+
+
+def _cut(line: str) -> bytes:
+    """Return a line as ASCII, because other texts need a byte order mark in RFC 5424."""
+    return escape(line).encode("ascii", "backslashreplace")[:LONGEST_LINE]
+
+
+def _host_name() -> str:
+    name = socket.gethostname()
+    return name[:255] if name and name.isascii() and name.isprintable() and " " not in name else "-"
 
 
 def _send_mail(receiver: Receiver, messages: Sequence[Message]) -> None:
+    mail = make_mail(receiver, messages)
     parts = urlsplit(receiver.target)
+    address = (parts.hostname or "", parts.port or SMTP_PORTS[parts.scheme])
+    context = ssl.create_default_context() if receiver.starttls or parts.scheme == "smtps" else None
+    server = (
+        smtplib.SMTP_SSL(*address, timeout=TIMEOUT, context=context)
+        if parts.scheme == "smtps"
+        else smtplib.SMTP(*address, timeout=TIMEOUT)
+    )
+    with server:
+        if receiver.starttls:
+            server.starttls(context=context)
+        if receiver.secret is not None:
+            server.login(receiver.user, _read_secret(receiver.secret))
+        refused = server.send_message(mail)
+    if refused:  # by some recipients: those that accepted the mail must not receive it again
+        raise _error(receiver, f"{_refused(refused)}; the other recipients accepted the mail", final=True)
+
+
+def make_mail(receiver: Receiver, messages: Sequence[Message]) -> EmailMessage:
+    """Return the mail about messages: the first ones with labels and evidence, the others as lines."""
     mail = EmailMessage()
     first = messages[0]
-    more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-    mail["Subject"] = escape_lines(f"[{first['status']}] {first['summary']}{more}").replace("\n", " ")[:200]
+    more = f" and {len(messages) - 1:,} more" if len(messages) > 1 else ""
+    mail["Subject"] = f"[{first['status']}] {escape(first['summary'])[:150]}{more}"
     mail["From"], mail["To"] = receiver.sender, ", ".join(receiver.to)
+    mail["Date"] = datetime.now(UTC)
     mail["Message-ID"] = f"<{first['message']}@wiretide>"
-    mail.set_content("\n\n".join(_mail_text(message) for message in messages))
-    with smtplib.SMTP(parts.hostname or "", parts.port or SMTP_PORT, timeout=TIMEOUT) as server:
-        if receiver.starttls:
-            server.starttls()
-        if receiver.user:
-            server.login(receiver.user, _secret(receiver.token_file) if receiver.token_file is not None else "")
-        server.send_message(mail)
+    mail["Auto-Submitted"] = "auto-generated"
+    paragraphs = ["\n".join(_mail_lines(message)) for message in messages[:DETAILED_MESSAGES]]
+    if further := messages[DETAILED_MESSAGES:]:
+        paragraphs.append("\n".join(f"{message['began']} {_headline(message)}" for message in further))
+    mail.set_content("\n\n".join(paragraphs) + "\n", cte="quoted-printable")
+    return mail
 
 
-def _mail_text(message: Message) -> str:
-    names = ("rule", "severity", "state", "began", "ended", "query", "condition", "message")
-    lines = [f"{message['status']}: {message['summary']}", ""]
-    lines += [f"{name}: {message[name]}" for name in names if message[name]]
-    lines += [f"{name}: {text}" for name, text in message["labels"].items()]
-    lines += ["", f"evidence, {len(message['evidence'])} of {message['rows']} rows:"]
-    lines += [", ".join(f"{name} {value}" for name, value in row.items()) for row in message["evidence"]]
-    return escape_lines("\n".join(lines))
+def _headline(message: Message) -> str:
+    return f"{message['status']}: {escape(message['summary'])}"
+
+
+def _mail_lines(message: Message) -> list[str]:
+    """Return the lines about a message. Line breaks in texts are escaped, so no text can imitate a line."""
+    names = ("rule", "severity", "state", "reason", "began", "ended", "query", "condition", "absent", "message")
+    values = {**{name: message[name] for name in names if message[name]}, **message["labels"]}
+    lines = [_headline(message), *(escape(f"{name}: {value}") for name, value in values.items())]
+    if message["evidence"]:
+        lines.append(f"evidence, {len(message['evidence'])} of {message['rows']} rows:")
+        rows = (", ".join(f"{name} {value}" for name, value in row.items()) for row in message["evidence"])
+        lines += [f"  {escape(row)}" for row in rows]
+    return lines
+
+
+def _refused(recipients: dict[str, tuple[int, bytes]]) -> str:
+    return "; ".join(
+        f"recipient {name} refused with status {code}: {text.decode(errors='replace')}"
+        for name, (code, text) in recipients.items()
+    )
+
+
+def _is_final(error: Exception) -> bool:
+    """Return True if a mail server will never accept a mail: an error of a recipient or of the mail itself."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(code >= 550 for code, _ in error.recipients.values())
+    return isinstance(error, smtplib.SMTPSenderRefused | smtplib.SMTPDataError) and error.smtp_code >= 550
 
 
 _SENDERS: dict[str, Send] = {

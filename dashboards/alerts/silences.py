@@ -11,7 +11,7 @@ comment = "penetration test"
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,17 +34,19 @@ class Silence:
 
     def covers(self, rule: str, labels: Labels, time: int) -> bool:
         """Return True if an alert with these labels is silenced at a time."""
-        if self.rule not in (None, rule) or not (self.start is None or self.start <= time) or time >= self.end:
-            return False
-        return all((name, text) in labels for name, text in self.labels.items())
+        is_in_time = (self.start is None or self.start <= time) and time < self.end
+        return is_in_time and self.rule in (None, rule) and {*self.labels.items()} <= {*labels}
 
 
 class Silences:
     """The silences of a file. `refresh` reads it again if it has changed."""
 
-    def __init__(self, path: Path | None, rules: Collection[str], say: Callable[[str], None]) -> None:
-        """Read the file; None means no silences. Raises PipelineError if it cannot be read."""
-        self._path, self._rules, self._say = path, rules, say
+    def __init__(self, path: Path | None, labels: Mapping[str, Sequence[str]], say: Callable[[str], None]) -> None:
+        """Read the file; None means no silences. `labels` are the labels of each rule.
+
+        Raises PipelineError if the file cannot be read or has a wrong value.
+        """
+        self._path, self._labels, self._say = path, labels, say
         self._identity = self._current_identity()
         self.silences = self._read()
 
@@ -86,17 +88,23 @@ class Silences:
     def _silence(self, number: int, item: Any) -> Silence:
         key = f"silence[{number}]."
         if not isinstance(item, dict):
-            raise PipelineError(f"{key}: got {item!r}, expected a table [[silence]]")
+            raise PipelineError(f"silence[{number}]: got {item!r}, expected a table [[silence]]")
         values = Section(key, item, ("rule", "labels", "from", "until", "comment"))
         comment, rule = values.value("comment", str, ""), values.value("rule", str, "")
         if not comment.strip():
             raise PipelineError(f"{key}comment is missing: expected a reason")
-        if rule and rule not in self._rules:
-            raise PipelineError(f"{key}rule: got {rule!r}, expected one of: {', '.join(self._rules)}")
+        if rule and rule not in self._labels:
+            raise PipelineError(f"{key}rule: got {rule!r}, expected a rule of the pipeline: {', '.join(self._labels)}")
         labels = {name: str(text) for name, text in values.value("labels", dict, {}).items()}
+        known = self._labels[rule] if rule else [name for names in self._labels.values() for name in names]
+        if unknown := [name for name in labels if name not in known]:
+            expected = f"labels of {rule or 'the rules'}: {', '.join(dict.fromkeys(known)) or 'none'}"
+            raise PipelineError(f"{key}labels: got {unknown[0]!r}, expected {expected}")
         end, start = _time(values, "until"), _time(values, "from")
         if end is None:
             raise PipelineError(f"{key}until is missing: expected a time such as 2026-11-25T10:00:00Z")
+        if start is not None and start >= end:
+            raise PipelineError(f"{key}until: got a time that is not after `from`, expected a later one")
         return Silence(comment, end, start, rule or None, labels)
 
 

@@ -1,11 +1,14 @@
 """The states of a rule's groups: which alerts begin and end as windows close.
 
-A window `[start, end)` says whether the condition was true during `[end - slide, end)`. A group is the set of rows with
-equal labels. Windows arrive in the order of their ends; the watermark says that windows up to it have closed, also
-those without rows.
+Windows of a query end at `origin + k * slide`. The window that ends at `e` shows if the condition of a rule was true in
+`[e - slide, e)`: it was true for a group if a row with its labels satisfies the condition. A window without such rows
+shows that it was false. So all times of alerts are ends of windows, and the times of a rule are rounded up to slides.
 
     condition rule    true ──► pending ──(true for `hold`)──► firing ──(false for `keep`)──► ended
-    absence rule      seen ──(no row for `absent`)──► firing ──(a row, or `keep`)──► ended
+    absence rule      watched ──(no row for `absent`)──► firing ──(a row, or `keep`)──► ended
+
+The states depend only on the rows of each window, and on the windows that have closed. They do not depend on the
+division into micro-batches.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from enum import StrEnum
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
@@ -26,20 +30,37 @@ Labels = tuple[tuple[str, str], ...]
 """Names and texts of the labels of a group, in the order of the rule."""
 
 
-@dataclass(slots=True)
-class Group:
-    """One group of a rule.
+class Reason(StrEnum):
+    """Why an alert began or ended."""
 
-    `since`: the begin of the time in which the condition has been true, in ns. `last`: the end of the last window in
-    which it was true. `fired`: the time at which the alert began, or None. `details`: the window and rows of evidence.
+    TRUE = "true"
+    """Rows satisfied the condition."""
+    ABSENT = "absent"
+    """No row satisfied the condition."""
+    FALSE = "false"
+    """Rows do not satisfy the condition any more."""
+    RETURNED = "returned"
+    """Rows satisfy the condition again."""
+    FORGOTTEN = "forgotten"
+    """An absent group was absent for the time `keep`."""
+    RULE_CHANGED = "rule changed"
+    """The rule was removed, or has another query or other labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group of a rule. Times are in ns.
+
+    `since`: the time since which the condition has been true, for an absence rule the time since which no row was
+    there. `last`: the end of the last window with a matching row. `began`: the time at which the alert began, or None.
+    `details`: the bounds and rows of the last window with a matching row.
     """
 
     labels: Labels
     since: int
     last: int
-    fired: int | None = None
-    announced: bool = False
-    details: dict[str, Any] = field(default_factory=dict)
+    began: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,118 +68,127 @@ class Window:
     """The matching groups of a closed window that ends at `end` (ns): the details of each group by its labels."""
 
     end: int
-    matches: Mapping[Labels, dict[str, Any]]
+    matches: Mapping[Labels, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An alert that began (`ended` is None) or that ended at this time, in ns, and its details at this time."""
+    """An alert that began, or that ended at the time `ended`, in ns. `group` has its state before the end."""
 
     group: Group
-    ended: int | None
-    details: dict[str, Any]
-
-    @classmethod
-    def of(cls, group: Group, ended: int | None = None) -> Change:
-        """Return a change with the details of the group."""
-        return cls(group, ended, group.details)
+    reason: Reason
+    ended: int | None = None
 
 
 class RuleStates:
-    """The groups of one rule. `slide`: time between two windows, ns. State is kept in `groups`, by labels."""
+    """The groups of one rule, by labels. `slide` (ns) is the time between two windows, `origin` the end of one."""
 
-    def __init__(self, rule: AlertRule, slide: int, most: int = MAX_GROUPS) -> None:
-        self.rule, self.slide, self._most = rule, slide, most
+    def __init__(self, rule: AlertRule, slide: int, origin: int = 0, limit: int = MAX_GROUPS) -> None:
+        self._slide, self._origin, self._limit = slide, origin, limit
+        self._hold = rule.hold
+        self._keep = max(slide, self._round_up(rule.keep))
+        self._absent = None if rule.absent is None else self._round_up(rule.absent)
+        self._is_single = rule.labels == ()
         self.groups: dict[Labels, Group] = {}
         self.time: int | None = None
-        """The time up to which windows have been examined, in ns."""
+        """The end of the last window that was examined, in ns."""
         self.dropped = 0
-        """Number of groups that were not followed, because there were too many."""
+        """Number of matches that were ignored, because there were too many groups."""
         self.changed: set[Labels] = set()
         """Groups that have changed since the caller cleared the set; those not in `groups` were removed."""
 
     def add(self, windows: Iterable[Window], watermark: int | None) -> list[Change]:
-        """Examine closed windows in the order of their ends, then all windows up to the watermark.
+        """Examine closed windows in the order of their ends, then all windows that end by the watermark (ns).
 
-        A window whose end was examined before is added to the groups, but ends no alert.
+        A window is ignored if a window with the same or a later end was examined before.
         """
         changes: list[Change] = []
         for window in windows:
-            changes += self._pass(window.end - self.slide)
+            if self.time is not None and window.end <= self.time:
+                continue
+            changes += self._pass(window.end - self._slide)
+            known = [labels for labels in window.matches if labels in self.groups]
+            for labels in known:
+                changes += self._match(labels, window.end, window.matches[labels])
+            changes += self._pass(window.end)  # before new groups, because it makes room for them
             for labels, details in window.matches.items():
-                changes += self._match(labels, window.end, details)
-            changes += self._pass(window.end)
+                if labels not in self.groups:
+                    changes += self._match(labels, window.end, details)
         if watermark is not None:
-            changes += self._pass(watermark)
+            changes += self._pass(watermark - (watermark - self._origin) % self._slide)
         return changes
 
-    def _match(self, labels: Labels, end: int, details: dict[str, Any]) -> list[Change]:
+    def _round_up(self, time: int) -> int:
+        return -(-time // self._slide) * self._slide
+
+    def _match(self, labels: Labels, end: int, details: Mapping[str, Any]) -> list[Change]:
+        """Examine the rows of a group in the window that ends at `end`."""
         group = self.groups.get(labels)
-        changes = []
-        if group is None:
-            if len(self.groups) >= self._most:
-                self.dropped += 1
-                return []
-            group = self.groups[labels] = Group(labels, end - self.slide, end)
-        elif end <= group.last:
+        if group is None and len(self.groups) >= self._limit:
+            self.dropped += 1
             return []
-        elif self.rule.absent is not None:
-            if group.fired is not None:
-                changes.append(Change.of(group, end))
-            group = self.groups[labels] = Group(labels, end - self.slide, end)
-        elif group.last + self.slide < end and group.fired is None:
-            group.since = end - self.slide
-        group.last, group.details = end, details
-        self.changed.add(labels)
-        if self.rule.absent is None and group.fired is None and end - group.since >= self.rule.hold:
-            group.fired = end
-            changes.append(Change.of(group))
+        changes = []
+        if self._absent is not None:
+            if group is not None and group.began is not None:
+                changes.append(Change(group, Reason.RETURNED, end))
+            group = Group(labels, end, end, None, details)
+        else:
+            group = group or Group(labels, end - self._slide, end)
+            group = replace(group, last=end, details=details)
+            if group.began is None and end - group.since >= self._hold:
+                group = replace(group, began=end)
+                changes.append(Change(group, Reason.TRUE))
+        self._set(group)
         return changes
 
     def _pass(self, time: int) -> list[Change]:
-        """End and begin alerts, knowing that all windows up to `time` have closed."""
+        """Begin and end alerts, knowing that all windows up to `time` have closed."""
         if self.time is not None and time <= self.time:
             return []
         is_first, self.time = self.time is None, time
-        if self.rule.absent is None:
+        if self._absent is None:
             return self._end_false(time)
-        if is_first and self.rule.labels == () and () not in self.groups:
-            # The group of all rows exists before its first row.
-            self.groups[()] = Group((), time, time)
-            self.changed.add(())
-        return self._find_absent(time, self.rule.absent)
+        if is_first and self._is_single:
+            self._set(Group((), time, time))  # the group of all rows exists before its first row
+        return self._find_absent(time, self._absent)
 
     def _end_false(self, time: int) -> list[Change]:
         changes = []
-        for labels, group in list(self.groups.items()):
-            false_from = group.last + self.slide  # the end of the first window without the group
-            if time < false_from or (group.fired is not None and time < group.last + max(self.slide, self.rule.keep)):
-                continue
-            del self.groups[labels]
-            self.changed.add(labels)
-            if group.fired is not None:
-                changes.append(Change.of(group, max(group.last + self.rule.keep, false_from)))
+        for group in list(self.groups.values()):
+            if group.began is None and time > group.last:
+                self._remove(group)
+            elif group.began is not None and time >= group.last + self._keep:
+                self._remove(group)
+                changes.append(Change(group, Reason.FALSE, group.last + self._keep))
         return changes
 
     def _find_absent(self, time: int, absent: int) -> list[Change]:
         changes = []
-        for labels, group in list(self.groups.items()):
-            if group.fired is None and time >= group.last + absent:
-                group.fired = group.last + absent
-                self.changed.add(labels)
-                changes.append(Change.of(group))
-            if labels and group.fired is not None and time >= group.fired + self.rule.keep:
-                del self.groups[labels]
-                self.changed.add(labels)
-                changes.append(Change.of(group, group.fired + self.rule.keep))
+        for watched in list(self.groups.values()):
+            group = watched
+            if group.began is None and time >= group.last + absent:
+                group = replace(group, began=group.last + absent)
+                self._set(group)
+                changes.append(Change(group, Reason.ABSENT))
+            if group.labels and group.began is not None and time >= group.began + self._keep:
+                self._remove(group)
+                changes.append(Change(group, Reason.FORGOTTEN, group.began + self._keep))
         return changes
+
+    def _set(self, group: Group) -> None:
+        self.groups[group.labels] = group
+        self.changed.add(group.labels)
+
+    def _remove(self, group: Group) -> None:
+        del self.groups[group.labels]
+        self.changed.add(group.labels)
 
 
 def identity(rule: str, labels: Labels) -> str:
     """Return the ID of an alert: the same for the same rule and labels, in every process.
 
     >>> identity("scan", (("srcIP", "10.0.0.1"),))
-    '7b7b7d5c21ec1ec1'
+    '5cda1e63cd98c2a1'
     """
     text = json.dumps([rule, sorted(labels)], ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

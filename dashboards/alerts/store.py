@@ -11,15 +11,17 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 import pyarrow as pa
 
 from capture.private_files import open_private
-from dashboards.alerts.evaluation import Message, RuleEvaluation
-from dashboards.alerts.states import Group
+from dashboards.alerts.evaluation import RuleEvaluation
+from dashboards.alerts.messages import Message
+from dashboards.alerts.states import Group, Labels
 
 FILE = "alerts.sqlite"
 """Name of the file in the folder of a run."""
@@ -31,15 +33,35 @@ KEPT_MESSAGES = 10_000
 """Number of last messages that the store keeps, sent or not."""
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS progress (one INTEGER PRIMARY KEY CHECK (one = 1), batch INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS rules (
-    rule TEXT PRIMARY KEY, signature TEXT NOT NULL, time INTEGER, previous_end INTEGER, previous BLOB
+CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY CHECK (number = 1), batch INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS rules (rule TEXT PRIMARY KEY, signature TEXT NOT NULL, time INTEGER, previous BLOB);
+CREATE TABLE IF NOT EXISTS groups (
+    rule TEXT, labels TEXT, state TEXT NOT NULL, announcement TEXT, PRIMARY KEY (rule, labels)
 );
-CREATE TABLE IF NOT EXISTS groups (rule TEXT, labels TEXT, state TEXT NOT NULL, PRIMARY KEY (rule, labels));
 CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, receiver TEXT NOT NULL, message TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS outbox_by_receiver ON outbox (receiver, id);
 CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL);
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The message that an alert is firing, and the receivers to which it was sent."""
+
+    message: Message
+    receivers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAlert:
+    """An announced alert of a rule that does not exist any more, and the time (ns) up to which it was evaluated."""
+
+    announcement: Announcement
+    time: int
+
+
+Announcements = dict[tuple[str, Labels], Announcement]
+"""Announcements of alerts that are firing, by the name of the rule and the labels."""
 
 
 class AlertStore:
@@ -48,22 +70,27 @@ class AlertStore:
     def __init__(self, path: Path, rules: Sequence[RuleEvaluation], receivers: Sequence[str]) -> None:
         """Open or create the file, and give the rules their states.
 
-        The states of a rule whose text or query has changed are deleted, and messages to receivers that are not among
-        `receivers`. Raises OSError if the file cannot be used.
+        The states of a rule are deleted if its query or labels have changed. Messages are deleted if their receiver is
+        not among `receivers`. Raises OSError if the file cannot be used.
         """
         self.path = path
-        self._lock = Lock()
-        self._rules = rules
+        self.announcements: Announcements = {}
+        self.open_alerts: list[OpenAlert] = []
+        """Announced alerts of rules that were removed or changed; empty after the first `save`."""
         self.dropped = dict.fromkeys(receivers, 0)
         """Number of messages that were dropped because too many waited, by receiver."""
-        os.close(open_private(path, os.O_RDWR | os.O_CREAT))
+        self._lock = Lock()
+        self._rules = rules
+        self._stored_previous: dict[str, pa.Table | None] = {}
+        os.close(open_private(path, os.O_RDWR))
+        self._file = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
         try:
-            self._file = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = FULL")
             self._file.executescript(_TABLES)
             self._load(receivers)
-        except (sqlite3.Error, ValueError, pa.ArrowException) as error:
+        except (sqlite3.Error, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            self._file.close()
             raise OSError(f"{path}: cannot be used as the store of alerts: {error}; delete the file") from error
 
     def _load(self, receivers: Sequence[str]) -> None:
@@ -72,82 +99,94 @@ class AlertStore:
         """The last micro-batch that was evaluated; None if there was none."""
         marks = ", ".join("?" * len(receivers))
         self._file.execute(f"DELETE FROM outbox WHERE receiver NOT IN ({marks})", list(receivers))
-        names = [each.rule.name for each in self._rules]
-        marks = ", ".join("?" * len(names))
-        for table in ("rules", "groups"):
-            self._file.execute(f"DELETE FROM {table} WHERE rule NOT IN ({marks})", names)
-        for each in self._rules:
-            self._load_rule(each)
-
-    def _load_rule(self, each: RuleEvaluation) -> None:
-        name, signature = each.rule.name, _signature(each)
-        row = self._file.execute(
-            "SELECT signature, time, previous_end, previous FROM rules WHERE rule = ?", (name,)
-        ).fetchone()
-        if row is None or row[0] != signature:
-            self._file.execute("DELETE FROM groups WHERE rule = ?", (name,))
-            self._file.execute("INSERT OR REPLACE INTO rules VALUES (?, ?, NULL, NULL, NULL)", (name, signature))
-            return
-        _, each.states.time, each.previous_end, previous = row
-        each.previous = None if previous is None else pa.ipc.open_stream(previous).read_all()
-        for labels, state in self._file.execute("SELECT labels, state FROM groups WHERE rule = ?", (name,)):
-            key = tuple((column, text) for column, text in json.loads(labels))
-            each.states.groups[key] = Group(key, **json.loads(state))
+        evaluated_by_name = {evaluated.rule.name: evaluated for evaluated in self._rules}
+        for name, signature, time, previous in self._file.execute("SELECT * FROM rules").fetchall():
+            evaluated = evaluated_by_name.get(name)
+            if evaluated is None or _signature(evaluated) != signature:
+                groups = self._file.execute("SELECT announcement FROM groups WHERE rule = ?", (name,))
+                self.open_alerts += [OpenAlert(_announcement(text), time) for (text,) in groups if text is not None]
+                continue
+            evaluated.states.time = time
+            if previous is not None and evaluated.needs_previous:
+                evaluated.previous = self._stored_previous[name] = pa.ipc.open_stream(previous).read_all()
+            rows = self._file.execute("SELECT labels, state, announcement FROM groups WHERE rule = ?", (name,))
+            for labels_text, state, text in rows:
+                labels = tuple((column, value) for column, value in json.loads(labels_text))
+                evaluated.states.groups[labels] = Group(labels, **json.loads(state))
+                if text is not None:
+                    self.announcements[name, labels] = _announcement(text)
 
     def save(self, batch: int, messages: Sequence[Message], queued: Mapping[str, Sequence[Message]]) -> None:
-        """Store the states of all rules after a micro-batch, its messages, and those for each receiver."""
+        """Store the states of all rules after a micro-batch, its messages, and those for each receiver.
+
+        Raises sqlite3.Error if the file cannot be written; then it is unchanged.
+        """
+        dropped = dict(self.dropped)
         with self._lock:
             self._file.execute("BEGIN IMMEDIATE")
             try:
-                for each in self._rules:
-                    self._save_rule(each)
+                self._delete_old_rules()
+                for evaluated in self._rules:
+                    self._save_rule(evaluated)
                 self._file.execute("INSERT OR REPLACE INTO progress VALUES (1, ?)", (batch,))
-                self._file.executemany(
-                    "INSERT INTO messages VALUES (NULL, ?)", [(json.dumps(message),) for message in messages]
-                )
+                self._file.executemany("INSERT INTO messages VALUES (NULL, ?)", _rows(messages))
                 self._file.execute(
                     "DELETE FROM messages WHERE id <= (SELECT max(id) FROM messages) - ?", (KEPT_MESSAGES,)
                 )
                 for receiver, waiting in queued.items():
-                    self._queue(receiver, waiting)
+                    dropped[receiver] += self._queue(receiver, waiting)
                 self._file.execute("COMMIT")
             except BaseException:
                 self._file.execute("ROLLBACK")
                 raise
-            for each in self._rules:
-                each.states.changed.clear()
-            self.batch = batch
+            self.batch, self.dropped = batch, dropped
+        self.open_alerts.clear()
+        for evaluated in self._rules:
+            evaluated.states.changed.clear()
 
-    def _save_rule(self, each: RuleEvaluation) -> None:
-        previous = _packed(each.previous) if each.previous is not None else None
+    def _delete_old_rules(self) -> None:
+        """Delete the states of rules that were removed or changed."""
+        current = [(evaluated.rule.name, _signature(evaluated)) for evaluated in self._rules]
+        for name, signature in self._file.execute("SELECT rule, signature FROM rules").fetchall():
+            if (name, signature) not in current:
+                self._file.execute("DELETE FROM groups WHERE rule = ?", (name,))
+                self._file.execute("DELETE FROM rules WHERE rule = ?", (name,))
+
+    def _save_rule(self, evaluated: RuleEvaluation) -> None:
+        rule, states = evaluated.rule.name, evaluated.states
         self._file.execute(
-            "UPDATE rules SET time = ?, previous_end = ?, previous = ? WHERE rule = ?",
-            (each.states.time, each.previous_end, previous, each.rule.name),
+            "INSERT INTO rules VALUES (?, ?, ?, NULL) ON CONFLICT (rule) DO UPDATE SET time = excluded.time",
+            (rule, _signature(evaluated), states.time),
         )
-        for labels in each.states.changed:
-            group = each.states.groups.get(labels)
-            key = (each.rule.name, json.dumps(labels))
+        if evaluated.previous is not self._stored_previous.get(rule):
+            previous = self._stored_previous[rule] = evaluated.previous
+            packed = None if previous is None else _packed(previous)
+            self._file.execute("UPDATE rules SET previous = ? WHERE rule = ?", (packed, rule))
+        for labels in states.changed:
+            group, key = states.groups.get(labels), json.dumps(labels)
             if group is None:
-                self._file.execute("DELETE FROM groups WHERE rule = ? AND labels = ?", key)
+                self._file.execute("DELETE FROM groups WHERE rule = ? AND labels = ?", (rule, key))
                 continue
             state = {name: getattr(group, name) for name in Group.__slots__ if name != "labels"}
-            self._file.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", (*key, json.dumps(state)))
+            announcement = self.announcements.get((rule, labels))
+            text = None if announcement is None else json.dumps([announcement.message, announcement.receivers])
+            values = (rule, key, json.dumps(state), text)
+            self._file.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?)", values)
 
-    def _queue(self, receiver: str, messages: Sequence[Message]) -> None:
-        self._file.executemany(
-            "INSERT INTO outbox VALUES (NULL, ?, ?)", [(receiver, json.dumps(message)) for message in messages]
+    def _queue(self, receiver: str, messages: Sequence[Message]) -> int:
+        """Add messages to the outbox; return the number of old ones that were dropped."""
+        rows = ((receiver, text) for (text,) in _rows(messages))
+        self._file.executemany("INSERT INTO outbox VALUES (NULL, ?, ?)", rows)
+        excess = max(0, self._count(receiver) - MAX_OUTBOX)
+        self._file.execute(
+            "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE receiver = ? ORDER BY id LIMIT ?)",
+            (receiver, excess),
         )
-        excess = self._count(receiver) - MAX_OUTBOX
-        if excess > 0:
-            self._file.execute(
-                "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE receiver = ? ORDER BY id LIMIT ?)",
-                (receiver, excess),
-            )
-            self.dropped[receiver] += excess
+        return excess
 
     def _count(self, receiver: str) -> int:
-        found: int = self._file.execute("SELECT count(*) FROM outbox WHERE receiver = ?", (receiver,)).fetchone()[0]
-        return found
+        row: tuple[int] = self._file.execute("SELECT count(*) FROM outbox WHERE receiver = ?", (receiver,)).fetchone()
+        return row[0]
 
     def waiting(self, receiver: str) -> int:
         """Return the number of messages that wait for a receiver."""
@@ -162,10 +201,10 @@ class AlertStore:
             ).fetchall()
         return [(number, json.loads(message)) for number, message in rows]
 
-    def remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages that were accepted, or that a receiver will never accept."""
+    def remove(self, receiver: str, last: int) -> None:
+        """Remove messages up to the number `last`: they were accepted, or the receiver will never accept them."""
         with self._lock:
-            self._file.executemany("DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers])
+            self._file.execute("DELETE FROM outbox WHERE receiver = ? AND id <= ?", (receiver, last))
 
     def last_messages(self, most: int) -> list[Message]:
         """Return the last messages, the newest first."""
@@ -179,10 +218,20 @@ class AlertStore:
             self._file.close()
 
 
-def _signature(each: RuleEvaluation) -> str:
-    rule = each.rule
-    parts = [rule.where, rule.absent, rule.labels, rule.hold, [one.where for one in rule.exclude]]
-    return hashlib.sha256(f"{parts}\n{each.plan.sql}\n{each.plan.schema}".encode()).hexdigest()
+def _signature(evaluated: RuleEvaluation) -> str:
+    """Return a hash of everything on which the meaning of a rule's states depends."""
+    rule, plan = evaluated.rule, evaluated.plan
+    parts = [rule.labels, rule.absent is None, plan.sql, str(plan.schema)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _rows(messages: Iterable[Message]) -> Iterable[tuple[str]]:
+    return ((json.dumps(message),) for message in messages)
+
+
+def _announcement(text: str) -> Announcement:
+    message, receivers = json.loads(text)
+    return Announcement(message, tuple(receivers))
 
 
 def _packed(table: pa.Table) -> bytes:

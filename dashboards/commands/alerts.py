@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dashboards.alerts.evaluation import Evaluation, Message
+    import pyarrow as pa
+
+    from dashboards.alerts.evaluation import Evaluation
+    from dashboards.alerts.messages import Message
+    from dashboards.alerts.silences import Silences
+    from highlevel.plan.plan import Plan
     from queries.pipeline.file import PipelineFile
 
 
@@ -18,7 +24,7 @@ class AlertFormat(StrEnum):
     """The forms of the answer."""
 
     TABLE = "table"
-    JSONL = "jsonl"
+    JSON = "json"
 
 
 COLUMNS = ("began", "ended", "severity", "rule", "silenced", "rows", "summary")
@@ -31,47 +37,107 @@ def alerts(
     format_: Annotated[
         AlertFormat, typer.Option("--format", help="A table, or one JSON object with evidence for each alert.")
     ] = AlertFormat.TABLE,
+    test: Annotated[
+        bool, typer.Option("--test", help="Send a test message to each receiver instead, and read no capture.")
+    ] = False,
 ) -> None:
     """Evaluate the alert rules of a pipeline over its captures.
 
     The queries of the rules are answered over the files of the links. Each alert is printed with the time of the
-    packets: when it began, when it ended, and its labels. Nothing is sent to receivers, so this command tries a rule,
+    packets: when it began, when it ended, and its labels. Nothing is sent to receivers. So this command tries a rule,
     or finds the alerts of last year:
 
     wiretide alerts pipeline.toml
     """
-    from dashboards.alerts.alerts import read_alerts
-    from dashboards.output.table import align_table
-    from dashboards.wire_text import escape, escape_json
     from queries.pipeline.file import read_pipeline
     from queries.pipeline.sections import PipelineError
 
     settings = read_pipeline(pipeline)
     if not settings.alerts.rules:
         raise PipelineError(f"{pipeline}: alerts: got no rule, expected a section [alerts.NAME]")
+    if test:
+        try_receivers(settings)
+        return
     if settings.spooled:
         name = next(iter(settings.spooled))
         raise PipelineError(f"links.{name}.spool: a spool is no finished capture; expected links with files only")
-    found = read_alerts(find_alerts(settings))
-    if format_ is AlertFormat.JSONL:
-        for alert in found:
-            print(escape_json(json.dumps(alert, ensure_ascii=False)))
+    print_alerts(find_alerts(settings), len(settings.alerts.rules), format_)
+
+
+def print_alerts(messages: list[Message], rules: int, format_: AlertFormat) -> None:
+    """Print alerts."""
+    from dashboards.output.table import align_table
+    from dashboards.wire_text import escape, escape_json
+
+    if format_ is AlertFormat.JSON:
+        for message in messages:
+            print(escape_json(json.dumps(message, ensure_ascii=False)))
         return
-    rows = [
-        [alert["began"], alert["ended"] or "", alert["severity"], alert["rule"], "yes" if alert["silenced"] else "",
-         f"{alert['rows']:,}", alert["summary"]]
-        for alert in found
-    ]  # fmt: skip
+    rows = []
+    for message in messages:
+        silenced = "yes" if message["silenced"] else ""
+        texts = (message["began"], message["ended"] or "", message["severity"], message["rule"], silenced)
+        rows.append([*texts, f"{message['rows']:,}", escape(message["summary"])])
     if rows:
-        print(align_table(list(COLUMNS), [[escape(text) for text in row] for row in rows]))
-    print(f"{len(found):,} alert{'' if len(found) == 1 else 's'} of {len(settings.alerts.rules)} rules")
+        print(align_table(list(COLUMNS), rows))
+    print(f"{_count(len(messages), 'alert')} of {_count(rules, 'rule')}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class PastAlerts:
+    """The alerts of finished captures. Rows of windows are added in the order of the windows of each query.
+
+    Memory: the rows of one window of each query, and the alerts.
+    """
+
+    def __init__(self, evaluation: Evaluation, silences: Silences) -> None:
+        self._evaluation, self._silences = evaluation, silences
+        self._waiting: dict[str, list[pa.RecordBatch]] = {}
+        self._alerts: dict[tuple[str, str], Message] = {}
+
+    def add(self, plan: Plan, batch: pa.RecordBatch) -> None:
+        """Add rows. The rows of the newest window wait for further rows of this window."""
+        import pyarrow.compute as pc
+
+        if batch.num_rows == 0:
+            return
+        newest = pc.max(batch["window_end"])
+        waiting = self._waiting.setdefault(plan.name, [])
+        waiting.append(batch)
+        if waiting[0]["window_end"][0] == newest:
+            return
+        rows = self._take(plan)
+        is_newest = pc.equal(rows["window_end"], newest)
+        self._waiting[plan.name] = rows.filter(is_newest).to_batches()
+        self._evaluate({plan.name: rows.filter(pc.invert(is_newest))}, {}, None)
+
+    def finish(self, plans: Iterable[Plan], newest: int | None) -> list[Message]:
+        """Return all alerts in the order of their begins. `newest` is the time of the newest packet."""
+        from lowlevel.punctuation import END
+
+        results = {plan.name: self._take(plan) for plan in plans}
+        self._evaluate(results, dict.fromkeys(results, END), newest)
+        return sorted(self._alerts.values(), key=lambda message: (message["began"], message["rule"]))
+
+    def _take(self, plan: Plan) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self._waiting.pop(plan.name, []), plan.schema)
+
+    def _evaluate(self, results: dict[str, pa.Table], watermarks: dict[str, int], newest: int | None) -> None:
+        for evaluated, change in self._evaluation.evaluate(results, watermarks, newest):
+            group, message = change.group, evaluated.message(change)
+            assert group.began is not None, "a change belongs to an alert that has begun"
+            message["silenced"] = self._silences.covers(evaluated.rule.name, group.labels, group.began)
+            self._alerts[message["id"], message["began"]] = message
 
 
 def find_alerts(settings: PipelineFile) -> list[Message]:
-    """Answer the queries of the rules over the files of a pipeline; return the messages of alerts, in order."""
-    import pyarrow as pa
-
-    from dashboards.alerts.evaluation import Evaluation, make_message
+    """Answer the queries of the rules over the files of a pipeline; return the alerts, in the order of their begins."""
+    from dashboards.alerts.evaluation import Evaluation
     from dashboards.alerts.silences import Silences
     from dashboards.answer import answer_all
     from dashboards.idle_kernels import IdleKernels
@@ -80,25 +146,42 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
     from dashboards.stop_signals import interrupting
 
     plans = settings.plans()
-    evaluation: Evaluation = Evaluation(settings.alerts.rules, plans, make_pipeline_series(settings, plans))
-    silences = Silences(settings.alerts.silences, [rule.name for rule in settings.alerts.rules], warn)
-    asked = {evaluated.plan.name for evaluated in evaluation.rules}
-    chosen = [plan for plan in plans if plan.name in asked]
-    batches: dict[str, list[pa.RecordBatch]] = {plan.name: [] for plan in chosen}
+    evaluation = Evaluation(settings.alerts, plans, make_pipeline_series(settings, plans))
+    past = PastAlerts(evaluation, Silences(settings.alerts.silences, evaluation.labels, warn))
+    needed = {evaluated.plan.name for evaluated in evaluation.rules}
+    chosen = [plan for plan in plans if plan.name in needed]
     with interrupting(), answer_all(chosen, settings.inputs(chosen)) as result:
-        if result.run is not None:
-            compile_kernels(idle=IdleKernels(result.run))
+        assert result.run is not None, "the inline engine answers several queries"
+        compile_kernels(idle=IdleKernels(result.run))
         with progress_bar(shown=result.shows_progress) as bar:
             result.report_progress(bar)
             for index, batch in result.batches:
-                batches[chosen[index].name].append(batch)
+                past.add(chosen[index], batch)
         report(result.samples(), result.warnings(), stats=False)
-    results = {plan.name: pa.Table.from_batches(batches[plan.name], plan.schema) for plan in chosen}
-    ends = [rows["window_end"].to_numpy().max() for rows in results.values() if rows.num_rows]
-    # All windows up to the last one of any query have closed. So a query without rows since then is absent.
-    watermarks = {name: int(max(ends)) for name in results} if ends else {}
-    messages = []
-    for evaluated, change in evaluation.evaluate(results, watermarks):
-        silenced = silences.covers(evaluated.rule.name, change.group.labels, change.group.fired or change.group.last)
-        messages.append({**make_message(evaluated, change), "silenced": silenced})
-    return messages
+        newest = result.run.newest
+    return past.finish(chosen, newest)
+
+
+def try_receivers(settings: PipelineFile) -> None:
+    """Send a test message to each receiver. Raises DeliveryError at the end if some did not accept it."""
+    from datetime import UTC, datetime
+
+    from dashboards.alerts.messages import make_test_message
+    from dashboards.alerts.receivers import DeliveryError, send
+    from dashboards.output.console import warn
+    from queries.pipeline.sections import PipelineError
+
+    receivers = settings.alerts.receivers.values()
+    if not receivers:
+        raise PipelineError("receivers: got no receiver, expected a section [receivers.NAME]")
+    failures = 0
+    for receiver in receivers:
+        try:
+            send(receiver, [make_test_message(datetime.now(UTC))])
+        except DeliveryError as error:
+            failures += 1
+            warn(str(error))
+        else:
+            print(f"receivers.{receiver.name}: {receiver.kind} {receiver.place} accepted the test message")
+    if failures:
+        raise DeliveryError(f"{failures} of {_count(len(receivers), 'receiver')} did not accept the test message")

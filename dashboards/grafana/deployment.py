@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
-from queries.pipeline.alert_settings import AlertRule
+from dashboards.alerts.metrics import FIRING, MESSAGES, WAITING
+from queries.pipeline.alert_settings import AlertSettings
 
 PROMETHEUS_PORT, GRAFANA_PORT = 9090, 3000
 
@@ -31,9 +33,8 @@ scrape_configs:
 
 _RULE = """\
       - alert: {name}
-        expr: max by (rule, instance) (wiretide_alerts_firing{{rule={name}}}) > 0
-        labels:
-          severity: {severity}
+        expr: {expression}
+        for: {hold}
         annotations:
           summary: {summary}
 """
@@ -97,32 +98,42 @@ volumes:
 """
 
 
-def make_deployment(targets: Sequence[str], uid: str, rules: Sequence[AlertRule] = ()) -> dict[str, str]:
+def make_deployment(targets: Sequence[str], uid: str, alerts: AlertSettings) -> dict[str, str]:
     """Return the text of each file by its relative path.
 
     `targets`: HOST:PORT of the metrics; `uid`: data source. Each rule of the pipeline becomes a rule of Prometheus that
-    fires while it has alerts: the pipeline evaluates all rows, and Prometheus has only the top groups.
+    fires while it has alerts. Conditions are not translated: the pipeline evaluates all rows, and Prometheus has only
+    the top groups.
     """
     url = f"http://127.0.0.1:{PROMETHEUS_PORT}"
-    files = {RULES_FILE: _make_rules(rules)} if rules else {}
+    rules = make_rules(alerts)
     return {
-        **files,
         PROMETHEUS_FILE: _PROMETHEUS.format(
-            targets=json.dumps(list(targets)), rules="rule_files: [rules.yml]\n" if rules else ""
+            targets=json.dumps(list(targets)), rules=f"rule_files: [{Path(RULES_FILE).name}]\n" if rules else ""
         ),
+        **({RULES_FILE: rules} if rules else {}),
         SOURCE_FILE: _SOURCE.format(uid=json.dumps(uid), url=json.dumps(url)),
         PROVIDER_FILE: _PROVIDER,
         COMPOSE_FILE: _COMPOSE.format(prometheus=PROMETHEUS_PORT, grafana=GRAFANA_PORT),
     }
 
 
-def _make_rules(rules: Sequence[AlertRule]) -> str:
-    texts = [
-        _RULE.format(
-            name=json.dumps(rule.name),
-            severity=json.dumps(rule.severity),
-            summary=json.dumps(f"{{{{ $value }}}} alerts of the rule {rule.name}"),
-        )
-        for rule in rules
+def make_rules(alerts: AlertSettings) -> str:
+    """Return alerting rules for Prometheus; an empty text without alerts in the pipeline.
+
+    Two rules in addition to those of the pipeline detect messages that do not arrive.
+    """
+    rules = [
+        (name, f'{FIRING.name}{{rule="{name}"}} > 0', "0s", f"{{{{ $value }}}} alerts of the rule {name}")
+        for name in (rule.name for rule in alerts.rules)
     ]
-    return "groups:\n  - name: wiretide\n    rules:\n" + "".join(texts)
+    if alerts.rules and alerts.receivers:
+        summary = "{{ $value }} messages about alerts wait for {{ $labels.receiver }}"
+        rules.append(("WiretideMessagesWait", f"{WAITING.name} > 0", "15m", summary))
+        lost = f'increase({MESSAGES.name}{{result=~"refused|dropped"}}[1h]) > 0'
+        rules.append(("WiretideMessagesLost", lost, "0s", "messages about alerts are lost: {{ $labels.receiver }}"))
+    texts = [
+        _RULE.format(name=json.dumps(name), expression=json.dumps(expression), hold=hold, summary=json.dumps(summary))
+        for name, expression, hold, summary in rules
+    ]
+    return "groups:\n  - name: wiretide\n    rules:\n" + "".join(texts) if texts else ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Metric
+from dashboards.alerts.metrics import FIRING, MESSAGES, SILENCED, WAITING
 from dashboards.grafana.panels import Dashboard, Line, PanelMaker, add_row, make_dashboard
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -106,10 +107,24 @@ NODE_ROWS: dict[str, tuple[HealthPanel, ...]] = {
 """Panels of pipelines with a node, which captures links and writes spools."""
 
 
-def make_health_dashboard(uid: str, title: str, maker: PanelMaker, *, has_node: bool) -> Dashboard:
-    """Return the dashboard of a pipeline. `has_node`: a node captures some of its links."""
+ALERT_ROWS: dict[str, tuple[HealthPanel, ...]] = {
+    "Alerts": (
+        HealthPanel("Alerts that are firing", (FIRING,), ("rule",)),
+        HealthPanel("Alerts that a silence covered", (SILENCED,), ("rule",), "cps"),
+        HealthPanel("Messages about alerts", (MESSAGES,), ("receiver", "result"), "cps"),
+        HealthPanel("Messages that wait", (WAITING,), ("receiver",)),
+    ),
+}
+"""Panels of pipelines with alert rules."""
+
+
+def make_health_dashboard(
+    uid: str, title: str, maker: PanelMaker, *, has_node: bool, has_alerts: bool = False
+) -> Dashboard:
+    """Return the dashboard of a pipeline. `has_node`: a node captures some of its links. `has_alerts`: it has rules."""
     made = make_dashboard(uid, title, "What the pipeline reads, how far its watermarks are, and what it drops.")
-    for row, panels in ({**ROWS, **NODE_ROWS} if has_node else ROWS).items():
+    rows = {**ROWS, **(ALERT_ROWS if has_alerts else {}), **(NODE_ROWS if has_node else {})}
+    for row, panels in rows.items():
         made = add_row(made, row)
         for panel in panels:
             made = made.with_panel(maker.make_time_series(panel.title, panel.description, panel.lines, panel.unit))

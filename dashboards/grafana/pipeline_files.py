@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dashboards.alerts.evaluation import Evaluation
 from dashboards.grafana.deployment import DASHBOARD_FOLDER, make_deployment
 from dashboards.grafana.health_dashboard import make_health_dashboard
 from dashboards.grafana.panels import PanelMaker, write_json
@@ -18,19 +19,26 @@ def make_files(pipeline: PipelineFile, name: str, node: str, data_source: str) -
     """Return the text of each file by its relative path.
 
     `name`: the name of the pipeline, in the titles and uids of its dashboards. `node`: HOST:PORT of the metrics of the
-    node. `data_source`: uid of the data source. Raises PipelineError for a wrong query, or equal names of metrics.
+    node. `data_source`: uid of the data source. Raises PipelineError for wrong queries and rules, and equal names of
+    metrics.
     """
-    series = make_pipeline_series(pipeline, pipeline.plans())
+    plans = pipeline.plans()
+    series = make_pipeline_series(pipeline, plans)
+    Evaluation(pipeline.alerts, plans, series)  # checks the rules
     maker = PanelMaker(data_source)
     queries = make_query_dashboard(_make_uid(name, "queries"), f"Wiretide: queries of {name}", series, maker)
     health = make_health_dashboard(
-        _make_uid(name, "health"), f"Wiretide: health of {name}", maker, has_node=bool(pipeline.spooled)
+        _make_uid(name, "health"),
+        f"Wiretide: health of {name}",
+        maker,
+        has_node=bool(pipeline.spooled),
+        has_alerts=bool(pipeline.alerts.rules),
     )
     targets = [f"{pipeline.host}:{pipeline.port}", *([node] if pipeline.spooled else [])]
     return {
         f"{DASHBOARD_FOLDER}/{name}-queries.json": write_json(queries),
         f"{DASHBOARD_FOLDER}/{name}-health.json": write_json(health),
-        **make_deployment(targets, data_source, pipeline.alerts.rules),
+        **make_deployment(targets, data_source, pipeline.alerts),
     }
 
 

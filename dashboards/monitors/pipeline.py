@@ -28,6 +28,7 @@ from capture.open import open_finite
 from capture.private_files import open_private
 from dashboards.alerts.alerts import Alerts
 from dashboards.alerts.evaluation import Evaluation
+from dashboards.alerts.store import FILE as ALERTS_FILE
 from dashboards.monitors.spool_lines import spool_lines, spool_table
 from dashboards.monitors.window_lines import window_lines
 from dashboards.output.run_warnings import count, plan_warnings
@@ -37,7 +38,7 @@ from dashboards.page.history import History
 from dashboards.page.site import Site
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import OPTION, Server, serve
-from dashboards.wire_text import escape_lines
+from dashboards.wire_text import escape, escape_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
@@ -79,7 +80,7 @@ class Monitor:
             self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
         except ValueError as error:  # equal names, a rank that is no column
             raise PipelineError(str(error)) from error
-        self._evaluation = Evaluation(pipeline.alerts.rules, self.plans, self.exporter.series)
+        self._evaluation = Evaluation(pipeline.alerts, self.plans, self.exporter.series)
         self._spooled_links = list(pipeline.spooled)
         self._spools_printed = time.monotonic()
         self.plans_by_name = {plan.name: plan for plan in self.plans}
@@ -143,26 +144,30 @@ class Monitor:
         return Site(self.history, lambda: self.exporter.current_samples, self.alerts)
 
     def _open_alerts(self) -> None:
-        """Open the alerts, and evaluate the micro-batches that ended in a crash between results and alerts."""
+        """Open the alerts, and evaluate the micro-batches that ended in a crash between results and alerts.
+
+        Without rules the alerts of rules that were removed end.
+        """
         assert self.run is not None, "call _prepare() before"
-        if not self._evaluation.rules:
-            return
         pipeline, last = self.pipeline, self.run.continued_batch
-        self.alerts = alerts = Alerts(pipeline.alerts, self._evaluation, pipeline.folder, self.say)
-        self.exporter.registry.register(alerts)
-        if alerts.batch is None or alerts.batch > last:
-            alerts.skip(last)
-        for batch in range(alerts.batch + 1 if alerts.batch is not None else 0, last + 1):
+        if not self._evaluation.rules and not (pipeline.folder / ALERTS_FILE).exists():
+            return
+        self.alerts = Alerts(pipeline.alerts, self._evaluation, pipeline.folder, self.say)
+        self.exporter.registry.register(self.alerts)
+        for batch in range(self.alerts.continue_after(last) + 1, last + 1):
             watermarks = self.run.totals.watermarks if batch == last else {}
             self._evaluate(batch, read_batch(pipeline.folder / "output", self.plans, batch), watermarks)
 
     def _evaluate(self, batch_id: int, results: dict[str, pa.Table], watermarks: Mapping[str, int]) -> None:
         assert self.alerts is not None, "call _open_alerts() before"
-        messages = self.alerts.evaluate(batch_id, results, watermarks)
+        assert self.run is not None, "call _prepare() before"
+        newest = max(self.run.totals.newest_times.values(), default=None)
+        messages = self.alerts.evaluate(batch_id, results, watermarks, newest)
         for message in messages[:ALERT_LINES]:
-            self.say(f"alert {message['status']}, {message['began']}, {message['severity']}: {message['summary']}")
+            time = message["ended"] or message["began"]
+            self.say(f"{time}  alert {message['status']} ({message['severity']}): {escape(message['summary'])}")
         if len(messages) > ALERT_LINES:
-            self.say(f"and {len(messages) - ALERT_LINES:,} more alerts")
+            self.say(f"{'':20}  and {len(messages) - ALERT_LINES:,} more alerts")
 
     def _start(self) -> None:
         assert self.run is not None, "call _prepare() before"

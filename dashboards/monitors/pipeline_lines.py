@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dashboards.alerts.evaluation import Evaluation
 from dashboards.monitors.node_links import describe_spool_bounds, fit_table_slots, group_leaves_by_link, is_followed
 from dashboards.output.console import format_bytes
 from dashboards.output.run_warnings import count
+from dashboards.prometheus.pipeline_series import make_pipeline_series
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
+from lowlevel.durations import duration_text
 from lowlevel.node.memory import list_versions, max_table_bytes
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.sharing import share
 from queries.explain.plan import explain
+from queries.pipeline.alert_settings import AlertRule, AlertSettings
 from queries.pipeline.file import PipelineFile
 from queries.pipeline.inputs import can_be_read_once, check_names
 from queries.pipeline.node_settings import NodeSettings, SpooledLink
@@ -40,6 +44,27 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
         yield from _run_link_lines([leaf for plan in plans for leaf in plan.leaves if source.feeds(leaf)])
     for plan in plans:
         yield from ["", explain(plan)]
+    if pipeline.alerts.rules:
+        for evaluated in Evaluation(pipeline.alerts, plans, make_pipeline_series(pipeline, plans)).rules:
+            yield from ["", *_alert_lines(evaluated.rule, pipeline.alerts)]
+
+
+def _alert_lines(rule: AlertRule, settings: AlertSettings) -> Iterator[str]:
+    """Yield lines about a rule of alerts. Its labels are known."""
+    yield f"alert {rule.name} ({rule.severity}) over the query {rule.query}"
+    yield _format_line("condition", rule.where or "any row")
+    for exclusion in rule.exclude:
+        yield _format_line("except", f"{exclusion.where}: {exclusion.comment}")
+    yield _format_line("labels", ", ".join(rule.labels or ()) or "none: one alert for all rows")
+    if rule.absent is None:
+        begin = f"if true for {duration_text(rule.hold)}" if rule.hold else "in the first window in which it is true"
+        end = f"after {duration_text(rule.keep)} without it" if rule.keep else "in the first window without it"
+    else:
+        begin = f"after {duration_text(rule.absent)} without such a row"
+        end = f"with the next row, or {duration_text(rule.keep)} later" if rule.labels else "with the next row"
+    yield _format_line("begins", begin)
+    yield _format_line("ends", end)
+    yield _format_line("receivers", ", ".join(filter(rule.sends_to, settings.receivers)) or "none")
 
 
 def _spooled_link_lines(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int) -> Iterator[str]:

@@ -133,7 +133,7 @@ class Site:
         if path == "/api/alerts":
             if self._alerts is None:
                 return {"firing": [], "last": []}
-            return {"firing": self._alerts.current(), "last": self._alerts.last_messages(MAX_MESSAGES)}
+            return {"firing": self._alerts.firing_messages(), "last": self._alerts.last_messages(MAX_MESSAGES)}
         if path == "/api/query":
             return self._query(parameters.get("sql", ""))
         return None

@@ -343,6 +343,12 @@ class InlineRun:
             for number, found in shards.items()
         ]
 
+    @property
+    def newest(self) -> int | None:
+        """The time of the newest record of all inputs in ns, complete after the last result; None without records."""
+        newest = max((shard.newest for shard in self.shards), default=BEGINNING)
+        return None if newest == BEGINNING else newest
+
     def samples(self) -> Samples:
         """Return all counters and gauges. They are complete after the last result."""
         samples = Samples()

@@ -1,5 +1,8 @@
 """Alerts of a pipeline file: the rules over results of queries, and the receivers of messages.
 
+[alerts]
+silences = "silences.toml"             # a file that may change while the pipeline runs
+
 [alerts.scan]
 query = "scans"                        # a query of this file with windows of time
 where = "ports > 100"                  # a condition on a row, as in WHERE; previous_X is X in the window before
@@ -24,10 +27,11 @@ path = "alerts.jsonl"
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
@@ -35,21 +39,24 @@ from lowlevel.durations import parse_duration
 from queries.pipeline.sections import PipelineError, Section
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
-"""The names of rules and receivers."""
+"""Names of rules and receivers, and severities."""
 
-MOST_EVIDENCE = 100
+ADDRESS = re.compile(r"[^\s@<>(),;:\\\"\[\]]+@[^\s@<>(),;:\\\"\[\]]+", re.ASCII)
+"""Addresses of mail."""
+
+MAX_EVIDENCE = 100
 """Largest number of rows of a message."""
 
 FORGET = 86_400 * SECOND
-"""Default time in ns after which a group that is absent is forgotten."""
+"""Default time in ns after which an absent group is forgotten."""
 
-KINDS = ("file", "webhook", "alertmanager", "syslog", "mail")
-"""The kinds of receivers."""
+MAIL_INTERVAL = 60 * SECOND
+"""Default time in ns between two mails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Rows for which a condition of SQL is true raise no alert. The comment tells why."""
+    """Rows for which a condition of SQL is true raise no alert. The comment contains the reason."""
 
     where: str
     comment: str
@@ -79,144 +86,221 @@ class AlertRule:
     evidence: int = 5
     exclude: tuple[Exclusion, ...] = ()
 
+    def sends_to(self, receiver: str) -> bool:
+        """Return True if messages of this rule go to a receiver."""
+        return self.receivers is None or receiver in self.receivers
+
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """Where messages go.
 
     `target`: the path of a file, the URL of a webhook or an Alertmanager, `udp://HOST:PORT`, `tcp://HOST:PORT` or
-    `unix:///PATH` of syslog, `smtp://HOST:PORT` of a mail server. `token_file` has the bearer token of a webhook or an
-    Alertmanager, or the password of `user` at the mail server.
+    `unix:///PATH` of syslog, `smtp://HOST:PORT` or `smtps://HOST:PORT` of a mail server. `secret` is a file with the
+    bearer token of a webhook or an Alertmanager, or the password of `user` at the mail server. `interval` is the
+    shortest time in ns between two deliveries.
     """
 
     name: str
     kind: str
     target: str
-    token_file: Path | None = None
+    secret: Path | None = None
     user: str = ""
     sender: str = ""
     to: tuple[str, ...] = ()
     starttls: bool = False
+    interval: int = 0
+
+    @property
+    def place(self) -> str:
+        """The target for messages: without the path of a URL, which may contain a secret."""
+        parts = urlsplit(self.target)
+        return f"{parts.scheme}://{parts.netloc}" if self.kind != "file" and parts.netloc else self.target
 
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """The rules and receivers of a pipeline, and the file of silences, which may change while it runs."""
+    """The rules and receivers of a pipeline, and the file of silences."""
 
     rules: tuple[AlertRule, ...] = ()
-    receivers: Mapping[str, Receiver] | None = None
+    receivers: Mapping[str, Receiver] = field(default_factory=dict)
     silences: Path | None = None
+    base: Path = Path()
+    """The folder of the pipeline file, where relative paths in conditions begin."""
 
 
-_RULE_KEYS = (
+RULE_KEYS = (
     "query", "where", "absent", "labels", "for", "keep", "severity", "summary", "receivers", "evidence", "exclude",
 )  # fmt: skip
-_SCHEMES = {"syslog": ("udp", "tcp", "unix"), "mail": ("smtp",)}
-_RECEIVER_KEYS = {
+RECEIVER_KEYS = {
     "file": ("kind", "path"),
-    "webhook": ("kind", "url", "token_file"),
+    "webhook": ("kind", "url", "token_file", "interval"),
     "alertmanager": ("kind", "url", "token_file"),
     "syslog": ("kind", "url"),
-    "mail": ("kind", "url", "from", "to", "user", "password_file", "starttls"),
+    "mail": ("kind", "url", "from", "to", "user", "password_file", "starttls", "interval"),
 }
+"""The keys of a receiver by its kind."""
+
+_EXCLUSION = '{ where = "CONDITION", comment = "REASON" }'
 
 
 def alert_settings(top: Section, queries: Mapping[str, Any], base: Path) -> AlertSettings:
     """Return the alerts of a pipeline file. Relative paths are relative to `base`. Raises PipelineError."""
-    receivers_section = top.section("receivers")
+    receivers_section, section = top.section("receivers"), top.section("alerts")
     receivers = {name: _receiver(receivers_section, name, base) for name in receivers_section.names}
-    section = top.section("alerts")
     rules = tuple(_rule(section, name, queries, receivers) for name in section.names if name != "silences")
-    if receivers and not rules:
-        raise PipelineError("receivers: got receivers without a rule, expected a section [alerts.NAME]")
     silences = section.value("silences", str, "")
-    return AlertSettings(rules, receivers, base / silences if silences else None)
+    return AlertSettings(rules, receivers, base / silences if silences else None, base)
 
 
 def _rule(section: Section, name: str, queries: Mapping[str, Any], receivers: Mapping[str, Receiver]) -> AlertRule:
     _check_name(f"alerts.{name}", name)
-    values = section.section(name, _RULE_KEYS)
+    values = section.section(name, RULE_KEYS)
     query = values.value("query", str, "")
     if query not in queries:
-        raise PipelineError(f"alerts.{name}.query: got {query!r}, expected one of: {', '.join(queries)}")
+        raise PipelineError(f"{values.prefix}query: got {query!r}, expected a query of the file: {', '.join(queries)}")
     absent = values.parsed("absent", None, parse_duration)
-    where = values.value("where", str, "") or None
+    where = values.value("where", str, "").strip() or None
     if where is None and absent is None:
-        raise PipelineError(f'alerts.{name}: expected where = "CONDITION", absent = "TIME", or both')
-    if absent is not None and ("for" in values.names or absent == 0):
-        raise PipelineError(f"alerts.{name}.absent: expected a time of more than 0, and no key `for`")
-    named = tuple(values.texts("receivers")) if "receivers" in values.names else None
-    for receiver in named or ():
+        raise PipelineError(f'alerts.{name}: got no condition, expected where = "CONDITION", absent = "TIME", or both')
+    if absent == 0:
+        raise PipelineError(f"{values.prefix}absent: got 0, expected a time of more than 0")
+    if absent is not None and "for" in values.names:
+        raise PipelineError(f"{values.prefix}for: got `for` together with `absent`, expected one of them")
+    chosen = values.value("receivers", list, []) if "receivers" in values.names else None
+    for receiver in chosen or ():
         if receiver not in receivers:
-            known = ", ".join(receivers) or "none"
-            raise PipelineError(f"alerts.{name}.receivers: got {receiver!r}, expected receivers of the file: {known}")
+            expected = f"one of: {', '.join(receivers)}" if receivers else "names of sections [receivers.NAME]"
+            raise PipelineError(f"{values.prefix}receivers: got {receiver!r}, expected {expected}")
     severity = values.value("severity", str, "warning")
     if not NAME.fullmatch(severity):
-        raise PipelineError(f"alerts.{name}.severity: got {severity!r}, expected a word such as warning or critical")
+        raise PipelineError(f"{values.prefix}severity: got {severity!r}, expected a word such as warning or critical")
     return AlertRule(
         name=name,
         query=query,
         where=where,
         absent=absent,
-        labels=_columns(values) if "labels" in values.names else None,
+        labels=_labels(values) if "labels" in values.names else None,
         hold=values.parsed("for", 0, parse_duration),
         keep=values.parsed("keep", 0 if absent is None else FORGET, parse_duration),
         severity=severity,
         summary=values.value("summary", str, ""),
-        receivers=named,
-        evidence=values.number("evidence", int, 5, f"1 to {MOST_EVIDENCE}", lambda rows: 1 <= rows <= MOST_EVIDENCE),
+        receivers=None if chosen is None else tuple(chosen),
+        evidence=values.number("evidence", int, 5, f"1 to {MAX_EVIDENCE}", lambda rows: 1 <= rows <= MAX_EVIDENCE),
         exclude=tuple(_exclusions(values)),
     )
 
 
-def _columns(values: Section) -> tuple[str, ...]:
-    labels = values.values["labels"]
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise PipelineError(f"{values.prefix}labels: got {labels!r}, expected a list of columns, [] for one alert")
+def _labels(values: Section) -> tuple[str, ...]:
+    labels = values.value("labels", list, [])
+    if not all(isinstance(label, str) for label in labels):
+        raise PipelineError(f"{values.prefix}labels: got {labels!r}, expected a list of columns, or [] for one alert")
     return tuple(labels)
 
 
 def _exclusions(values: Section) -> list[Exclusion]:
-    listed = values.value("exclude", list, [])
     exclusions = []
-    for number, item in enumerate(listed, 1):
-        key = f"{values.prefix}exclude[{number}]."
+    for number, item in enumerate(values.value("exclude", list, []), 1):
+        key = f"{values.prefix}exclude[{number}]"
         if not isinstance(item, dict):
-            raise PipelineError(f'{key}: got {item!r}, expected {{ where = "CONDITION", comment = "REASON" }}')
-        one = Section(key, item, ("where", "comment"))
-        where, comment = one.value("where", str, "").strip(), one.value("comment", str, "").strip()
+            raise PipelineError(f"{key}: got {item!r}, expected {_EXCLUSION}")
+        section = Section(f"{key}.", item, ("where", "comment"))
+        where, comment = (section.value(name, str, "").strip() for name in ("where", "comment"))
         if not where or not comment:
-            raise PipelineError(f"{key}{'comment' if where else 'where'} is missing: expected a condition and a reason")
+            missing = "comment" if where else "where"
+            raise PipelineError(f"{key}.{missing} is missing: expected {_EXCLUSION}")
         exclusions.append(Exclusion(where, comment))
     return exclusions
 
 
 def _receiver(section: Section, name: str, base: Path) -> Receiver:
     _check_name(f"receivers.{name}", name)
-    kind = section.section(name).choice("kind", "", KINDS)
-    values = section.section(name, _RECEIVER_KEYS[kind])
-    if kind == "file":
-        path = values.value("path", str, "")
-        if not path:
-            raise PipelineError(f"{values.prefix}path is missing: expected the path of a file")
-        return Receiver(name, kind, str(base / path))
-    url = values.value("url", str, "")
-    parts = urlsplit(url)
-    schemes = _SCHEMES.get(kind, ("http", "https"))
-    is_complete = parts.path if parts.scheme == "unix" else parts.hostname
-    if parts.scheme not in schemes or not is_complete or parts.password:
-        expected = " or ".join(f"{scheme}://…" for scheme in schemes)
-        raise PipelineError(f"{values.prefix}url: got {url!r}, expected {expected} without a password")
-    secret = values.value("password_file" if kind == "mail" else "token_file", str, "")
-    sender, to = values.value("from", str, ""), tuple(values.texts("to")) if "to" in values.names else ()
-    if kind == "mail" and not (sender and to):
-        raise PipelineError(f'{values.prefix}: expected from = "ADDRESS" and to = ["ADDRESS"]')
+    kind = section.section(name).choice("kind", "", RECEIVER_KEYS)
+    return _RECEIVERS[kind](section.section(name, RECEIVER_KEYS[kind]), name, base)
+
+
+def _file(values: Section, name: str, base: Path) -> Receiver:
+    path = values.value("path", str, "")
+    if not path:
+        raise PipelineError(f"{values.prefix}path is missing: expected the path of a file")
+    return Receiver(name, "file", str(base / path))
+
+
+def _webhook(values: Section, name: str, base: Path) -> Receiver:
+    url = _url(values, ("http", "https")).geturl()
+    return Receiver(name, "webhook", url, _secret(values, "token_file", base), interval=_interval(values, 0))
+
+
+def _alertmanager(values: Section, name: str, base: Path) -> Receiver:
+    url = _url(values, ("http", "https"))
+    if url.query:
+        raise PipelineError(f"{values.prefix}url: got {url.geturl()!r}, expected a URL without ?")
+    return Receiver(name, "alertmanager", url.geturl().rstrip("/"), _secret(values, "token_file", base))
+
+
+def _syslog(values: Section, name: str, _: Path) -> Receiver:
+    return Receiver(name, "syslog", _url(values, ("udp", "tcp", "unix")).geturl())
+
+
+def _mail(values: Section, name: str, base: Path) -> Receiver:
+    url = _url(values, ("smtp", "smtps"))
+    sender, to = values.value("from", str, ""), values.value("to", list, [])
+    for key, addresses in (("from", [sender]), ("to", to or [""])):
+        for address in addresses:
+            if not isinstance(address, str) or not ADDRESS.fullmatch(address):
+                expected = "an address such as ops@example.org"
+                raise PipelineError(f"{values.prefix}{key}: got {address!r}, expected {expected}")
+    user, secret = values.value("user", str, ""), _secret(values, "password_file", base)
+    starttls = values.value("starttls", bool, False)
+    if bool(user) != (secret is not None):
+        raise PipelineError(f"{values.prefix}{'password_file' if user else 'user'} is missing: expected both or none")
+    if starttls and url.scheme == "smtps":
+        raise PipelineError(f"{values.prefix}starttls: got true with smtps://, expected one of them")
+    if user and not starttls and url.scheme != "smtps":
+        raise PipelineError(f"{values.prefix}user: expected starttls = true or smtps://, which encrypt the password")
     return Receiver(
-        name, kind, url.rstrip("/"), base / secret if secret else None, values.value("user", str, ""), sender, to,
-        values.value("starttls", bool, False),
+        name, "mail", url.geturl(), secret, user, sender, tuple(to), starttls, _interval(values, MAIL_INTERVAL)
     )  # fmt: skip
+
+
+_RECEIVERS: dict[str, Callable[[Section, str, Path], Receiver]] = {
+    "file": _file, "webhook": _webhook, "alertmanager": _alertmanager, "syslog": _syslog, "mail": _mail,
+}  # fmt: skip
+
+
+def _url(values: Section, schemes: Sequence[str]) -> SplitResult:
+    """Return the value of `url`."""
+    text = values.value("url", str, "")
+    forms = [f"{scheme}:///PATH" if scheme == "unix" else f"{scheme}://HOST:PORT" for scheme in schemes]
+    error = PipelineError(f"{values.prefix}url: got {text!r}, expected {' or '.join(forms)}")
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise error
+    try:
+        parts = urlsplit(text)
+        is_complete = parts.path not in ("", "/") and not parts.netloc if parts.scheme == "unix" else parts.hostname
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        raise error from None
+    if parts.scheme not in schemes or not is_complete or not has_port or parts.fragment:
+        raise error
+    if parts.scheme not in ("http", "https", "unix") and (parts.path.strip("/") or parts.query):
+        raise error
+    if parts.username is not None:
+        expected = "a URL without a user; secrets are in files"
+        raise PipelineError(f"{values.prefix}url: got the user {parts.username!r} in the URL, expected {expected}")
+    return parts
+
+
+def _secret(values: Section, key: str, base: Path) -> Path | None:
+    path = values.value(key, str, "")
+    return base / path if path else None
+
+
+def _interval(values: Section, default: int) -> int:
+    return values.parsed("interval", default, parse_duration)
 
 
 def _check_name(key: str, name: str) -> None:
     if not NAME.fullmatch(name):
-        raise PipelineError(f"{key}: expected a name of letters, digits, - and _, with at most 64 characters")
+        expected = "a name that begins with a letter, of letters, digits, - and _, with at most 64 characters"
+        raise PipelineError(f"{key}: got {name!r}, expected {expected}")

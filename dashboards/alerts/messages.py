@@ -1,0 +1,127 @@
+"""Messages about alerts: dictionaries with values of JSON, described in docs/guide/alerts.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from dashboards.alerts.states import Change, Reason, identity
+from highlevel.plan.plan import Plan
+from lowlevel.durations import duration_text
+from queries.pipeline.alert_settings import AlertRule
+
+Message = dict[str, Any]
+
+FIRING, ENDED = "firing", "ended"
+"""The status of a message."""
+
+FINAL = "final"
+"""The state of the windows that cause alerts: watermarks guarantee that they do not change."""
+
+ROWS = "rows"
+"""The name in a summary of the number of matching rows."""
+
+_NAME = re.compile(r"\{([^{}]*)\}")
+
+
+def make_message(rule: AlertRule, plan: Plan, change: Change) -> Message:
+    """Return the message about a change: an alert that is firing, or that has ended."""
+    group = change.group
+    assert group.began is not None, "a change belongs to an alert that has begun"
+    details = group.details
+    message: Message = {
+        "id": identity(rule.name, group.labels),
+        "message": "",
+        "status": FIRING,
+        "state": FINAL,
+        "rule": rule.name,
+        "severity": rule.severity,
+        "labels": dict(group.labels),
+        "summary": _summary(rule, group.labels, details),
+        "reason": change.reason,
+        "began": utc(group.began),
+        "ended": None,
+        "since": utc(group.since),
+        "window": details.get("window"),
+        "query": plan.name,
+        "sql": plan.sql,
+        "condition": rule.where,
+        "absent": None if rule.absent is None else duration_text(rule.absent),
+        "rows": details.get("rows", 0),
+        "evidence": details.get("evidence", []),
+    }
+    message["message"] = _message_id(message)
+    return message if change.ended is None else end_message(message, change.ended, change.reason)
+
+
+def end_message(message: Message, ended: int, reason: Reason) -> Message:
+    """Return the message that an alert has ended (ns), from a message that it is firing."""
+    ending = {**message, "status": ENDED, "ended": utc(ended), "reason": reason}
+    return {**ending, "message": _message_id(ending)}
+
+
+def make_test_message(now: datetime) -> Message:
+    """Return a message to test receivers. It belongs to no rule."""
+    message: Message = {
+        "id": identity("test", ()),
+        "message": "",
+        "status": FIRING,
+        "state": FINAL,
+        "rule": "test",
+        "severity": "info",
+        "labels": {},
+        "summary": "a test message of wiretide alerts --test",
+        "reason": Reason.TRUE,
+        "began": _rfc3339(now),
+        "ended": None,
+        "since": _rfc3339(now),
+        "window": None,
+        "query": "",
+        "sql": "",
+        "condition": None,
+        "absent": None,
+        "rows": 0,
+        "evidence": [],
+    }
+    return {**message, "message": _message_id(message)}
+
+
+def _message_id(message: Message) -> str:
+    """Return the ID of a message: equal for equal events, so that receivers can ignore a repetition."""
+    began = re.sub(r"[-:]", "", message["began"])
+    return f"{message['id']}-{began}-{message['status']}"
+
+
+def utc(nanoseconds: int) -> str:
+    """Return a time in the form of RFC 3339, with microseconds if it has them.
+
+    >>> utc(0), utc(1_500_000_000)
+    ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500000Z')
+    """
+    seconds, rest = divmod(nanoseconds, 10**9)
+    return _rfc3339(datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000))
+
+
+def _rfc3339(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
+
+
+def names_in(summary: str) -> list[str]:
+    """Return the names in braces of a summary.
+
+    >>> names_in("{srcIP} asked for {ports} ports")
+    ['srcIP', 'ports']
+    """
+    return _NAME.findall(summary)
+
+
+def _summary(rule: AlertRule, labels: Iterable[tuple[str, str]], details: Mapping[str, Any]) -> str:
+    """Return the rule's text with the values of the first row; without a text, the name and the labels."""
+    if not rule.summary:
+        texts = ", ".join(f"{name} {text}" for name, text in labels)
+        return f"{rule.name}: {texts}" if texts else rule.name
+    first: Mapping[str, Any] = next(iter(details.get("evidence", [])), {})
+    values = {ROWS: details.get("rows", 0), **first, **dict(labels)}
+    return _NAME.sub(lambda match: str(values.get(match[1], "?")), rule.summary)
