@@ -131,7 +131,7 @@ class Evaluation:
     def evaluate(
         self, results: Mapping[str, pa.Table], watermarks: Mapping[str, int], newest: int | None = None
     ) -> list[tuple[RuleEvaluation, Change]]:
-        """Return the changes that closed windows cause, by rule and in the order of time.
+        """Return the changes that closed windows cause, in the order of time.
 
         `results`: the rows of closed windows of each query. `watermarks`: the times (ns) up to which the windows of
         each query have closed. At the END of all input this is `newest`, the time of the newest packet.
@@ -145,7 +145,7 @@ class Evaluation:
             rows = results.get(name)
             rows = evaluated.plan.schema.empty_table() if rows is None else rows
             changes += [(evaluated, change) for change in evaluated.evaluate(rows, watermark)]
-        return changes
+        return sorted(changes, key=lambda pair: pair[1].time)
 
 
 def _by_end(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:

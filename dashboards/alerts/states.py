@@ -7,8 +7,9 @@ shows that it was false. So all times of alerts are ends of windows, and the tim
     condition rule    true ──► pending ──(true for `hold`)──► firing ──(false for `keep`)──► ended
     absence rule      watched ──(no row for `absent`)──► firing ──(a row, or `keep`)──► ended
 
-The states depend only on the rows of each window, and on the windows that have closed. They do not depend on the
-division into micro-batches.
+The states depend only on the rows of each window and on the windows that have closed, and not on the division into
+micro-batches. One exception: the group of all rows of an absence rule is watched from the first window or watermark on
+that is examined.
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ class Change:
     group: Group
     reason: Reason
     ended: int | None = None
+
+    @property
+    def time(self) -> int:
+        """The time of the change in ns."""
+        assert self.group.began is not None, "a change belongs to an alert that has begun"
+        return self.group.began if self.ended is None else self.ended
 
 
 class RuleStates:

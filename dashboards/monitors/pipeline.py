@@ -320,5 +320,6 @@ _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_P
 
 
 def print_line(line: str) -> None:
-    """Print lines, and flush them, so that a pipe receives them immediately."""
-    print(escape_lines(line), file=sys.stdout, flush=True)
+    """Print lines, and flush them, so that a pipe receives them immediately. Thread safe: a line is one write."""
+    sys.stdout.write(f"{escape_lines(line)}\n")
+    sys.stdout.flush()

@@ -4,7 +4,7 @@
 /page.js, /page.css, …    its files           /api/chart     a value of a query over a range of windows
 /events                   closed windows      /api/window    the rows of a window
 /api/query                the answer of a query over the stored windows
-/api/alerts               alerts that are firing, and the last messages
+/api/alerts               alerts that are firing, and the last ones that have ended
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from urllib.parse import parse_qs
 from capture.errors import WiretideError
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Metric, Samples
 from dashboards.alerts.alerts import Alerts
+from dashboards.alerts.messages import ENDED
 from dashboards.page.charts import make_chart
 from dashboards.page.events import Events
 from dashboards.page.history import History, Window
@@ -48,7 +49,7 @@ MAX_WINDOWS = 2_000
 """Largest number of windows of a chart."""
 
 MAX_MESSAGES = 200
-"""Largest number of messages of alerts on the page."""
+"""Largest number of alerts on the page that are firing, and that have ended."""
 
 MAX_GROUPS = 20
 """Largest number of groups of a chart."""
@@ -131,9 +132,7 @@ class Site:
             window = self.history.newest_of(self._plan(parameters).name)
             return {"rows": []} if window is None else self._window(window)
         if path == "/api/alerts":
-            if self._alerts is None:
-                return {"firing": [], "last": []}
-            return {"firing": self._alerts.firing_messages(), "last": self._alerts.last_messages(MAX_MESSAGES)}
+            return self._list_alerts()
         if path == "/api/query":
             return self._query(parameters.get("sql", ""))
         return None
@@ -173,6 +172,14 @@ class Site:
             for link in sorted(names)
         ]
         return {"queries": queries, "links": links, "newest": self.history.newest, "alerts": self._alerts is not None}
+
+    def _list_alerts(self) -> dict[str, Any]:
+        """Return the alerts that are firing, and those that have ended, the newest first, with a limit for both."""
+        if self._alerts is None:
+            return {"total": 0, "firing": [], "ended": []}
+        firing = sorted(self._alerts.firing_messages(), key=lambda message: message["began"], reverse=True)
+        ended = [message for message in self._alerts.last_messages(2 * MAX_MESSAGES) if message["status"] == ENDED]
+        return {"total": len(firing), "firing": firing[:MAX_MESSAGES], "ended": ended[:MAX_MESSAGES]}
 
     def _chart(self, parameters: Mapping[str, str]) -> dict[str, Any]:
         plan = self._plan(parameters)

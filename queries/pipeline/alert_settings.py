@@ -5,7 +5,7 @@ silences = "silences.toml"             # a file that may change while the pipeli
 
 [alerts.scan]
 query = "scans"                        # a query of this file with windows of time
-where = "ports > 100"                  # a condition on a row, as in WHERE; previous_X is X in the window before
+where = "ports > 100"                  # a condition on a row, as in WHERE; left out: every row satisfies it
 labels = ["srcIP"]                     # the identity of an alert; left out: the columns of the query's groups
 for = "5m"                             # how long the condition must be true
 keep = "10m"                           # how long it must be false before the alert ends
@@ -68,7 +68,8 @@ class AlertRule:
 
     Without `absent` an alert begins when rows of its labels satisfied `where` in all windows of the time `hold`
     (`for` in the file), and ends after `keep` without such a row. With `absent` it begins after this time without such
-    a row, and ends with the next one; after the further time `keep` its labels are forgotten.
+    a row, and ends with the next one; after the further time `keep` its labels are forgotten. Without `where` every row
+    satisfies the condition.
 
     `labels`: columns of the result, or None for the columns of its groups. `receivers`: None for all.
     """
@@ -161,8 +162,6 @@ def _rule(section: Section, name: str, queries: Mapping[str, Any], receivers: Ma
         raise PipelineError(f"{values.prefix}query: got {query!r}, expected a query of the file: {', '.join(queries)}")
     absent = values.parsed("absent", None, parse_duration)
     where = values.value("where", str, "").strip() or None
-    if where is None and absent is None:
-        raise PipelineError(f'alerts.{name}: got no condition, expected where = "CONDITION", absent = "TIME", or both')
     if absent == 0:
         raise PipelineError(f"{values.prefix}absent: got 0, expected a time of more than 0")
     if absent is not None and "for" in values.names:

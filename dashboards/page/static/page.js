@@ -25,6 +25,7 @@ const panels = new Map();
 let paused = false;
 let missed = 0;
 let closed = 0;
+let firing = 0;
 
 function element(name, text, attributes) {
   const made = document.createElement(name);
@@ -277,6 +278,7 @@ function showStatus(force) {
   statusAt = performance.now();
   let text = paused ? "paused" : connection;
   if (closed) text += ", " + shown(closed) + (closed === 1 ? " window" : " windows") + " since the page was opened";
+  if (firing) text += ", " + shown(firing) + (firing === 1 ? " alert is firing" : " alerts are firing");
   if (missed) text += ", " + shown(missed) + " windows missed: reload the page for all";
   byId("status").textContent = text;
 }
@@ -301,17 +303,24 @@ let alertTable = null;
 // Alerts that are firing, then those that have ended, the newest first. Evidence is the first row.
 async function showAlerts() {
   const answer = await get("api/alerts");
+  if (firing !== answer.total) {
+    firing = answer.total;
+    showStatus(false);
+  }
   if (alertTable === null) {
     alertTable = new LongTable("alerts");
     byId("alerts").append(alertTable.region);
     byId("alerts").hidden = false;
+    const item = element("li");
+    item.append(element("a", "Alerts", { href: "#alerts" }));
+    byId("sections").append(item);
   }
-  const ended = answer.last.filter((alert) => alert.status === "ended");
-  const rows = [...answer.firing.reverse(), ...ended].map((alert) => ALERT_COLUMNS.map((name) => (
+  const rows = [...answer.firing, ...answer.ended].map((alert) => ALERT_COLUMNS.map((name) => (
     name === "evidence" ? Object.entries(alert.evidence[0] || {}).map((pair) => pair.join(" ")).join(", ") : alert[name]
   )));
   const kinds = ALERT_COLUMNS.map((name) => (name === "rows" ? "number" : "text"));
-  alertTable.show({ columns: ALERT_COLUMNS, kinds, rows }, answer.firing.length + " firing, " + ended.length + " ended");
+  const caption = shown(firing) + " firing, and the last " + answer.ended.length + " that have ended";
+  alertTable.show({ columns: ALERT_COLUMNS, kinds, rows }, caption);
 }
 
 function receive(message) {
