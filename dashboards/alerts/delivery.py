@@ -9,9 +9,9 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from threading import Event, Thread
 
+from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from dashboards.alerts.messages import Message
 from dashboards.alerts.receivers import MAX_MESSAGES, RESEND, DeliveryError, Send, send
@@ -31,6 +31,9 @@ class Times:
     resend: float = RESEND
 
 
+TIMES = Times()
+
+
 class Delivery:
     """Sends the messages for one receiver in a thread. Must be closed.
 
@@ -44,7 +47,7 @@ class Delivery:
         firing: Callable[[str], Sequence[Message]],
         say: Callable[[str], None],
         send: Send = send,
-        times: Times = Times(),
+        times: Times = TIMES,
     ) -> None:
         """`firing` returns the messages about the alerts of a receiver that are firing, which Alertmanager needs."""
         self.receiver = receiver

@@ -12,12 +12,12 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 import pyarrow as pa
 
+from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 from dashboards.alerts.evaluation import RuleEvaluation
 from dashboards.alerts.messages import Message

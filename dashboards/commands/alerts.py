@@ -100,7 +100,7 @@ class PastAlerts:
 
     def add(self, plan: Plan, batch: pa.RecordBatch) -> None:
         """Add rows. The rows of the newest window wait for further rows of this window."""
-        import pyarrow.compute as pc
+        from capture import arrow_compute as pc
 
         if batch.num_rows == 0:
             return
