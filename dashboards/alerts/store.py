@@ -137,7 +137,8 @@ class AlertStore:
                     dropped[receiver] += self._queue(receiver, waiting)
                 self._file.execute("COMMIT")
             except BaseException:
-                self._file.execute("ROLLBACK")
+                if self._file.in_transaction:  # a full disk has ended it already
+                    self._file.execute("ROLLBACK")
                 raise
             self.batch, self.dropped = batch, dropped
         self.open_alerts.clear()

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
@@ -226,19 +226,19 @@ def _file(values: Section, name: str, base: Path) -> Receiver:
 
 
 def _webhook(values: Section, name: str, base: Path) -> Receiver:
-    url = _url(values, ("http", "https")).geturl()
+    url = _url(values, ("http", "https"))
     return Receiver(name, "webhook", url, _secret(values, "token_file", base), interval=_interval(values, 0))
 
 
 def _alertmanager(values: Section, name: str, base: Path) -> Receiver:
     url = _url(values, ("http", "https"))
-    if url.query:
-        raise PipelineError(f"{values.prefix}url: got {url.geturl()!r}, expected a URL without ?")
-    return Receiver(name, "alertmanager", url.geturl().rstrip("/"), _secret(values, "token_file", base))
+    if "?" in url:
+        raise PipelineError(f"{values.prefix}url: got {url!r}, expected a URL without ?")
+    return Receiver(name, "alertmanager", url.rstrip("/"), _secret(values, "token_file", base))
 
 
 def _syslog(values: Section, name: str, _: Path) -> Receiver:
-    return Receiver(name, "syslog", _url(values, ("udp", "tcp", "unix")).geturl())
+    return Receiver(name, "syslog", _url(values, ("udp", "tcp", "unix")))
 
 
 def _mail(values: Section, name: str, base: Path) -> Receiver:
@@ -253,12 +253,13 @@ def _mail(values: Section, name: str, base: Path) -> Receiver:
     starttls = values.value("starttls", bool, False)
     if bool(user) != (secret is not None):
         raise PipelineError(f"{values.prefix}{'password_file' if user else 'user'} is missing: expected both or none")
-    if starttls and url.scheme == "smtps":
+    is_encrypted = url.startswith("smtps:")
+    if starttls and is_encrypted:
         raise PipelineError(f"{values.prefix}starttls: got true with smtps://, expected one of them")
-    if user and not starttls and url.scheme != "smtps":
+    if user and not (starttls or is_encrypted):
         raise PipelineError(f"{values.prefix}user: expected starttls = true or smtps://, which encrypt the password")
     return Receiver(
-        name, "mail", url.geturl(), secret, user, sender, tuple(to), starttls, _interval(values, MAIL_INTERVAL)
+        name, "mail", url, secret, user, sender, tuple(to), starttls, _interval(values, MAIL_INTERVAL)
     )  # fmt: skip
 
 
@@ -267,8 +268,8 @@ _RECEIVERS: dict[str, Callable[[Section, str, Path], Receiver]] = {
 }  # fmt: skip
 
 
-def _url(values: Section, schemes: Sequence[str]) -> SplitResult:
-    """Return the value of `url`."""
+def _url(values: Section, schemes: Sequence[str]) -> str:
+    """Return the value of `url`. Raises PipelineError if it is no URL with one of the schemes."""
     text = values.value("url", str, "")
     forms = [f"{scheme}:///PATH" if scheme == "unix" else f"{scheme}://HOST:PORT" for scheme in schemes]
     error = PipelineError(f"{values.prefix}url: got {text!r}, expected {' or '.join(forms)}")
@@ -287,7 +288,7 @@ def _url(values: Section, schemes: Sequence[str]) -> SplitResult:
     if parts.username is not None:
         expected = "a URL without a user; secrets are in files"
         raise PipelineError(f"{values.prefix}url: got the user {parts.username!r} in the URL, expected {expected}")
-    return parts
+    return text
 
 
 def _secret(values: Section, key: str, base: Path) -> Path | None:
