@@ -83,8 +83,11 @@ class Delivery:
             try:
                 pause = self._deliver(is_last)
                 delay = self._times.first_delay
+                if self._has_failed:
+                    self._has_failed = False
+                    self._say(f"receivers.{self.receiver.name}: messages are sent again")
             except DeliveryError as error:
-                self._warn(f"{error}; the messages stay in {self._store.path} and are sent again")
+                self._warn(f"{error}; the messages stay in {self._store.path} until they are accepted")
                 pause, delay = max(delay, error.wait), min(2 * delay, self._times.last_delay)
                 if not is_last:
                     self._stop.wait(pause)  # new messages cause no earlier repetition
@@ -140,9 +143,6 @@ class Delivery:
             self._say(f"warning: {error}; {len(messages):,} messages are removed, because they would be refused again")
         else:
             self.counts["sent"] += len(messages)
-            if self._has_failed:
-                self._has_failed = False
-                self._say(f"receivers.{self.receiver.name}: accepts messages again")
 
     def _warn(self, text: str) -> None:
         """Print the first of several warnings."""

@@ -156,8 +156,8 @@ WRONG = {
     "secrets are in files",
     HOOK.replace("webhook", "alertmanager")
     + 'url = "http://h/?a"': "receivers.hook.url: got 'http://h/?a', expected a URL without ?",
-    '[receivers.s]\nkind = "syslog"\nurl = "udp://h/x"': "receivers.s.url: got 'udp://h/x', expected udp://HOST:PORT or "
-    "tcp://HOST:PORT or unix:///PATH",
+    '[receivers.s]\nkind = "syslog"\nurl = "udp://h/x"': "receivers.s.url: got 'udp://h/x', expected "
+    "udp://HOST:PORT or tcp://HOST:PORT or unix:///PATH",
     '[receivers.s]\nkind = "syslog"\nurl = "unix://dev/log"': "receivers.s.url: got 'unix://dev/log', expected "
     "udp://HOST:PORT or tcp://HOST:PORT or unix:///PATH",
     MAIL.replace("w@e.org", "W <w@e.org>"): "receivers.m.from: got 'W <w@e.org>', expected an address such as "
