@@ -10,6 +10,11 @@ PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 MAY_APT = command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
+# Debian's Alertmanager reads its templates from /usr/share, where only an installed package has files. A path of equal
+# length in the unpacked program is the working directory.
+TEMPLATES_OF_ALERTMANAGER = LC_ALL=C sed -i "s|/usr/share/prometheus/alertmanager|$$(printf '.%033d' 0 | tr 0 /)|" \
+	usr/bin/prometheus-alertmanager
+
 .PHONY: help setup java servers quick oldest test check demo bench fuzz prose lock clean
 
 help: ## Show this list
@@ -20,9 +25,10 @@ setup: $(INSTALLED) ## Make the environment in .venv: pinned packages and the co
 java: setup ## Find Java 17 or newer, or install it
 	@$(PY) -m highlevel.spark.java
 
-servers: setup ## Fetch the servers of tests (Prometheus, softflowd, nfdump) into .venv, and install Chromium; nothing is started
+servers: setup ## Fetch the servers of tests (Prometheus, Alertmanager, softflowd, nfdump) into .venv, and install Chromium; nothing is started
 	@lacks() { (PATH="$$PATH:/usr/sbin:$$PWD/.venv/bin"; ! command -v "$$1" >/dev/null 2>&1); }; packages=; \
-	lacks prometheus && packages="$$packages prometheus"; lacks softflowd && packages="$$packages softflowd"; \
+	lacks prometheus && packages="$$packages prometheus"; \
+	lacks prometheus-alertmanager && packages="$$packages prometheus-alertmanager"; lacks softflowd && packages="$$packages softflowd"; \
 	lacks nfcapd && packages="$$packages nfdump"; [ -n "$$packages" ] || exit 0; \
 	if ! command -v dpkg-deb >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then \
 	  echo "servers: no$$packages, and no apt-get to fetch them with; the tests that need them will be skipped"; exit 0; fi; \
@@ -37,6 +43,8 @@ servers: setup ## Fetch the servers of tests (Prometheus, softflowd, nfdump) int
 	    && for file in *.deb; do dpkg-deb -x "$$file" . || exit 1; done; then \
 	    case $$package in \
 	    prometheus) ln -sf ../servers/usr/bin/prometheus ../bin/prometheus ;; \
+	    prometheus-alertmanager) $(TEMPLATES_OF_ALERTMANAGER) && \
+	      ln -sf ../servers/usr/bin/prometheus-alertmanager ../bin/prometheus-alertmanager ;; \
 	    softflowd) wrap usr/sbin/softflowd ;; \
 	    nfdump) wrap usr/bin/nfcapd usr/bin/nfdump ;; \
 	    esac; \
