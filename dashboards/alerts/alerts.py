@@ -13,7 +13,7 @@ from capture.errors import WiretideError
 from capture.metrics import Samples
 from dashboards.alerts.delivery import RESULTS, Delivery
 from dashboards.alerts.evaluation import Evaluation, RuleEvaluation
-from dashboards.alerts.messages import Message, end_message
+from dashboards.alerts.messages import ENDED, Message, end_message
 from dashboards.alerts.metrics import (
     DROPPED_GROUPS,
     EXCLUDED,
@@ -86,7 +86,7 @@ class Alerts:
             return []
         self._silences.refresh()
         queue: Queue = {}
-        messages = self._end_alerts_of_old_rules(queue)
+        messages = []
         for evaluated, change in self._evaluation.evaluate(results, watermarks, newest):
             message = evaluated.message(change)
             messages.append(message)
@@ -102,18 +102,18 @@ class Alerts:
     def continue_after(self, batch: int) -> int:
         """Return the last micro-batch that was evaluated, at most `batch`, the last one of the run.
 
-        Without an evaluated micro-batch it is `batch`: new rules raise no alerts about earlier windows. Raises
-        AlertError if the store belongs to a later state of the run.
+        Without an evaluated micro-batch it is `batch`: new rules raise no alerts about earlier windows. Alerts of rules
+        that were removed or changed end here. Raises AlertError if the store belongs to a later state of the run.
         """
-        evaluated = self._store.batch
-        if evaluated is None:
-            self._save(batch, [], {})
-            return batch
+        evaluated = batch if self._store.batch is None else self._store.batch
         if evaluated > batch:
             raise AlertError(
                 f"{self._store.path}: got alerts up to micro-batch {evaluated}, but the run continues after {batch}; "
                 "delete the file"
             )
+        queue: Queue = {}
+        messages = self._end_alerts_of_old_rules(queue)
+        self._save(evaluated, messages, queue)
         return evaluated
 
     def _save(self, batch: int, messages: list[Message], queue: Queue) -> None:
@@ -203,9 +203,9 @@ class Alerts:
             if receiver is None or receiver in receivers
         ]
 
-    def last_messages(self, most: int) -> list[Message]:
-        """Return the last messages, the newest first."""
-        return self._store.last_messages(most)
+    def ended_messages(self, most: int) -> list[Message]:
+        """Return the messages about the last alerts that have ended, the newest first."""
+        return self._store.last_messages(most, ENDED)
 
     def close(self) -> None:
         """Send the messages that wait, once, and close the store. Messages that are not accepted stay in it."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -40,7 +40,9 @@ CREATE TABLE IF NOT EXISTS groups (
 );
 CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, receiver TEXT NOT NULL, message TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS outbox_by_receiver ON outbox (receiver, id);
-CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, status TEXT NOT NULL, message TEXT NOT NULL
+);
 """
 
 
@@ -129,7 +131,8 @@ class AlertStore:
                 for evaluated in self._rules:
                     self._save_rule(evaluated)
                 self._file.execute("INSERT OR REPLACE INTO progress VALUES (1, ?)", (batch,))
-                self._file.executemany("INSERT INTO messages VALUES (NULL, ?)", _rows(messages))
+                rows = [(message["status"], json.dumps(message)) for message in messages]
+                self._file.executemany("INSERT INTO messages VALUES (NULL, ?, ?)", rows)
                 self._file.execute(
                     "DELETE FROM messages WHERE id <= (SELECT max(id) FROM messages) - ?", (KEPT_MESSAGES,)
                 )
@@ -176,7 +179,7 @@ class AlertStore:
 
     def _queue(self, receiver: str, messages: Sequence[Message]) -> int:
         """Add messages to the outbox; return the number of old ones that were dropped."""
-        rows = ((receiver, text) for (text,) in _rows(messages))
+        rows = [(receiver, json.dumps(message)) for message in messages]
         self._file.executemany("INSERT INTO outbox VALUES (NULL, ?, ?)", rows)
         excess = max(0, self._count(receiver) - MAX_OUTBOX)
         self._file.execute(
@@ -207,10 +210,11 @@ class AlertStore:
         with self._lock:
             self._file.execute("DELETE FROM outbox WHERE receiver = ? AND id <= ?", (receiver, last))
 
-    def last_messages(self, most: int) -> list[Message]:
-        """Return the last messages, the newest first."""
+    def last_messages(self, most: int, status: str) -> list[Message]:
+        """Return the last messages with a status, the newest first."""
+        query = "SELECT message FROM messages WHERE status = ? ORDER BY id DESC LIMIT ?"
         with self._lock:
-            rows = self._file.execute("SELECT message FROM messages ORDER BY id DESC LIMIT ?", (most,)).fetchall()
+            rows = self._file.execute(query, (status, most)).fetchall()
         return [json.loads(message) for (message,) in rows]
 
     def close(self) -> None:
@@ -224,10 +228,6 @@ def _signature(evaluated: RuleEvaluation) -> str:
     rule, plan = evaluated.rule, evaluated.plan
     parts = [rule.labels, rule.absent is None, plan.sql, str(plan.schema)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _rows(messages: Iterable[Message]) -> Iterable[tuple[str]]:
-    return ((json.dumps(message),) for message in messages)
 
 
 def _announcement(text: str) -> Announcement:

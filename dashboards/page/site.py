@@ -21,7 +21,6 @@ from urllib.parse import parse_qs
 from capture.errors import WiretideError
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Metric, Samples
 from dashboards.alerts.alerts import Alerts
-from dashboards.alerts.messages import ENDED
 from dashboards.page.charts import make_chart
 from dashboards.page.events import Events
 from dashboards.page.history import History, Window
@@ -178,8 +177,8 @@ class Site:
         if self._alerts is None:
             return {"total": 0, "firing": [], "ended": []}
         firing = sorted(self._alerts.firing_messages(), key=lambda message: message["began"], reverse=True)
-        ended = [message for message in self._alerts.last_messages(2 * MAX_MESSAGES) if message["status"] == ENDED]
-        return {"total": len(firing), "firing": firing[:MAX_MESSAGES], "ended": ended[:MAX_MESSAGES]}
+        ended = self._alerts.ended_messages(MAX_MESSAGES)
+        return {"total": len(firing), "firing": firing[:MAX_MESSAGES], "ended": ended}
 
     def _chart(self, parameters: Mapping[str, str]) -> dict[str, Any]:
         plan = self._plan(parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import pyarrow as pa
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, Samples
 from capture.units import SECOND
+from dashboards.alerts.alerts import Alerts
+from dashboards.alerts.evaluation import Evaluation
 from dashboards.page.history import History
 from dashboards.page.site import Site
 from dashboards.prometheus.exporter import Exporter
@@ -22,6 +25,7 @@ from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_query
+from queries.pipeline.file import parse_pipeline
 
 START = 1_700_000_000
 QUERIES = {
@@ -68,6 +72,7 @@ class LivePage:
     history: History
     site: Site
     server: Server | None
+    alerts: Alerts | None = None
 
     @property
     def url(self) -> str:
@@ -78,9 +83,12 @@ class LivePage:
 
 @contextmanager
 def live_page(
-    folder: Path, *names: str, served: bool = True, keep: int = 10**6 * SECOND, size: int = 1 << 30
+    folder: Path, *names: str, served: bool = True, keep: int = 10**6 * SECOND, size: int = 1 << 30, rules: str = ""
 ) -> Iterator[LivePage]:
-    """Open a page over the queries `names` of QUERIES, by default talkers and total. The file is in `folder`."""
+    """Open a page over the queries `names` of QUERIES, by default talkers and total. The file is in `folder`.
+
+    `rules`: sections of a pipeline file with alerts.
+    """
     watchlist = folder / "names.tbl"
     if not watchlist.exists():
         watchlist.write_text("10.0.0.0/8 a\n")
@@ -92,11 +100,20 @@ def live_page(
     samples.set(PACKETS_DECODED, 900, "Main")
     exporter.samples(samples)
     history = History(folder / "history.sqlite", list(plans.values()), exporter.series, keep, size, print)
-    site = Site(history, lambda: exporter.current_samples)
+    alerts = None
+    if rules:
+        queries = "".join(f"[queries.{name}]\nsql = {json.dumps(sql)}\n" for name, sql in texts.items())
+        settings = parse_pipeline(f'[links]\nMain = "main.pcap"\n{queries}{rules}', folder).alerts
+        evaluated = Evaluation(settings, list(plans.values()), exporter.series)
+        alerts = Alerts(settings, evaluated, folder, print)
+        alerts.continue_after(0)
+    site = Site(history, lambda: exporter.current_samples, alerts)
     server = serve(exporter, port=0, site=site) if served else None
     try:
-        yield LivePage(plans, exporter, history, site, server)
+        yield LivePage(plans, exporter, history, site, server, alerts)
     finally:
         if server is not None:
             server.close()
+        if alerts is not None:
+            alerts.close()
         history.close()

@@ -308,7 +308,7 @@ async function showAlerts() {
     showStatus(false);
   }
   if (alertTable === null) {
-    alertTable = new LongTable("alerts");
+    alertTable = new LongTable("alerts that are firing or have ended");
     byId("alerts").append(alertTable.region);
     byId("alerts").hidden = false;
     const item = element("li");

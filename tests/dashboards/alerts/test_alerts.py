@@ -108,7 +108,7 @@ def test_messages_go_to_the_receivers_of_the_rule(tmp_path: Path) -> None:
         assert run.waiting("hook") == [
             f"firing scan {minute(1)}", f"firing any {minute(1)}", f"ended scan {minute(2)}", f"ended any {minute(2)}",
         ]  # fmt: skip
-        assert run.alerts.last_messages(10) == messages[::-1]
+        assert run.alerts.ended_messages(10) == messages[:2:-1]
 
 
 def test_a_repeated_micro_batch_is_ignored(tmp_path: Path) -> None:
@@ -180,11 +180,11 @@ def test_alerts_of_a_removed_rule_end_for_the_receivers_that_know_them(text: str
     with started(tmp_path, RULE + RECEIVERS) as run:
         (begin,) = run.evaluate(BUSY)
     with started(tmp_path, text + RECEIVERS) as run:
-        (end,) = run.evaluate([], until=9)
+        (end,) = run.alerts.ended_messages(9)
         changed = {"status": "ended", "ended": minute(1), "reason": "rule changed"}
         assert end == {**begin, **changed, "message": begin["message"].replace("firing", "ended")}
         assert run.waiting("log") == run.waiting("hook") == [f"firing scan {minute(1)}", f"ended scan {minute(1)}"]
-        assert run.evaluate([], until=10) == []
+        assert run.evaluate([], until=9) == []
 
 
 def test_rules_over_the_limit_of_groups_are_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

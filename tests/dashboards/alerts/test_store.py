@@ -37,7 +37,7 @@ def opened(folder: Path, rules: str = RULES, receivers: tuple[str, ...] = ("log"
 
 
 def numbered(first: int, after: int) -> list[Message]:
-    return [{"number": number} for number in range(first, after)]
+    return [{"number": number, "status": "ended" if number % 2 else "firing"} for number in range(first, after)]
 
 
 def test_a_reopened_store_continues_with_equal_states(tmp_path: Path) -> None:
@@ -72,7 +72,8 @@ def test_messages_wait_until_they_are_removed(tmp_path: Path) -> None:
     store.remove("log", waiting[-1][0])
     assert (store.waiting("log"), store.waiting("hook")) == (1, 1)
     assert [message for _, message in store.next_messages("log", 9)] == numbered(2, 3)
-    assert store.last_messages(2) == [{"number": 2}, {"number": 1}]
+    assert store.last_messages(1, "firing") == numbered(2, 3)
+    assert store.last_messages(9, "ended") == numbered(1, 2)
     store.close()
     store, _ = opened(tmp_path, receivers=("hook",))  # the receiver log was removed from the pipeline file
     assert store.next_messages("log", 9) == []
@@ -88,7 +89,7 @@ def test_the_oldest_waiting_messages_are_dropped_and_counted(tmp_path: Path, mon
     store.save(1, numbered(4, 7), {"log": numbered(4, 7)})
     assert store.dropped == {"log": 2}
     assert [message for _, message in store.next_messages("log", 9)] == numbered(2, 7)
-    assert store.last_messages(9) == numbered(3, 7)[::-1]
+    assert store.last_messages(9, "ended") == [*numbered(5, 6), *numbered(3, 4)]
     store.close()
 
 
