@@ -28,6 +28,7 @@ from dashboards.page.metrics import EVENTS_SKIPPED, METRICS, PAGE_QUERIES, STREA
 from dashboards.page.query_box import QueryBox, QueryTimeError
 from dashboards.page.rows import rows_of
 from dashboards.prometheus.exporter import Family, family_of
+from dashboards.wire_text import escape
 from highlevel.metrics import LATE_PARTIALS, LOW_WATERMARK, PUNCTUATION_LAG, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan.plan import Plan
 
@@ -173,12 +174,20 @@ class Site:
         return {"queries": queries, "links": links, "newest": self.history.newest, "alerts": self._alerts is not None}
 
     def _list_alerts(self) -> dict[str, Any]:
-        """Return the alerts that are firing, and those that have ended, the newest first, with a limit for both."""
+        """Return the alerts that are firing, and those that have ended, the newest first, with a limit for both.
+
+        A summary mixes words of the rule with texts from the wire, which must not change their order. So it is escaped.
+        """
         if self._alerts is None:
             return {"total": 0, "firing": [], "ended": []}
         firing = sorted(self._alerts.firing_messages(), key=lambda message: message["began"], reverse=True)
         ended = self._alerts.ended_messages(MAX_MESSAGES)
-        return {"total": len(firing), "firing": firing[:MAX_MESSAGES], "ended": ended}
+        lists = {"firing": firing[:MAX_MESSAGES], "ended": ended}
+        shown = {
+            name: [{**message, "summary": escape(message["summary"])} for message in messages]
+            for name, messages in lists.items()
+        }
+        return {"total": len(firing), **shown}
 
     def _chart(self, parameters: Mapping[str, str]) -> dict[str, Any]:
         plan = self._plan(parameters)

@@ -11,6 +11,7 @@ import pytest
 
 from capture.units import SECOND
 from dashboards.page import site as site_module
+from dashboards.wire_text import escape
 from tests.harness.browser import Messages, chromium
 from tests.harness.live_pages import START, LivePage, live_page, window_rows
 
@@ -97,7 +98,7 @@ def test_markup_of_senders_in_alerts_is_shown_as_text(browser: Any, tmp_path: Pa
         evaluate(live, 0, HOSTILE)
         page, messages = opened(browser, live.url)
         page.wait_for_selector(ROWS)
-        expected = [f"{name} was seen {100 - place} times" for place, name in enumerate(HOSTILE)]
+        expected = [f"{escape(name)} was seen {100 - place} times" for place, name in enumerate(HOSTILE)]
         assert [row[5] for row in cells(page)] == expected
         assert all(name in row[7] for name, row in zip(HOSTILE, cells(page), strict=True))
         assert page.locator("img, b").count() == 0
