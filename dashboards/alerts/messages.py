@@ -72,7 +72,7 @@ def make_test_message(now: datetime) -> Message:
         "rule": "test",
         "severity": "info",
         "labels": {},
-        "summary": "a test message of wiretide alerts --test",
+        "summary": "a test message of wiretide alerts",
         "reason": Reason.TRUE,
         "began": _rfc3339(now),
         "ended": None,

@@ -1,8 +1,8 @@
 """The states of a rule's groups: which alerts begin and end as windows close.
 
-Windows of a query end at `origin + k * slide`. The window that ends at `e` shows if the condition of a rule was true in
-`[e - slide, e)`: it was true for a group if a row with its labels satisfies the condition. A window without such rows
-shows that it was false. So all times of alerts are ends of windows, and the times of a rule are rounded up to slides.
+Windows of a query end at `origin + k * slide`. The window that ends at `e` decides about `[e - slide, e)`: there the
+condition was true for a group if a row with its labels satisfies it, otherwise false. So all times of alerts are ends
+of windows, and the times of a rule are rounded up to slides.
 
     condition rule    true ──► pending ──(true for `hold`)──► firing ──(false for `keep`)──► ended
     absence rule      watched ──(no row for `absent`)──► firing ──(a row, or `keep`)──► ended

@@ -1,8 +1,7 @@
 """The store of alerts: an SQLite file with the states of all rules, the messages to send, and the last messages.
 
-One transaction contains everything that a micro-batch changes, and its ID. So a repeated micro-batch is recognised, and
-no message is lost between the evaluation and the delivery: a message stays in the outbox until its receiver has
-accepted it.
+One transaction contains everything that a micro-batch changes, and its ID. So a repeated micro-batch is recognised. A
+message stays in the outbox until its receiver has accepted it, so a crash before the delivery loses none.
 """
 
 from __future__ import annotations

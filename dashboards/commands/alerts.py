@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dashboards.alerts.messages import Message
     from dashboards.alerts.silences import Silences
     from highlevel.plan.plan import Plan
+    from queries.pipeline.alert_settings import AlertSettings
     from queries.pipeline.file import PipelineFile
 
 
@@ -25,9 +26,6 @@ class AlertFormat(StrEnum):
 
     TABLE = "table"
     JSON = "json"
-
-
-COLUMNS = ("began", "ended", "severity", "rule", "silenced", "rows", "summary")
 
 
 def alerts(
@@ -61,11 +59,11 @@ def alerts(
     if settings.spooled:
         name = next(iter(settings.spooled))
         raise PipelineError(f"links.{name}.spool: a spool is no finished capture; expected links with files only")
-    print_alerts(find_alerts(settings), len(settings.alerts.rules), format_)
+    print_alerts(find_alerts(settings), settings.alerts, format_)
 
 
-def print_alerts(messages: list[Message], rules: int, format_: AlertFormat) -> None:
-    """Print alerts."""
+def print_alerts(messages: list[Message], settings: AlertSettings, format_: AlertFormat) -> None:
+    """Print alerts. The table has a column for silences if there is a file of them."""
     from dashboards.output.table import align_table
     from dashboards.wire_text import escape, escape_json
 
@@ -73,14 +71,14 @@ def print_alerts(messages: list[Message], rules: int, format_: AlertFormat) -> N
         for message in messages:
             print(escape_json(json.dumps(message, ensure_ascii=False)))
         return
-    rows = []
-    for message in messages:
-        silenced = "yes" if message["silenced"] else ""
-        texts = (message["began"], message["ended"] or "", message["severity"], message["rule"], silenced)
-        rows.append([*texts, f"{message['rows']:,}", escape(message["summary"])])
-    if rows:
-        print(align_table(list(COLUMNS), rows))
-    print(f"{_count(len(messages), 'alert')} of {_count(rules, 'rule')}")
+    names = ["began", "ended", "severity", "rule", *(["silenced"] if settings.silences else []), "summary"]
+    texts = [
+        {**message, "ended": message["ended"] or "", "silenced": "yes" if message["silenced"] else ""}
+        for message in messages
+    ]
+    if texts:
+        print(align_table(names, [[escape(text[name]) for name in names] for text in texts]))
+    print(f"{_count(len(messages), 'alert')} of {_count(len(settings.rules), 'rule')}")
 
 
 def _count(number: int, noun: str) -> str:

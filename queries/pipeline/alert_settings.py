@@ -10,7 +10,7 @@ labels = ["srcIP"]                     # the identity of an alert; left out: the
 for = "5m"                             # how long the condition must be true
 keep = "10m"                           # how long it must be false before the alert ends
 severity = "critical"                  # a word for receivers
-summary = "{srcIP} asked for {ports} ports"
+summary = "{srcIP} scans {ports} ports"
 receivers = ["log"]                    # left out: all receivers
 evidence = 5                           # rows of the window in a message
 exclude = [{ where = "srcIP = '10.0.0.5'", comment = "our scanner" }]
@@ -68,7 +68,7 @@ class AlertRule:
 
     Without `absent` an alert begins when rows of its labels satisfied `where` in all windows of the time `hold`
     (`for` in the file), and ends after `keep` without such a row. With `absent` it begins after this time without such
-    a row, and ends with the next one; after the further time `keep` its labels are forgotten. Without `where` every row
+    a row, and ends with the next one. After the further time `keep` its labels are forgotten. Without `where` every row
     satisfies the condition.
 
     `labels`: columns of the result, or None for the columns of its groups. `receivers`: None for all.
@@ -94,12 +94,12 @@ class AlertRule:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where messages go.
+    """A destination of messages.
 
-    `target`: the path of a file, the URL of a webhook or an Alertmanager, `udp://HOST:PORT`, `tcp://HOST:PORT` or
-    `unix:///PATH` of syslog, `smtp://HOST:PORT` or `smtps://HOST:PORT` of a mail server. `secret` is a file with the
-    bearer token of a webhook or an Alertmanager, or the password of `user` at the mail server. `interval` is the
-    shortest time in ns between two deliveries.
+    `target`: the path of a file, or a URL: `http(s)://` of a webhook or an Alertmanager, `udp://`, `tcp://` or
+    `unix:///PATH` of syslog, `smtp(s)://` of a mail server. `secret` is a file with the bearer token of a webhook or an
+    Alertmanager, or the password of `user` at the mail server. `interval` is the shortest time in ns between two
+    deliveries.
     """
 
     name: str

@@ -6,6 +6,7 @@ from pathlib import Path
 from capture.collector.metrics import METRICS as COLLECTOR_METRICS
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Metric
+from dashboards.alerts.metrics import METRICS as ALERT_METRICS
 from dashboards.page.metrics import METRICS as PAGE_METRICS
 from dashboards.prometheus.exporter import HTTP_METRICS, Exporter
 from dashboards.prometheus.exporter import METRICS as DASHBOARD_METRICS
@@ -19,6 +20,7 @@ DECLARED = (
     *DASHBOARD_METRICS,
     *HTTP_METRICS,
     *PAGE_METRICS,
+    *ALERT_METRICS,
     *CAPTURE_METRICS,
     *COLLECTOR_METRICS,
     *LOW_METRICS,

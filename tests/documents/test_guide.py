@@ -15,8 +15,11 @@ from typing import Any
 import nbformat
 import pytest
 
+from dashboards.alerts.evaluation import Evaluation
+from dashboards.prometheus.pipeline_series import make_pipeline_series
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_tree
+from queries.pipeline.alert_settings import RECEIVER_KEYS, RULE_KEYS
 from queries.pipeline.file import PageSettings, PipelineFile, parse_pipeline
 from queries.pipeline.node_settings import LINK_KEYS, NODE_KEYS, NodeSettings
 from queries.plans.subquery_values import Values, with_values
@@ -32,6 +35,7 @@ PAGES = [ROOT / "README.md", *sorted(GUIDE.glob("*.md"))]
 LISTS = {
     "bad.txt": "203.0.113.7\n198.51.100.0/24\n",
     "usual_ports.txt": "53\n80\n443\n",
+    "monitoring.txt": "192.0.2.5\n",
     "manuf": "00:00:0c Cisco Systems\n",
     "customers.tbl": "198.51.100.0/24 Example Ltd.\n",
 }
@@ -40,7 +44,11 @@ LISTS = {
 GENERATED: dict[str, str] = {}
 """Output by command, of those that have generated the captures."""
 
-COMPLETION = {"[links": '[links]\nMain1 = "main1.pcap"\n', "[queries": '[queries.q]\nsql = "SELECT ts FROM Main1"\n'}
+COMPLETION = {
+    "[links": '[links]\nMain1 = "main1.pcap"\n',
+    "[queries": '[queries.talkers]\nsql = "SELECT srcIP, count(*) AS packets, sum(len) AS bytes FROM Main1 [RANGE 1 s] '
+    'GROUP BY srcIP"\n[queries.scans]\nsql = "@vertical-scans"\nparams = { window = "1 minute" }\n',
+}
 """Sections that a pipeline file needs and that a page may leave out."""
 
 
@@ -155,7 +163,9 @@ def test_pipeline_files_are_read(page: Path, prepared: Terminal) -> None:
     for block in runnable(page, "toml"):
         missing = [text for section, text in COMPLETION.items() if f"\n{section}" not in f"\n{block.text}"]
         pipeline = parse_pipeline("\n".join([block.text, *missing]), prepared.folder)
-        assert pipeline.plans(), block.name
+        plans = pipeline.plans()
+        rules = Evaluation(pipeline.alerts, plans, make_pipeline_series(pipeline, plans)).rules
+        assert (bool(plans), len(rules)) == (True, len(pipeline.alerts.rules)), block.name
 
 
 def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: Path) -> None:
@@ -169,6 +179,7 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
     keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
     assert keys == [
         *("folder", "functions", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "params"), *("host", "port", "top"),
-        *("enabled", "keep", "size"), *("master", "partitions"), *NODE_KEYS,
+        *("enabled", "keep", "size"), *("master", "partitions"), *NODE_KEYS, "silences", *RULE_KEYS,
+        *dict.fromkeys(key for of_kind in RECEIVER_KEYS.values() for key in of_kind),
     ]  # fmt: skip
     assert all(f"{key} = " in reference for key in keys if key != "every")
