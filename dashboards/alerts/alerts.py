@@ -69,6 +69,8 @@ class Alerts:
         self._silenced: Counter[str] = Counter()
         self._full_rules: set[str] = set()
         self._store = AlertStore(folder / FILE, evaluation.rules, list(self._receivers))
+        if self._store.deleted:
+            say(f"warning: {self._store.deleted:,} messages are deleted: their receivers are not in the pipeline file")
         self._firing: tuple[tuple[RuleEvaluation, Group, tuple[str, ...]], ...] = ()
         self._publish()
         self._deliveries = [

@@ -99,7 +99,9 @@ class AlertStore:
         self.batch: int | None = None if row is None else row[0]
         """The last micro-batch that was evaluated; None if there was none."""
         marks = ", ".join("?" * len(receivers))
-        self._file.execute(f"DELETE FROM outbox WHERE receiver NOT IN ({marks})", list(receivers))
+        deleted = self._file.execute(f"DELETE FROM outbox WHERE receiver NOT IN ({marks})", list(receivers))
+        self.deleted = deleted.rowcount
+        """Number of waiting messages that were deleted, because their receiver does not exist any more."""
         evaluated_by_name = {evaluated.rule.name: evaluated for evaluated in self._rules}
         for name, signature, time, previous in self._file.execute("SELECT * FROM rules").fetchall():
             evaluated = evaluated_by_name.get(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from dashboards.alerts.evaluation import Evaluation
     from dashboards.alerts.messages import Message
-    from dashboards.alerts.silences import Silences
-    from highlevel.plan.plan import Plan
     from queries.pipeline.alert_settings import AlertSettings
     from queries.pipeline.file import PipelineFile
 
@@ -85,57 +79,10 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-class PastAlerts:
-    """The alerts of finished captures. Rows of windows are added in the order of the windows of each query.
-
-    Memory: the rows of one window of each query, and the alerts.
-    """
-
-    def __init__(self, evaluation: Evaluation, silences: Silences) -> None:
-        self._evaluation, self._silences = evaluation, silences
-        self._waiting: dict[str, list[pa.RecordBatch]] = {}
-        self._alerts: dict[tuple[str, str], Message] = {}
-
-    def add(self, plan: Plan, batch: pa.RecordBatch) -> None:
-        """Add rows. The rows of the newest window wait for further rows of this window."""
-        from capture import arrow_compute as pc
-
-        if batch.num_rows == 0:
-            return
-        newest = pc.max(batch["window_end"])
-        waiting = self._waiting.setdefault(plan.name, [])
-        waiting.append(batch)
-        if waiting[0]["window_end"][0] == newest:
-            return
-        rows = self._take(plan)
-        is_newest = pc.equal(rows["window_end"], newest)
-        self._waiting[plan.name] = rows.filter(is_newest).to_batches()
-        self._evaluate({plan.name: rows.filter(pc.invert(is_newest))}, {}, None)
-
-    def finish(self, plans: Iterable[Plan], newest: int | None) -> list[Message]:
-        """Return all alerts in the order of their begins. `newest` is the time of the newest packet."""
-        from lowlevel.punctuation import END
-
-        results = {plan.name: self._take(plan) for plan in plans}
-        self._evaluate(results, dict.fromkeys(results, END), newest)
-        return sorted(self._alerts.values(), key=lambda message: (message["began"], message["rule"]))
-
-    def _take(self, plan: Plan) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self._waiting.pop(plan.name, []), plan.schema)
-
-    def _evaluate(self, results: dict[str, pa.Table], watermarks: dict[str, int], newest: int | None) -> None:
-        for evaluated, change in self._evaluation.evaluate(results, watermarks, newest):
-            group, message = change.group, evaluated.message(change)
-            assert group.began is not None, "a change belongs to an alert that has begun"
-            message["silenced"] = self._silences.covers(evaluated.rule.name, group.labels, group.began)
-            self._alerts[message["id"], message["began"]] = message
-
-
 def find_alerts(settings: PipelineFile) -> list[Message]:
     """Answer the queries of the rules over the files of a pipeline; return the alerts, in the order of their begins."""
     from dashboards.alerts.evaluation import Evaluation
+    from dashboards.alerts.past_alerts import PastAlerts
     from dashboards.alerts.silences import Silences
     from dashboards.answer import answer_all
     from dashboards.idle_kernels import IdleKernels
@@ -145,9 +92,9 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
 
     plans = settings.plans()
     evaluation = Evaluation(settings.alerts, plans, make_pipeline_series(settings, plans))
-    past = PastAlerts(evaluation, Silences(settings.alerts.silences, evaluation.labels, warn))
-    needed = {evaluated.plan.name for evaluated in evaluation.rules}
-    chosen = [plan for plan in plans if plan.name in needed]
+    past = PastAlerts(evaluation)
+    silences = Silences(settings.alerts.silences, evaluation.labels, warn)
+    chosen = [plan for plan in plans if past.reads(plan)]
     with interrupting(), answer_all(chosen, settings.inputs(chosen)) as result:
         assert result.run is not None, "the inline engine answers several queries"
         compile_kernels(idle=IdleKernels(result.run))
@@ -157,7 +104,11 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
                 past.add(chosen[index], batch)
         report(result.samples(), result.warnings(), stats=False)
         newest = result.run.newest
-    return past.finish(chosen, newest)
+    past.finish(newest)
+    return [
+        {**alert.message, "silenced": silences.covers(alert.rule, alert.group.labels, alert.began)}
+        for alert in past.alerts
+    ]
 
 
 def try_receivers(settings: PipelineFile) -> None:

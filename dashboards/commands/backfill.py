@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from dashboards.alerts.past_alerts import PastAlerts
     from dashboards.prometheus.backfill import Backfill
     from queries.pipeline.file import PipelineFile
 
@@ -32,10 +33,12 @@ def backfill(
     """Write the windows of captures for Prometheus at their own time.
 
     The queries of the pipeline file are answered over its files. The series are those of `wiretide run`, so the
-    dashboards of `wiretide dashboards` show them, at the date of the capture:
+    dashboards of `wiretide dashboards` show them, at the date of the capture. With alert rules, so is the number of
+    alerts that were firing:
 
     wiretide backfill pipeline.toml -o samples --blocks /var/lib/prometheus
     """
+    from dashboards.alerts.past_alerts import MAX_SAMPLES
     from dashboards.output.console import warn
     from dashboards.prometheus.backfill import BackfillError, create_blocks, write_days
     from queries.pipeline.file import read_pipeline
@@ -48,10 +51,10 @@ def backfill(
     if settings.spooled:
         name = next(iter(settings.spooled))
         raise PipelineError(f"links.{name}.spool: a spool is no finished capture; expected links with files only")
-    backfills = _answer_queries(settings)
+    backfills, past = _answer_queries(settings)
     extra = {"job": job, "instance": instance or f"{settings.host}:{settings.port}"}
     output.mkdir(parents=True, exist_ok=True)
-    for path, count in write_days(backfills, extra, output):
+    for path, count in write_days([*backfills, past], extra, output):
         line = f"{path}: {count:,} samples"
         if blocks is not None and promtool is not None:
             made = create_blocks(promtool, path, blocks, count)
@@ -63,12 +66,16 @@ def backfill(
             warn(f"{query}: {early:,} samples before 1970 are left out: Prometheus has no such times")
         if close := backfilled.too_close:
             warn(f"{query}: {close:,} samples are left out: Prometheus has one sample per millisecond")
+    if past.samples_cut:
+        warn(f"alerts: {past.samples_cut:,} samples are left out: a rule has at most {MAX_SAMPLES:,}")
 
 
-def _answer_queries(settings: PipelineFile) -> list[Backfill]:
-    """Answer the queries of a pipeline with windows of time in one pass; return their samples."""
+def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]:
+    """Answer the queries of a pipeline with windows of time in one pass; return their samples, and its alerts."""
     import pyarrow as pa
 
+    from dashboards.alerts.evaluation import Evaluation
+    from dashboards.alerts.past_alerts import PastAlerts
     from dashboards.answer import answer_all
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar, report, warn
@@ -78,11 +85,9 @@ def _answer_queries(settings: PipelineFile) -> list[Backfill]:
     from queries.pipeline.sections import PipelineError
 
     plans = settings.plans()
-    backfills = [
-        Backfill(series)
-        for series in make_pipeline_series(settings, plans)
-        if series.plan.windowed and series.plan.window.timed
-    ]
+    pipeline_series = make_pipeline_series(settings, plans)
+    past = PastAlerts(Evaluation(settings.alerts, plans, pipeline_series))
+    backfills = [Backfill(series) for series in pipeline_series if series.plan.windowed and series.plan.window.timed]
     chosen = [backfill.series.plan for backfill in backfills]
     for plan in plans:
         if plan not in chosen:
@@ -96,7 +101,9 @@ def _answer_queries(settings: PipelineFile) -> list[Backfill]:
             result.report_progress(bar)
             for index, batch in result.batches:
                 backfills[index].add(pa.Table.from_batches([batch]))
+                past.add(chosen[index], batch)
         report(result.samples(), result.warnings(), stats=False)
+        past.finish(result.run.newest)
     for backfill in backfills:
         backfill.complete()
-    return backfills
+    return backfills, past

@@ -100,7 +100,7 @@ def name_links(inputs: Iterable[str], taken: Sequence[str]) -> dict[str, str]:
 
 
 def _make_lines(
-    links: dict[str, str], queries: Iterable[tuple[str, str, bool]], window: str, folder: Path, file: str
+    links: dict[str, str], queries: Sequence[tuple[str, str, bool]], window: str, folder: Path, file: str
 ) -> Iterable[str]:
     yield "# A pipeline of Wiretide. docs/guide/pipeline-file.md describes all keys."
     yield "#"
@@ -133,6 +133,12 @@ def _make_lines(
         yield f'sql = "@{name}"'
         if has_window:
             yield f"params = {{ window = {json.dumps(window, ensure_ascii=False)} }}"
+    rule_queries = [name for name, _, has_window in queries if has_window]
+    if rule_queries:
+        yield ""
+        yield "# [alerts.NAME]                 # a rule over the windows of a query: docs/guide/alerts.md"
+        yield f'# query = "{rule_queries[0]}"'
+        yield '# where = "CONDITION"           # on the columns of its result'
     yield ""
     yield "[metrics]                       # http://127.0.0.1:9464/ is the live page, …/metrics is for Prometheus"
     yield "# port = 9464"

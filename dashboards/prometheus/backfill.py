@@ -16,10 +16,11 @@ import json
 import subprocess
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
@@ -48,6 +49,24 @@ class SeriesSamples:
 
     times: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFamily:
+    """A metric with its labels, and the samples of each series by the values of the labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    series: Mapping[tuple[str, ...], SeriesSamples]
+
+
+class Families(Protocol):
+    """A source of metrics for back-fill."""
+
+    def families(self) -> Iterable[SampleFamily]:
+        """Return the metrics with their samples."""
+        ...
 
 
 class Backfill:
@@ -95,15 +114,22 @@ class Backfill:
                     samples.times.append(time)
                     samples.values.append(number)
 
+    def families(self) -> Iterator[SampleFamily]:
+        """Yield the value columns with their samples."""
+        for value in self.series.values:
+            series = {labels: samples for (of_value, labels), samples in self.samples.items() if of_value is value}
+            yield SampleFamily(value.name, value.help, self.series.labels, series)
 
-def write_days(backfills: list[Backfill], extra: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, int]]:
+
+def write_days(sources: Iterable[Families], extra: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, int]]:
     """Write an OpenMetrics file for each UTC day with samples; yield its path and its number of samples.
 
     `extra`: labels of all series, such as `job`.
     """
-    days = sorted({time // DAY for each in backfills for one in each.samples.values() for time in one.times})
-    for day in days:
-        collector = _DayCollector(backfills, extra, day)
+    families = [family for source in sources for family in source.families()]
+    days = {time // DAY for family in families for samples in family.series.values() for time in samples.times}
+    for day in sorted(days):
+        collector = _DayCollector(families, extra, day)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
         date = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)
@@ -116,22 +142,19 @@ def write_days(backfills: list[Backfill], extra: Mapping[str, str], folder: Path
 class _DayCollector:
     """A collector of prometheus-client with the samples of one day."""
 
-    def __init__(self, backfills: list[Backfill], extra: Mapping[str, str], day: int) -> None:
-        self._backfills, self._extra, self._day = backfills, extra, day
+    def __init__(self, families: Sequence[SampleFamily], extra: Mapping[str, str], day: int) -> None:
+        self._families, self._extra, self._day = families, extra, day
         self.count = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families. The samples of a series are neighbours, as OpenMetrics requires."""
         self.count = 0
-        for backfill in self._backfills:
-            labels = [*backfill.series.labels, *self._extra]
-            for value in backfill.series.values:
-                family = GaugeMetricFamily(value.name, value.help, labels=labels)
-                for (of_value, texts), samples in backfill.samples.items():
-                    if of_value is value:
-                        self._add(family, [*texts, *self._extra.values()], samples)
-                if family.samples:
-                    yield family
+        for family in self._families:
+            metric = GaugeMetricFamily(family.name, family.help, labels=[*family.labels, *self._extra])
+            for texts, samples in family.series.items():
+                self._add(metric, [*texts, *self._extra.values()], samples)
+            if metric.samples:
+                yield metric
 
     def _add(self, family: GaugeMetricFamily, labels: list[str], samples: SeriesSamples) -> None:
         first, after = (bisect_left(samples.times, day * DAY) for day in (self._day, self._day + 1))
