@@ -21,7 +21,7 @@ def run(
 ) -> None:
     """Run a monitoring pipeline on Spark.
 
-    The pipeline file configures the links, the queries, the live page, the metrics for Prometheus, and the
+    The pipeline file configures the links, the queries, the live page, the metrics for Prometheus, the alerts, and the
     folders for results.
 
     The state is kept in the pipeline's folder. A run that was stopped or killed continues from this state.
