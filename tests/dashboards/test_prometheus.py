@@ -200,6 +200,6 @@ def test_promtool_finds_no_fault_in_the_exposition() -> None:
 def test_a_prometheus_that_ends_fails_the_wait_with_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("cannot open the door")
-    message = "^prometheus ended with status 1 before listening\ncannot open the door$"
+    message = "^the server ended with status 1 before listening\ncannot open the door$"
     with subprocess.Popen(["false"]) as ended, pytest.raises(AssertionError, match=message):
         Prometheus(ended, log).until(lambda: False, "listening")
