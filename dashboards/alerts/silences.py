@@ -80,8 +80,8 @@ class Silences:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise PipelineError(f"{self._path}: cannot be read as silences in TOML: {error}") from error
         try:
-            listed = Section("", values, ("silence",)).value("silence", list, [])
-            return [self._silence(number, item) for number, item in enumerate(listed, 1)]
+            tables = Section("", values, ("silence",)).value("silence", list, [])
+            return [self._silence(number, item) for number, item in enumerate(tables, 1)]
         except PipelineError as error:
             raise PipelineError(f"{self._path}: {error}") from error
 

@@ -50,7 +50,7 @@ def evaluation_of(file: PipelineFile) -> Evaluation:
 def scans(evaluated: Evaluation, rows: Iterable[Row]) -> dict[str, pa.Table]:
     """Return results of the query `scans`."""
     (plan,) = {rule.plan for rule in evaluated.rules if rule.plan.name == "scans"}
-    listed = [
+    records = [
         {
             "window_start": (minute - 1) * MINUTE,
             "window_end": minute * MINUTE,
@@ -60,7 +60,7 @@ def scans(evaluated: Evaluation, rows: Iterable[Row]) -> dict[str, pa.Table]:
         }
         for minute, address, packets, size in rows
     ]
-    return {"scans": pa.Table.from_pylist(listed, plan.schema)}
+    return {"scans": pa.Table.from_pylist(records, plan.schema)}
 
 
 def messages(evaluated: Evaluation, rows: Iterable[Row], until: int | None = None) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from tests.harness.alert_receivers import http_receiver
 from tests.harness.command_line import environment, run
 
 
-def found_alerts(folder: Path) -> list[dict[str, Any]]:
+def command_alerts(folder: Path) -> list[dict[str, Any]]:
     """The alerts that the command prints in the folder of a pipeline."""
     status, out, err = run("alerts", "pipeline.toml", "--format", "json", cwd=folder)
     assert (status, err) == (0, "")
@@ -31,16 +31,16 @@ def found_alerts(folder: Path) -> list[dict[str, Any]]:
 def test_alerts_over_a_capture_equal_plain_python(seed: int, tmp_path: Path) -> None:
     packets = draw_packets(seed)
     write_pipeline(tmp_path, packets)
-    found = found_alerts(tmp_path)
+    alerts = command_alerts(tmp_path)
     identities = [
         (alert["rule"], tuple(alert["labels"].items()), alert["began"], alert["ended"], alert["reason"])
-        for alert in found
+        for alert in alerts
     ]
     assert {*identities} == expected_alerts(packets), seed
     assert len(identities) == len({*identities})
     assert {rule for rule, *_ in identities} == {"flood", "jump", "quiet", "gone"}
-    assert [alert["began"] for alert in found] == sorted(alert["began"] for alert in found)
-    for alert in found:
+    assert [alert["began"] for alert in alerts] == sorted(alert["began"] for alert in alerts)
+    for alert in alerts:
         if alert["rule"] == "flood":
             (row,) = alert["evidence"]
             end = alert["window"]["end"]

@@ -28,8 +28,8 @@ where = "packets > 100"
 """
 
 
-def brief(found: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    return [(message["status"], message["ended"] or message["began"], message["summary"]) for message in found]
+def brief(sent: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    return [(message["status"], message["ended"] or message["began"], message["summary"]) for message in sent]
 
 
 def test_a_message_has_everything_about_the_alert(tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_labels_are_columns_in_any_case_and_null_is_an_empty_text(tmp_path: Path
 def test_a_condition_compares_with_the_window_before(tmp_path: Path) -> None:
     rules = '[alerts.jump]\nquery = "scans"\nwhere = "packets > 2 * Previous_Packets"\n'
     evaluated = evaluation(rules, tmp_path)
-    found = messages(evaluated, [(1, "10.0.0.1", 10, 1), (2, "10.0.0.1", 25, 1), (2, "10.0.0.2", 99, 1)])
-    assert brief(found) == [("firing", utc(2 * MINUTE), "jump: srcIP 10.0.0.1")]  # .2 has no window before
+    sent = messages(evaluated, [(1, "10.0.0.1", 10, 1), (2, "10.0.0.1", 25, 1), (2, "10.0.0.2", 99, 1)])
+    assert brief(sent) == [("firing", utc(2 * MINUTE), "jump: srcIP 10.0.0.1")]  # .2 has no window before
     # In the next micro-batch minute 3 is compared with minute 2, and minute 5 with no window.
-    found = messages(evaluated, [(5, "10.0.0.2", 500, 1), (3, "10.0.0.2", 250, 1), (3, "10.0.0.1", 26, 1)])
-    assert brief(found) == [
+    sent = messages(evaluated, [(5, "10.0.0.2", 500, 1), (3, "10.0.0.2", 250, 1), (3, "10.0.0.1", 26, 1)])
+    assert brief(sent) == [
         ("ended", utc(3 * MINUTE), "jump: srcIP 10.0.0.1"),
         ("firing", utc(3 * MINUTE), "jump: srcIP 10.0.0.2"),
         ("ended", utc(4 * MINUTE), "jump: srcIP 10.0.0.2"),
@@ -195,8 +195,8 @@ def test_the_end_of_the_input_is_the_time_of_the_newest_packet(
 
 def test_changes_of_several_rules_are_in_the_order_of_time(tmp_path: Path) -> None:
     rules = RULE + '[alerts.first]\nquery = "scans"\nlabels = []\n'
-    found = messages(evaluation(rules, tmp_path), [(1, "::1", 1, 1), (2, "::1", 200, 1), (4, "::1", 1, 1)])
-    assert [(message["rule"], message["status"], message["ended"] or message["began"]) for message in found] == [
+    sent = messages(evaluation(rules, tmp_path), [(1, "::1", 1, 1), (2, "::1", 200, 1), (4, "::1", 1, 1)])
+    assert [(message["rule"], message["status"], message["ended"] or message["began"]) for message in sent] == [
         ("first", "firing", utc(MINUTE)),
         ("scan", "firing", utc(2 * MINUTE)),
         ("scan", "ended", utc(3 * MINUTE)),

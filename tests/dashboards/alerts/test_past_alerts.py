@@ -44,9 +44,9 @@ def test_backfill_writes_the_number_of_firing_alerts_of_each_window(seed: int, t
     spans: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for rule, _, began, ended, _ in expected_alerts(packets):
         spans[rule].append((seconds(began), float("inf") if ended is None else seconds(ended)))
-    found = firing_samples(tmp_path / "samples")
-    assert found.keys() == spans.keys()
-    for rule, samples in found.items():
+    samples_by_rule = firing_samples(tmp_path / "samples")
+    assert samples_by_rule.keys() == spans.keys()
+    for rule, samples in samples_by_rule.items():
         for time, value in samples.items():
             assert value == sum(began <= time < ended for began, ended in spans[rule]), (rule, time)
         for began, ended in spans[rule]:

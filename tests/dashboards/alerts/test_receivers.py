@@ -264,9 +264,9 @@ LINE = re.compile(
 
 def check_lines(lines: Sequence[bytes], alert: tuple[Message, Message]) -> None:
     """Check that lines have the form of RFC 5424, and the times and IDs of the alert."""
-    found = [LINE.fullmatch(line) for line in lines]
+    matches = [LINE.fullmatch(line) for line in lines]
     host = socket.gethostname().encode()
-    assert [match.groups() if match else None for match in found] == [
+    assert [match.groups() if match else None for match in matches] == [
         (b"130", b"1970-01-01T00:01:00Z", host, b"scan", b"firing", alert[0]["message"].encode()),
         (b"130", b"1970-01-01T00:02:00Z", host, b"scan", b"ended", alert[1]["message"].encode()),
     ]

@@ -48,7 +48,7 @@ def opened(browser: Any, url: str, **options: Any) -> tuple[Any, Messages]:
 
 def evaluate(live: LivePage, number: int, names: list[str]) -> None:
     """Evaluate a window in which each of `names` was seen, the first one most often."""
-    rows = [{"name": name, "n": 100 - place} for place, name in enumerate(names)]
+    rows = [{"name": name, "n": 100 - number} for number, name in enumerate(names)]
     table = window_rows(live.plans["names"], number, rows)
     assert live.alerts is not None
     live.alerts.evaluate(number + 1, {"names": table}, {"names": (START + 10 * (number + 1)) * SECOND})
@@ -98,7 +98,7 @@ def test_markup_of_senders_in_alerts_is_shown_as_text(browser: Any, tmp_path: Pa
         evaluate(live, 0, HOSTILE)
         page, messages = opened(browser, live.url)
         page.wait_for_selector(ROWS)
-        expected = [f"{escape(name)} was seen {100 - place} times" for place, name in enumerate(HOSTILE)]
+        expected = [f"{escape(name)} was seen {100 - number} times" for number, name in enumerate(HOSTILE)]
         assert [row[5] for row in cells(page)] == expected
         assert all(name in row[7] for name, row in zip(HOSTILE, cells(page), strict=True))
         assert page.locator("img, b").count() == 0
@@ -127,7 +127,7 @@ def test_the_page_receives_a_limited_number_of_alerts(tmp_path: Path, monkeypatc
     with live_page(tmp_path, "names", served=False, rules=RULES) as live:
         evaluate(live, 0, [f"n{number}" for number in range(9)])
         evaluate(live, 1, [f"m{number}" for number in range(5)])
-        listed = json.loads(b"".join(live.site.respond({"PATH_INFO": "/api/alerts"}, lambda *_: None)))
-    assert listed["total"] == 5
-    assert [alert["labels"]["name"] for alert in listed["firing"]] == ["m0", "m1", "m2"]
-    assert [alert["labels"]["name"] for alert in listed["ended"]] == ["n8", "n7", "n6"]
+        answer = json.loads(b"".join(live.site.respond({"PATH_INFO": "/api/alerts"}, lambda *_: None)))
+    assert answer["total"] == 5
+    assert [alert["labels"]["name"] for alert in answer["firing"]] == ["m0", "m1", "m2"]
+    assert [alert["labels"]["name"] for alert in answer["ended"]] == ["n8", "n7", "n6"]
