@@ -54,6 +54,7 @@ BENCHES = {
     "join": "joins over windows as rows come, against Arrow's hash join of all rows at once, on one core",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "the start-up time of commands",
+    "page": "the live page in Chromium: a reload, frames per second, memory",
 }
 """Names and subjects of benches. The lower-case name is that of a module here with `run(setting) -> Report`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from capture.metrics import Metric, Samples
 from capture.units import SECOND
@@ -172,6 +172,25 @@ SPOOL_NEWEST = Metric(
     " the epoch).",
 )
 
+SPOOL_LINK_COUNTS: Mapping[str, Metric] = {
+    field: Metric(
+        f"wiretide_spool_link_{field}",
+        "gauge",
+        ("link",),
+        f"{sentence} since the start of the link's node, as recorded in the newest segment that was read.",
+    )
+    for field, sentence in (
+        ("records", "Complete records that were read"),
+        ("bytes", "Bytes of complete records"),
+        ("packets", "Records that became a row of the stream packets"),
+        ("late", "Rows below the watermark of the link"),
+        ("lulls", "Number of times that the clock advanced the watermark of the idle link"),
+        ("dropped", "Packets that the system dropped because the ring of the interface was full"),
+        ("shed", "Records that the node skipped because its spool or its ring was filling"),
+    )
+}
+"""The counters of a link in a segment of its spool, by their field."""
+
 SPARK_RESTARTS = Metric(
     "wiretide_spark_restarts_total",
     "counter",
@@ -223,6 +242,7 @@ SPOOL_METRICS = (
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_SHED,
     SPOOL_NEWEST,
+    *SPOOL_LINK_COUNTS.values(),
 )
 """Metrics of spool readers."""
 

@@ -33,9 +33,10 @@ from dashboards.monitors.spool_lines import spool_lines, spool_table
 from dashboards.monitors.window_lines import window_lines
 from dashboards.output.run_warnings import count, plan_warnings
 from dashboards.output.table import align_table
-from dashboards.page.history import FILE as HISTORY_FILE
 from dashboards.page.history import History
 from dashboards.page.site import Site
+from dashboards.page.stored_windows import FILE as HISTORY_FILE
+from dashboards.page.views import Views
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import OPTION, Server, serve
 from dashboards.wire_text import escape, escape_lines
@@ -141,7 +142,8 @@ class Monitor:
         self.history = History(path, self.plans, self.exporter.series, page.keep, page.size, self.say)
         assert self.run is not None, "call _prepare() before"
         self.history.continue_after(self.run.continued_batch)
-        return Site(self.history, lambda: self.exporter.current_samples, self.alerts)
+        links = [*self.pipeline.links, *self.pipeline.spooled]
+        return Site(self.history, Views(self.history, lambda: self.exporter.current_samples, self.alerts, links))
 
     def _open_alerts(self) -> None:
         """Open the alerts, and evaluate the micro-batches that ended in a crash between results and alerts.

@@ -9,31 +9,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
-from dashboards.page.history import Window
-from dashboards.prometheus.query_series import SUM, QuerySeries
+from dashboards.page.stored_windows import Window
+from dashboards.prometheus.query_series import SUM, QuerySeries, Value
 from highlevel.results.user_types import readable
 from highlevel.windows.kind import AnyWindow, SlidingWindow
+from lowlevel.expressions.assigned_numbers import names_of
+from lowlevel.expressions.types import Scalar
 
 Points = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The values of a group, and their sum over the range."""
+
+    name: str
+    values: Points
+    total: float
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
     """One value of a query over the windows of a range, the oldest window first.
 
-    `ends`: the ends of the windows in ns, and one more after each gap of windows without rows. `lines`: the name and
-    the values of each shown group, the largest sum first; None if the group is not among the first rows of a window.
-    `other`: the sum of all other groups, or None if values of the column cannot be added.
+    `ends`: the ends of the windows in ns, and one more after each gap of windows without rows. `lines`: the shown
+    groups, the largest sum first; a value is None if the group is not among the first rows of a window. `other`: the
+    sum of all other groups, or None if values of the column cannot be added.
     """
 
     column: str
     ends: tuple[int, ...]
-    lines: tuple[tuple[str, Points], ...]
-    other: Points | None
+    lines: tuple[Line, ...]
+    other: Line | None
+
+
+def value_of(series: QuerySeries, column: str) -> Value:
+    """Return a value column of a query. Raises ValueError for a column that has no values."""
+    value = next((value for value in series.values if value.column == column), None)
+    if value is None:
+        names = ", ".join(value.column for value in series.values) or "none"
+        raise ValueError(f"got the column {column!r} of {series.plan.name}, expected one of: {names}")
+    return value
 
 
 def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], groups: int) -> Chart:
@@ -41,23 +62,25 @@ def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], grou
 
     Raises ValueError for a column that has no values.
     """
-    value = next((value for value in series.values if value.column == column), None)
-    if value is None:
-        names = ", ".join(value.column for value in series.values) or "none"
-        raise ValueError(f"got the column {column!r} of {series.plan.name}, expected one of: {names}")
+    value = value_of(series, column)
     windows = [window for window in windows if window.end is not None]
     ends = _with_gaps(sorted({window.end for window in windows if window.end is not None}), series.plan.window)
-    values = _values_by_group(series, column, windows)
-    order = sorted(values, key=lambda name: (-sum(abs(each) for each in values[name].values()), name))[:groups]
-    lines = tuple((name, tuple(values[name].get(end) for end in ends)) for name in order)
-    other: Points | None = None
-    if value.fold == SUM and series.key_columns:
-        totals: dict[int | None, float] = {}
-        for window in windows:
-            totals[window.end] = totals.get(window.end, 0.0) + (window.totals.get(column) or 0.0)
-        shown = [sum(values[name].get(end, 0.0) for name in order) for end in ends]
-        other = tuple(totals[end] - part if end in totals else None for end, part in zip(ends, shown, strict=True))
-    return Chart(column, ends, lines, other)
+    names, matrix = _largest_groups(series, column, windows, ends, groups)
+    lines = tuple(Line(name, _points(row), float(np.nansum(row))) for name, row in zip(names, matrix, strict=True))
+    return Chart(column, ends, lines, _others(series, value, windows, ends, matrix))
+
+
+def _others(
+    series: QuerySeries, value: Value, windows: Sequence[Window], ends: Sequence[int], matrix: np.ndarray
+) -> Line | None:
+    """Return the totals of windows without the groups of `matrix`."""
+    if value.fold != SUM or not series.key_columns:
+        return None
+    totals = dict.fromkeys((window.end for window in windows), 0.0)
+    for window in windows:
+        totals[window.end] += window.totals.get(value.column) or 0.0
+    rest = np.array([totals.get(end, np.nan) for end in ends]) - np.nansum(matrix, axis=0)
+    return Line("all others", _points(rest), float(np.nansum(rest)))
 
 
 def _with_gaps(ends: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
@@ -68,33 +91,63 @@ def _with_gaps(ends: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
     return tuple(sorted({*ends, *gaps}))
 
 
-def _values_by_group(series: QuerySeries, column: str, windows: Sequence[Window]) -> dict[str, dict[int, float]]:
-    """Return the values of each group by the end of the window."""
-    if not windows:
-        return {}
-    rows = pa.concat_tables([window.rows for window in windows]).combine_chunks()
-    numbers = pc.if_else(pc.is_nan(number := rows[column].cast(pa.float64(), safe=False)), None, number)
-    table = pa.table({"name": group_names(series, rows), "end": rows["window_end"], "number": numbers})
-    table = table.filter(pc.is_valid(table["number"])).group_by(["name", "end"]).aggregate([("number", "sum")])
-    values: dict[str, dict[int, float]] = {}
-    columns = (table[name].to_pylist() for name in ("name", "end", "number_sum"))
-    for name, end, total in zip(*columns, strict=True):
-        values.setdefault(name, {})[end] = total
-    return values
+def _points(values: np.ndarray) -> Points:
+    """Return the values with None for NaN."""
+    return tuple(None if np.isnan(value) else value for value in values.tolist())
 
 
-def group_names(series: QuerySeries, rows: pa.Table) -> pa.Array:
-    """Return the texts of the group columns of each row. A number has the name of its column before it.
+def _largest_groups(
+    series: QuerySeries, column: str, windows: Sequence[Window], ends: Sequence[int], groups: int
+) -> tuple[list[str], np.ndarray]:
+    """Return the names of the groups with the largest sums, and a row for each with its value at each of `ends`.
 
-    NULL is the text `NULL`.
+    A value is NaN if the group has no row in the window.
     """
-    keys = series.key_columns
+    if not windows:
+        return [], np.empty((0, len(ends)))
+    rows = pa.concat_tables([window.rows for window in windows]).combine_chunks()
+    number = rows[column].cast(pa.float64(), safe=False)
+    names = pc.dictionary_encode(group_names(series, rows))
+    names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    table = pa.table({"name": names.indices, "end": rows["window_end"], "number": number})
+    table = table.filter(pc.is_finite(number))  # NULL and NaN have no place in a chart
+    table = table.group_by(["name", "end"], use_threads=False).aggregate([("number", "sum")])
+    sizes = pa.table({"name": table["name"], "size": pc.abs(table["number_sum"])})
+    sizes = sizes.group_by("name", use_threads=False).aggregate([("size", "sum")])
+    sizes = sizes.append_column("text", names.dictionary.take(sizes["name"]))
+    sizes = sizes.sort_by([("size_sum", "descending"), ("text", "ascending")]).slice(0, groups)
+    shown = table.filter(pc.is_in(table["name"], value_set=sizes["name"].combine_chunks()))
+    matrix = np.full((sizes.num_rows, len(ends)), np.nan)
+    at_name = pc.index_in(shown["name"], value_set=sizes["name"].combine_chunks()).to_numpy()
+    matrix[at_name, np.searchsorted(ends, shown["end"].to_numpy())] = shown["number_sum"].to_numpy()
+    return sizes["text"].to_pylist(), matrix
+
+
+PROTOCOL = "protocol"
+"""The column whose numbers are shown as names of protocols."""
+
+
+def group_names(series: QuerySeries, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Array:
+    """Return the texts of the group columns of each row, or of some of them.
+
+    A number has the name of its column before it, except a known protocol, which has its name. NULL is the text `NULL`.
+    """
+    keys = series.key_columns if columns is None else columns
     if not keys:
         return pa.repeat(series.plan.name, rows.num_rows)
     texts = readable(rows.select(list(keys)), series.aggregation.times)
-    columns = []
-    for name in keys:
-        shown = pc.fill_null(texts[name].cast(pa.string()), "NULL")
-        is_number = pa.types.is_integer(texts[name].type) or pa.types.is_floating(texts[name].type)
-        columns.append(pc.binary_join_element_wise(name, shown, " ") if is_number else shown)
-    return pc.binary_join_element_wise(*columns, ", ") if len(columns) > 1 else columns[0]
+    named = [_column_names(name, texts[name]) for name in keys]
+    return pc.binary_join_element_wise(*named, ", ") if len(named) > 1 else named[0]
+
+
+def _column_names(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    shown = pc.fill_null(values.cast(pa.string()), "NULL")
+    is_integer = pa.types.is_integer(values.type)
+    if is_integer or pa.types.is_floating(values.type):
+        shown = pc.binary_join_element_wise(name, shown, " ")
+    if is_integer and name.lower() == PROTOCOL:
+        known = names_of(Scalar.PROTOCOL_NAME)
+        numbers = pa.array(list(known), values.type)
+        at = pc.index_in(values, value_set=numbers)
+        shown = pc.coalesce(pa.array(list(known.values()), pa.string()).take(at.combine_chunks()), shown)
+    return shown

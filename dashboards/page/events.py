@@ -11,8 +11,9 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-from dashboards.page.history import History, Window
+from dashboards.page.history import History
 from dashboards.page.rows import rows_of
+from dashboards.page.stored_windows import Window
 
 MOST_BEHIND = 500
 COMMENT_SECONDS = 10.0
@@ -72,7 +73,7 @@ class Events:
                 seen += skipped
                 self._skip(skipped)
                 yield f"id: {seen}\nevent: skipped\ndata: {skipped}\n\n".encode()
-            windows = history.since(seen, PAGE)
+            windows = history.stored.since(seen, PAGE)
             for window in windows:
                 seen = window.id
                 yield event_of(history, window)

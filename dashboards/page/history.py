@@ -1,4 +1,4 @@
-"""The store of closed windows: an SQLite file with the rows of each window as Arrow IPC.
+"""The store of closed windows: writes an SQLite file with the rows of each window (`stored_windows` reads it).
 
     window ──► rows sorted by the rank column ──► head: the first HEAD_ROWS rows    (charts, events)
                                               └─► rows: at most KEPT_ROWS rows      (tables, queries)
@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from threading import Condition, Lock
@@ -26,59 +26,21 @@ import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
-from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.private_files import open_private
 from dashboards.page.metrics import HISTORY_BYTES, HISTORY_DELETED, HISTORY_LOST, HISTORY_ROWS_CUT, HISTORY_WINDOWS
+from dashboards.page.stored_windows import HEAD_ROWS, KEPT_ROWS, TABLES, VERSION, StoredWindows, pack
 from dashboards.prometheus.query_series import SUM, QuerySeries
 from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
+from highlevel.results.stored_columns import encode_columns
 from highlevel.windows.kind import SessionWindow, TupleWindow
-
-HEAD_ROWS = 100
-"""Number of rows of a window that charts and events use."""
-
-KEPT_ROWS = 10_000
-"""Largest number of rows of a window."""
-
-FILE = "history.sqlite"
-"""Name of the file in the folder of a run."""
 
 CHECKED_WINDOWS = 64
 """Number of new windows after which old ones are deleted."""
 
-_ALL_ROWS = "coalesce(rows, head)"
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS queries (query TEXT PRIMARY KEY, signature TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS windows (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, batch INTEGER NOT NULL, query TEXT NOT NULL, first INTEGER, last INTEGER,
-    groups INTEGER NOT NULL, bytes INTEGER NOT NULL, totals TEXT NOT NULL, head BLOB NOT NULL, rows BLOB
-);
-CREATE INDEX IF NOT EXISTS windows_by_end ON windows (query, last);
-"""
-
-
 _Stored = tuple[int, str, int | None, int | None, int, int, str, bytes, bytes | None]
 """A row of the table `windows` without its ID. `rows` is NULL if the head has all rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One stored window `[start, end)` in ns, or rows of a micro-batch of another query: then both are None.
-
-    `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums over all rows,
-    of the value columns that can be added; None without values. `rows` has the schema of the plan: the first HEAD_ROWS
-    rows, or all.
-    """
-
-    id: int
-    query: str
-    start: int | None
-    end: int | None
-    groups: int
-    totals: Mapping[str, float | None]
-    rows: pa.Table
 
 
 class History:
@@ -112,11 +74,13 @@ class History:
         self._lost = self._cut = self._deleted = self._since_check = self._windows = self._bytes = 0
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
         try:
-            self._writer, self._reader = self._connect(), self._connect()
+            self._writer = self._connect()
             self._prepare()
+            self.stored = StoredWindows(self._connect())
+            """Reads the windows."""
         except sqlite3.Error as error:
             raise OSError(f"{path}: cannot be used as the history of the page: {error}; delete the file") from error
-        self._writing, self._reading = Lock(), Lock()
+        self._writing = Lock()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=5, check_same_thread=False, isolation_level=None)
@@ -125,24 +89,28 @@ class History:
         return connection
 
     def _prepare(self) -> None:
-        self._writer.executescript(_TABLES)
+        if self._writer.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            self._writer.executescript("DROP TABLE IF EXISTS windows; DROP TABLE IF EXISTS queries;")
+        self._writer.executescript(f"{TABLES} PRAGMA user_version = {VERSION};")
         for name, plan in self.plans.items():
             signature = hashlib.sha256(f"{plan.sql}\n{plan.schema}".encode()).hexdigest()
             row = self._writer.execute("SELECT signature FROM queries WHERE query = ?", (name,)).fetchone()
             if row is None or row[0] != signature:
                 self._writer.execute("DELETE FROM windows WHERE query = ?", (name,))
-                self._writer.execute("INSERT OR REPLACE INTO queries VALUES (?, ?)", (name, signature))
+                stored = (name, signature, plan.sql, encode_columns(plan.root.columns))
+                self._writer.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", stored)
         names = list(self.plans)
         marks = ", ".join("?" * len(names))
-        self._writer.execute(f"DELETE FROM windows WHERE query NOT IN ({marks})", names)
+        for table in ("windows", "queries"):
+            self._writer.execute(f"DELETE FROM {table} WHERE query NOT IN ({marks})", names)
         self.newest = self._writer.execute("SELECT coalesce(max(id), 0) FROM windows").fetchone()[0]
         self._count()
 
     def close(self) -> None:
         """Close the file, and wake readers."""
-        with self._writing, self._reading:
+        with self._writing:
             self._writer.close()
-            self._reader.close()
+        self.stored.close()
         with self.added:
             self.added.notify_all()
 
@@ -223,8 +191,8 @@ class History:
             if value.fold == SUM:
                 total = pc.sum(window[value.column]).as_py()
                 totals[value.column] = None if total is None else float(total)
-        head = _packed(kept.slice(0, HEAD_ROWS))
-        rows = _packed(kept) if kept.num_rows > HEAD_ROWS else None
+        head = pack(kept.slice(0, HEAD_ROWS))
+        rows = pack(kept) if kept.num_rows > HEAD_ROWS else None
         size = len(head) + len(rows or b"")
         return batch, query, start, end, window.num_rows, size, json.dumps(totals), head, rows
 
@@ -266,54 +234,6 @@ class History:
                 self._say(f"warning: {self.path}: windows are missing on the page: {error}")
             self._lost += max(windows, 1)
 
-    def since(self, last_id: int, most: int) -> list[Window]:
-        """Return at most `most` windows after the ID `last_id`, in the order of their IDs, with their first rows."""
-        return self._read("head", "WHERE id > ? ORDER BY id LIMIT ?", (last_id, most))
-
-    def window(self, id_: int) -> Window | None:
-        """Return a window with all of its stored rows; None if it does not exist any more."""
-        return next(iter(self._read(_ALL_ROWS, "WHERE id = ?", (id_,))), None)
-
-    def newest_of(self, query: str) -> Window | None:
-        """Return the newest window of a query with all of its stored rows."""
-        found = self._read(_ALL_ROWS, "WHERE query = ? ORDER BY last DESC, id DESC LIMIT 1", (query,))
-        return found[0] if found else None
-
-    def range(self, query: str, length: int, most: int, *, whole: bool = False) -> list[Window]:
-        """Return the windows of a query whose end is less than `length` ns older than the newest, the oldest first.
-
-        At most `most`, the newest ones. With `whole` they have all of their stored rows, otherwise the first ones.
-        """
-        where = (
-            "WHERE query = ? AND last > (SELECT max(last) FROM windows WHERE query = ?) - ? "
-            "ORDER BY last DESC, id DESC LIMIT ?"
-        )
-        return self._read(_ALL_ROWS if whole else "head", where, (query, query, length, most))[::-1]
-
-    def newest_windows(self, query: str, most_rows: int) -> list[Window]:
-        """Return the newest windows of a query with at most `most_rows` stored rows together, the oldest first."""
-        windows: list[Window] = []
-        where = "WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 256"
-        last_id, rows = self.newest + 1, 0
-        while page := self._read(_ALL_ROWS, where, (query, last_id)):
-            for window in page:
-                rows += window.rows.num_rows
-                if rows > most_rows and windows:
-                    return windows[::-1]
-                windows.append(window)
-            last_id = page[-1].id
-        return windows[::-1]
-
-    def _read(self, column: str, where: str, parameters: Sequence[object]) -> list[Window]:
-        with self._reading:
-            rows = self._reader.execute(
-                f"SELECT id, query, first, last, groups, totals, {column} FROM windows {where}", parameters
-            ).fetchall()
-        return [
-            Window(id_, query, start, end, groups, json.loads(totals), _unpacked(data))
-            for id_, query, start, end, groups, totals, data in rows
-        ]
-
     def count_samples(self, samples: Samples) -> None:
         """Set the metrics of the store."""
         samples.set(HISTORY_WINDOWS, self._windows)
@@ -321,15 +241,3 @@ class History:
         samples.set(HISTORY_DELETED, self._deleted)
         samples.set(HISTORY_ROWS_CUT, self._cut)
         samples.set(HISTORY_LOST, self._lost)
-
-
-def _packed(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4" if table.num_rows > HEAD_ROWS else None)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes()
-
-
-def _unpacked(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()

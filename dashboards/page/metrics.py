@@ -43,6 +43,13 @@ PAGE_QUERIES = Metric(
     ("result",),
     "Queries from the live page: answered, refused for an error in the text (wrong), or stopped after 5 s (time).",
 )
+EXPORTS = Metric(
+    "wiretide_page_exports_total",
+    "counter",
+    ("result",),
+    "Exports of stored windows: complete, broken (the browser disconnected, or the store could not be read), or "
+    "refused, because there were too many.",
+)
 
 METRICS = (
     HISTORY_WINDOWS,
@@ -54,4 +61,5 @@ METRICS = (
     STREAMS_REFUSED,
     EVENTS_SKIPPED,
     PAGE_QUERIES,
+    EXPORTS,
 )

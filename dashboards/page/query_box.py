@@ -80,7 +80,7 @@ class QueryBox:
         deadline = self._clock() + SECONDS
         streams, windows = {}, {}
         for name, plan in self._history.plans.items():
-            read = self._history.newest_windows(name, INPUT_ROWS) if name.lower() in words else []
+            read = self._history.stored.newest_windows(name, INPUT_ROWS) if name.lower() in words else []
             windows[name] = len(read)
             rows = pa.concat_tables([plan.schema.empty_table(), *(window.rows for window in read)])
             streams[name.lower()] = self._stream_of(plan, rows, deadline)
@@ -137,11 +137,3 @@ def _aggregates(plan: Plan) -> tuple[str, ...]:
     return tuple(
         out.name for out in outputs if not (isinstance(out.expression, Column) and out.expression.name in keys)
     )
-
-
-def stream_of(plan: Plan, rows: pa.Table) -> TableStream:
-    """Return rows of results as a table of queries. Windows over them are windows over `window_end` by default."""
-    columns = tuple(plan.root.columns)
-    times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
-    times.sort(key=lambda name: (name not in BOUNDS, name))
-    return TableStream(plan.name, columns, tuple(times), rows.select([column.name for column in columns]))

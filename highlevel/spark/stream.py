@@ -40,12 +40,13 @@ from capture.open import open_finite
 from capture.private_files import check_private_folder, make_private_folder, open_private
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.plan.plan import Plan, leaves_of
+from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, map_inputs
 from highlevel.spark.errors import FolderError, RunError, make_report
-from highlevel.spark.estimates import mark_estimates
+from highlevel.spark.estimates import ESTIMATED, mark_estimates
 from highlevel.spark.host import Host
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
@@ -57,6 +58,8 @@ from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_
 from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.totals import Totals, TotalsFiles
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import TABLE_SLOTS
 
@@ -327,9 +330,12 @@ class StreamRun:
     def _make_readable(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
         """Return results in the form of their file. For a spool, mark the windows that contain estimates."""
         plan = self.assignment.plans[query]
+        columns = plan.root.columns
         if any(self.assignment.inputs[number].spool for number in self.assignment.inputs_of(query)):
             results = mark_estimates(results, sampled.get(plan.name, []))
-        return readable(results, plan.times)
+            if results.num_columns > len(columns):
+                columns = (*columns, Column(ESTIMATED, Type.BOOL))
+        return with_columns(readable(results, plan.times), columns)
 
     @property
     def finished(self) -> bool:

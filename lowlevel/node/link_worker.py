@@ -27,14 +27,16 @@ from capture.files.positions import FilePosition, blocks_after, positions, sets_
 from capture.files.stream import StreamedCapture, blocks_until_stopped
 from capture.flows.waiting_sets import NODE_RESTARTED
 from capture.interface_path import is_interface
-from capture.metrics import FLOW_SETS_DROPPED, Samples
+from capture.metrics import BYTES_READ, FLOW_SETS_DROPPED, INTERFACE_DROPPED, PACKETS_DECODED, RECORDS_READ, Samples
 from capture.units import SECOND
 from lowlevel.metrics import (
     ITEMS_WAITING,
+    LULL_WATERMARKS,
     NODE_LAG,
     NODE_WATERMARK,
     PARTIALS_WRITTEN,
     RECORDS_SHED,
+    ROWS_BELOW_WATERMARK,
     SAMPLING_ASKED,
     SAMPLING_RATE,
 )
@@ -44,6 +46,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.folder import SpoolFullError
 from lowlevel.spool.limits import WhenFull
+from lowlevel.spool.segment import LinkCounts
 from lowlevel.spool.writer import SpoolWriter
 
 COUNTER_INTERVAL = SECOND // 4
@@ -54,6 +57,17 @@ RETRY_PAUSE = 0.05
 
 RETRIES_AFTER_STOP = 20
 """Number of retries after a stop request. 20 retries take one second."""
+
+COUNTS_OF_LINK = {
+    "records": RECORDS_READ,
+    "bytes": BYTES_READ,
+    "packets": PACKETS_DECODED,
+    "late": ROWS_BELOW_WATERMARK,
+    "lulls": LULL_WATERMARKS,
+    "dropped": INTERFACE_DROPPED,
+    "shed": RECORDS_SHED,
+}
+"""The metric of each field of LinkCounts."""
 
 MAX_ITEM_ROWS = 1 << 16
 """Largest number of rows of an item. Larger batches, such as a whole table, are split."""
@@ -121,6 +135,7 @@ class LinkWorker:
                 failure = error  # first write the rows before the failure
             # Flush the tables. The watermark becomes END only if no row can follow.
             self._write_to_spool(self.node.progress(END) if self.has_ended else self.node.flush())
+            self._update_counters()
             self._close(stopping)
         finally:
             self.spool.abandon()  # has no effect if the spool was closed normally
@@ -187,7 +202,14 @@ class LinkWorker:
         """Update the counters for other threads if the last update is COUNTER_INTERVAL or more ago."""
         if now - self._last_count >= COUNTER_INTERVAL:
             self._last_count = now
-            self._samples = self._collect_samples()
+            self._update_counters()
+
+    def _update_counters(self) -> None:
+        """Update the counters for other threads, and those in the headers of the next segments."""
+        self._samples = samples = self._collect_samples()
+        link = self.node.link
+        counts = {field: samples.total(metric, link=link) for field, metric in COUNTS_OF_LINK.items()}
+        self.spool.link_counts = LinkCounts(**{field: round(count) for field, count in counts.items()})
 
     def _update_sampling_rate(self, now: int, *, read_spool: bool) -> None:
         """Update the sampling rate of a live link from its ring and, if `read_spool`, from the room in the spool."""

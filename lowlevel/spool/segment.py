@@ -77,6 +77,27 @@ class Trailer:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkCounts:
+    """Counters of a link when its segment ended, since the start of the node.
+
+    `records`, `bytes` and `packets` were read; `late` rows were below the watermark; `lulls`: how often the clock
+    advanced the watermark; `dropped` packets were lost in the ring of the interface; `shed` records were not processed.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    packets: int = 0
+    late: int = 0
+    lulls: int = 0
+    dropped: int = 0
+    shed: int = 0
+
+
+COUNTS_BYTES = 7 * 36
+"""Largest size of the counters in the header of a segment."""
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """The header of a segment.
 
@@ -87,6 +108,7 @@ class Header:
     * `ended`: whether this is the last segment of the link.
     * `position`: the position in the input, a text from the caller of the writer.
     * `skipped`: ranges of times whose packets an overloaded node did not process since the last segment.
+    * `counts`: the counters of the link; None if the writer has none.
     """
 
     link: str
@@ -99,6 +121,7 @@ class Header:
     ended: bool = False
     position: str | None = None
     skipped: tuple[tuple[int, int], ...] = ()
+    counts: LinkCounts | None = None
 
     def encode(self) -> bytes:
         """Return the header as JSON, for the metadata of the schema."""
@@ -116,7 +139,9 @@ class Header:
             )
         plans = tuple((name, fingerprint) for name, fingerprint in values.pop("plans"))
         skipped = tuple((start, end) for start, end in values.pop("skipped", ()))
-        return Header(plans=plans, lows=tuple(values.pop("lows")), skipped=skipped, **values)
+        counted = values.pop("counts", None)
+        counts = None if counted is None else LinkCounts(**counted)
+        return Header(plans=plans, lows=tuple(values.pop("lows")), skipped=skipped, counts=counts, **values)
 
 
 @dataclass(frozen=True)

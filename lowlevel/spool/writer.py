@@ -21,12 +21,12 @@ from lowlevel.spool import segment
 from lowlevel.spool.folder import BLOCK, SpoolError, SpoolFullError, disk_bytes, keep_reserve, segment_path
 from lowlevel.spool.limits import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts, SpoolLimits, WhenFull
 from lowlevel.spool.pending import SKIPPED_BYTES, ItemSizes, Pending, with_skipped
-from lowlevel.spool.segment import Header, Segment
+from lowlevel.spool.segment import COUNTS_BYTES, Header, LinkCounts, Segment
 from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
-FRAME = 2048 + SKIPPED_BYTES
-"""Largest size in bytes of the parts of a segment that are not items: schema, trailer and skipped times."""
+FRAME = 2048 + SKIPPED_BYTES + COUNTS_BYTES
+"""Largest size in bytes of the parts of a segment that are not items: schema, trailer, skipped times and counters."""
 
 OTHER_FILES = 7 * BLOCK
 """Disk space of the files that are not segments: locks, commits, record of the writer, and the reserve."""
@@ -75,6 +75,8 @@ class SpoolWriter:
         self.counts = SpoolCounts()
         self.ended = self._ending = False
         self.position: str | None = None
+        self.link_counts: LinkCounts | None = None
+        """The counters of the link, for the headers of the next segments."""
         self._cuts = cuts
         self._sizes = ItemSizes([name for name, _ in self.plans])
         self._most_waiting = max(2 * self.limits.segment_bytes, MIN_WAITING_BYTES)
@@ -328,6 +330,7 @@ class SpoolWriter:
             ended=self._ending,
             position=self.position,
             skipped=tuple(pending.skipped),
+            counts=self.link_counts,
         )
 
     def _add_punctuation(self, number: int) -> None:

@@ -19,6 +19,7 @@ from dashboards.alerts.alerts import Alerts
 from dashboards.alerts.evaluation import Evaluation
 from dashboards.page.history import History
 from dashboards.page.site import Site
+from dashboards.page.views import Views
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import Server, serve
 from highlevel.metrics import METRICS as HIGH_METRICS
@@ -31,6 +32,8 @@ START = 1_700_000_000
 QUERIES = {
     "talkers": "SELECT srcIP, count(*) AS n, sum(len) AS bytes, avg(len) AS mean FROM Main [RANGE 10 seconds] "
     "GROUP BY srcIP",
+    "pairs": "SELECT srcIP, protocol, destIP, count(*) AS n, sum(len) AS bytes, max(len) AS largest "
+    "FROM Main [RANGE 10 seconds] GROUP BY srcIP, protocol, destIP",
     "total": "SELECT count(*) AS packets FROM Main [RANGE 10 seconds]",
     "rows": "SELECT ts, srcIP, len FROM Main WHERE len > 1400",
     "sessions": "SELECT srcIP, count(*) AS n FROM Main [SESSION 5 seconds] GROUP BY srcIP",
@@ -73,6 +76,8 @@ class LivePage:
     site: Site
     server: Server | None
     alerts: Alerts | None = None
+    seconds: float = 0.0
+    """The time of the page's clock."""
 
     @property
     def url(self) -> str:
@@ -107,10 +112,12 @@ def live_page(
         evaluated = Evaluation(settings, list(plans.values()), exporter.series)
         alerts = Alerts(settings, evaluated, folder, print)
         alerts.continue_after(0)
-    site = Site(history, lambda: exporter.current_samples, alerts)
-    server = serve(exporter, port=0, site=site) if served else None
+    page: LivePage
+    site = Site(history, Views(history, lambda: exporter.current_samples, alerts, clock=lambda: page.seconds))
+    page = LivePage(plans, exporter, history, site, None, alerts, float(START))
+    page.server = server = serve(exporter, port=0, site=site) if served else None
     try:
-        yield LivePage(plans, exporter, history, site, server, alerts)
+        yield page
     finally:
         if server is not None:
             server.close()

@@ -16,8 +16,9 @@ import pytest
 
 from capture.metrics import Samples
 from capture.units import SECOND
-from dashboards.page.history import HEAD_ROWS, KEPT_ROWS, History
+from dashboards.page.history import History
 from dashboards.page.metrics import HISTORY_DELETED, HISTORY_LOST, HISTORY_ROWS_CUT, HISTORY_WINDOWS
+from dashboards.page.stored_windows import HEAD_ROWS, KEPT_ROWS
 from tests.harness.live_pages import START, drawn_rows, live_page, window_rows
 
 
@@ -48,24 +49,24 @@ def test_windows_are_read_as_they_were_added(seed: int, tmp_path: Path) -> None:
                 page.history.add(batch, name, pa.concat_tables(tables))
         history = page.history
         assert history.newest == len(expected)
-        for window, (id_, name, number_, rows) in zip(history.since(0, 1000), expected, strict=True):
+        for window, (id_, name, number_, rows) in zip(history.stored.since(0, 1000), expected, strict=True):
             assert (window.id, window.query, window.groups) == (id_, name, len(rows))
             assert window.end == (START + 10 * number_ + 10) * SECOND
             assert window.rows.to_pylist() == rows[:HEAD_ROWS]
-            whole = history.window(id_)
+            whole = history.stored.window(id_)
             assert whole is not None
             assert whole.rows.to_pylist() == rows
             sums = {column: sum(row[column] for row in rows) for column in window.totals}
             assert window.totals == sums
         since = random.randrange(len(expected))
-        assert [window.id for window in history.since(since, 3)] == [e[0] for e in expected[since : since + 3]]
+        assert [window.id for window in history.stored.since(since, 3)] == [e[0] for e in expected[since : since + 3]]
         for name in page.plans:
             mine = [e for e in expected if e[1] == name]
             length = random.randrange(1, 50) * SECOND
             newest = max(e[2] for e in mine)
             inside = [e[0] for e in mine if (newest - e[2]) * 10 * SECOND < length]
-            assert [window.id for window in history.range(name, length, 1000)] == inside
-            found = history.newest_of(name)
+            assert [window.id for window in history.stored.range(name, length, 1000)] == inside
+            found = history.stored.newest_of(name)
             assert found is not None
             assert found.id == mine[-1][0]
 
@@ -81,7 +82,7 @@ def test_windows_survive_a_restart_and_repeated_micro_batches_are_stored_once(tm
         page.history.continue_after(3)
         for batch in range(2, 6):  # Spark repeats 4, and 2 and 3 must not be added again
             page.history.add(batch, "total", tables[batch])
-        windows = page.history.since(0, 100)
+        windows = page.history.stored.since(0, 100)
         assert [window.end for window in windows] == [(START + 10 * n + 10) * SECOND for n in range(6)]
         assert [window.id for window in windows] == [1, 2, 3, 4, 6, 7]  # an ID is never used again
 
@@ -95,7 +96,7 @@ def test_windows_of_a_changed_query_are_deleted(tmp_path: Path) -> None:
         file.execute("UPDATE queries SET signature = 'another' WHERE query = 'talkers'")
     file.close()
     with live_page(tmp_path, served=False) as page:
-        assert [window.query for window in page.history.since(0, 10)] == ["total"]
+        assert [window.query for window in page.history.stored.since(0, 10)] == ["total"]
 
 
 def test_old_windows_are_deleted_by_age_and_size(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_old_windows_are_deleted_by_age_and_size(tmp_path: Path) -> None:
         plan = page.plans["total"]
         for number in range(200):
             page.history.add(number, "total", window_rows(plan, number, drawn_rows(random, plan, 1)))
-        kept = [window.id for window in page.history.since(0, 1000)]
+        kept = [window.id for window in page.history.stored.since(0, 1000)]
         assert kept[-1] == 200
         assert 11 <= len(kept) <= 11 + 64
         assert counted(page.history).total(HISTORY_DELETED) == 200 - len(kept)
@@ -114,7 +115,7 @@ def test_old_windows_are_deleted_by_age_and_size(tmp_path: Path) -> None:
         for number in range(200):
             page.history.add(number, "talkers", window_rows(plan, number, drawn_rows(random, plan, 500)))
         samples = counted(page.history)
-        kept = [window.id for window in page.history.since(0, 1000)]
+        kept = [window.id for window in page.history.stored.since(0, 1000)]
         assert kept[-1] == 200
         assert len(kept) == samples.total(HISTORY_WINDOWS) == 200 - samples.total(HISTORY_DELETED)
         assert 20 < len(kept) < 140
@@ -125,7 +126,7 @@ def test_a_large_window_has_its_largest_rows_and_counts_the_others(tmp_path: Pat
         plan = page.plans["talkers"]
         rows = drawn_rows(Random(3), plan, KEPT_ROWS + 500)
         page.history.add(0, "talkers", window_rows(plan, 0, rows))
-        window = page.history.window(1)
+        window = page.history.stored.window(1)
         assert window is not None
         assert window.groups == KEPT_ROWS + 500
         assert window.rows["n"].to_pylist() == sorted((row["n"] for row in rows), reverse=True)[:KEPT_ROWS]
@@ -139,7 +140,7 @@ def test_rows_without_windows_are_one_entry_for_each_batch(tmp_path: Path) -> No
         table = pa.Table.from_pylist([{"ts": n, "srcIP": b"\x0a\0\0\1", "len": n} for n in range(5)], plan.schema)
         page.history.add(0, "rows", table)
         page.history.add(1, "rows", table.slice(0, 0))
-        (window,) = page.history.since(0, 10)
+        (window,) = page.history.stored.since(0, 10)
         assert (window.start, window.end, window.groups) == (None, None, 5)
         assert window.rows == table
 
@@ -150,7 +151,7 @@ def test_sessions_are_one_entry_for_each_batch(tmp_path: Path) -> None:
         rows = drawn_rows(Random(1), plan, 4)
         table = pa.concat_tables([window_rows(plan, number, [row]) for number, row in enumerate(rows)])
         page.history.add(0, "sessions", table)
-        (window,) = page.history.since(0, 10)
+        (window,) = page.history.stored.since(0, 10)
         assert (window.start, window.end, window.groups) == (None, None, 4)
         assert window.rows.to_pylist() == table.to_pylist()
         assert not page.history.has_windows("sessions")
@@ -166,7 +167,7 @@ def test_a_full_disk_loses_windows_and_not_the_pipeline(tmp_path: Path, capsys: 
         samples = counted(page.history)
         assert samples.total(HISTORY_LOST) + samples.total(HISTORY_WINDOWS) == 20
         assert 0 < samples.total(HISTORY_WINDOWS) < 20
-        assert len(page.history.since(0, 100)) == samples.total(HISTORY_WINDOWS)
+        assert len(page.history.stored.since(0, 100)) == samples.total(HISTORY_WINDOWS)
         page.history._writer.execute("PRAGMA max_page_count = 100000")
         page.history.add(20, "talkers", window_rows(plan, 20, drawn_rows(random, plan, 500)))
         assert counted(page.history).total(HISTORY_WINDOWS) == samples.total(HISTORY_WINDOWS) + 1

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from ipaddress import ip_address
@@ -18,11 +21,12 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dashboards.page.events import MOST_BEHIND, RETRY, Events
 from dashboards.page.query_box import SECONDS, QueryBox, QueryTimeError
-from dashboards.page.site import FILES, MAX_STREAMS
+from dashboards.page.site import FILES, MAX_EXPORTS, MAX_STREAMS
 from tests.harness.live_pages import START, LivePage, drawn_rows, live_page, window_rows
 
 
@@ -68,19 +72,23 @@ def test_state_contains_queries_and_links(tmp_path: Path) -> None:
         add(page, 3)
         state = answer(page, "/api/state")
     assert [query["name"] for query in state["queries"]] == ["talkers", "total"]
-    assert state["queries"][0]["values"] == ["n", "bytes", "mean"]
-    assert state["links"] == [
-        {"name": "Main", "records": 1000, "packets": 900, "bytes": 0, "watermark": None, "lag": None}
+    assert state["queries"][0]["values"] == [
+        {"name": "n", "unit": "", "adds": True},
+        {"name": "bytes", "unit": "B", "adds": True},
+        {"name": "mean", "unit": "", "adds": False},
     ]
+    assert [(link["name"], link["records"], link["packets"]) for link in state["links"]] == [("Main", 1000, 900)]
     assert state["newest"] == 6
 
 
 def test_windows_and_charts_have_the_rows_of_the_results(tmp_path: Path) -> None:
     with live_page(tmp_path) as page:
         rows = add(page, 4)["talkers"]
-        newest = answer(page, "/api/newest", query="talkers")
-        first = answer(page, "/api/window", id=1)
-        chart = answer(page, "/api/chart", query="talkers", column="bytes", seconds=3600, groups=2)
+        panel = answer(page, "/api/panel", query="talkers", column="bytes", seconds=3600, groups=2)
+        first = answer(page, "/api/window", id=1, first=0, count=100)
+        second_row = answer(page, "/api/window", id=1, first=1, count=1)
+    newest, chart = panel["newest"], panel["chart"]
+    assert (second_row["first"], second_row["rows"]) == (1, first["rows"][1:2])
     for window, drawn in ((newest, rows[3]), (first, rows[0])):
         assert window["columns"] == ["window_start", "window_end", "srcIP", "n", "bytes", "mean"]
         expected = [[str(ip_address(row["srcIP"])), row["n"], row["bytes"], row["mean"]] for row in drawn]
@@ -88,7 +96,8 @@ def test_windows_and_charts_have_the_rows_of_the_results(tmp_path: Path) -> None
     assert chart["ends"] == [START + 10.0 * number + 10 for number in range(4)]
     totals = [sum(row["bytes"] for row in drawn) for drawn in rows]
     shown = [sum(line["values"][number] for line in chart["lines"]) for number in range(4)]
-    assert [part + other for part, other in zip(shown, chart["other"], strict=True)] == totals
+    assert [part + other for part, other in zip(shown, chart["other"]["values"], strict=True)] == totals
+    assert sum(line["total"] for line in chart["lines"]) + chart["other"]["total"] == sum(totals)
 
 
 def test_a_query_reads_the_stored_windows(tmp_path: Path) -> None:
@@ -166,15 +175,20 @@ WRONG = [
         "a join on",
     ),
     ("/api/query", {"sql": f"SELECT n FROM talkers WHERE n IN (SELECT a.n {JOINED})"}, 400, "a join on the page"),
-    ("/api/window", {"id": "99"}, 404, "not stored any more"),
+    ("/api/window", {"id": "99", "first": "0", "count": "1"}, 404, "not stored any more"),
+    ("/api/window", {"id": "1", "first": "-1", "count": "1"}, 400, "got first = '-1'"),
+    ("/api/window", {"id": "1", "first": "0", "count": "10001"}, 400, "from 1 to 10000"),
     ("/api/window", {"id": "1 OR 1=1"}, 400, "got id = '1 OR 1=1', expected a whole number"),
     ("/api/window", {}, 400, "got id = ''"),
-    ("/api/newest", {"query": "x' --"}, 400, "expected one of: talkers, total, rows"),
-    ("/api/chart", {"query": "talkers", "seconds": "0", "groups": "1"}, 400, "from 1 to"),
-    ("/api/chart", {"query": "talkers", "seconds": "9", "groups": "21"}, 400, "from 1 to 20"),
-    ("/api/chart", {"query": "talkers", "seconds": "9", "groups": "2", "column": "x"}, 400, "n, bytes, mean"),
-    ("/api/chart", {"query": "rows", "seconds": "9", "groups": "2"}, 400, "no values in windows"),
-    ("/api/chart", {"query": "sessions", "seconds": "9", "groups": "2"}, 400, "no values in windows"),
+    ("/api/panel", {"query": "x' --"}, 400, "expected one of: talkers, total, rows"),
+    ("/api/panel", {"query": "talkers", "seconds": "0", "groups": "1"}, 400, "from 1 to"),
+    ("/api/panel", {"query": "talkers", "seconds": "9", "groups": "21"}, 400, "from 1 to 20"),
+    ("/api/panel", {"query": "talkers", "seconds": "9", "groups": "2", "column": "x"}, 400, "n, bytes, mean"),
+    ("/api/panel", {"query": "talkers", "seconds": "9", "groups": "2", "flows": "9"}, 400, "has no diagram"),
+    ("/api/panel", {"query": "pairs", "seconds": "9", "groups": "2", "flows": "51"}, 400, "from 1 to 50"),
+    ("/export", {"query": "x", "format": "csv"}, 400, "expected one of: talkers, total, rows"),
+    ("/export", {"query": "talkers", "format": "xls"}, 400, "expected one of: csv, json, parquet, arrow"),
+    ("/export", {"query": "talkers", "format": "csv", "seconds": "x"}, 400, "a whole number from 1"),
     ("/api/unknown", {}, 404, "unknown path"),
     ("/static/page.js", {}, 404, "unknown path"),
     ("/../site.py", {}, 404, "unknown path"),
@@ -186,7 +200,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("path", "parameters", "status", "reason"), WRONG, ids=lambda value: str(value)[:50])
 def test_a_wrong_request_has_a_reason(path: str, parameters: dict, status: int, reason: str, tmp_path: Path) -> None:
-    with live_page(tmp_path, "talkers", "total", "rows", "sessions") as page:
+    with live_page(tmp_path, "talkers", "total", "rows", "sessions", "pairs") as page:
         page.history.add(0, "total", window_rows(page.plans["total"], 0, [{"packets": 1}]))
         got, _, body = get(page, f"{path}?{urlencode(parameters)}")
     assert got == status
@@ -198,7 +212,7 @@ def test_a_wrong_request_has_a_reason(path: str, parameters: dict, status: int, 
 def test_a_store_that_cannot_be_read_is_an_answer_and_no_traceback(tmp_path: Path, capfd) -> None:
     with live_page(tmp_path) as page:
         page.history._writer.execute("DROP TABLE windows")
-        status, _, body = get(page, "/api/newest?query=total")
+        status, _, body = get(page, "/api/panel?query=total")
     assert status == 500
     assert "history.sqlite: cannot be read: no such table" in json.loads(body)["error"]
     assert "Traceback" not in capfd.readouterr().err
@@ -209,8 +223,67 @@ def test_requests_of_other_web_sites_are_refused(tmp_path: Path) -> None:
         path = f"/api/query?{urlencode({'sql': 'SELECT n FROM talkers'})}"
         for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
             assert get(page, path, **{"Sec-Fetch-Site": site})[0] == status
-        assert get(page, "/events", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
+        for other in ("/events", "/export?query=talkers&format=csv", "/api/state"):
+            assert get(page, other, **{"Sec-Fetch-Site": "cross-site"})[0] == 403
         assert get(page, "/api/state", Host="attacker.example")[0] == 403
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "arrow"])
+def test_an_export_has_all_rows_of_the_stored_windows(kind: str, tmp_path: Path) -> None:
+    readers = {
+        "csv": lambda body: list(csv.DictReader(io.StringIO(body.decode()))),
+        "json": lambda body: [json.loads(line) for line in body.splitlines()],
+        "parquet": lambda body: pq.read_table(io.BytesIO(body)).to_pylist(),
+        "arrow": lambda body: pa.ipc.open_stream(body).read_all().to_pylist(),
+    }
+    with live_page(tmp_path) as page:
+        rows = add(page, 3, groups=150)["talkers"]
+        status, headers, body = get(page, f"/export?query=talkers&format={kind}")
+        newest = get(page, f"/export?query=talkers&format={kind}&seconds=10")[2]
+        metrics = get(page, "/metrics")[2].decode()
+    assert status == 200
+    assert headers["Content-Disposition"].startswith('attachment; filename="talkers.')
+    expected = [sorted((str(ip_address(row["srcIP"])), row["n"], row["bytes"]) for row in drawn) for drawn in rows]
+    for text, windows in ((body, expected), (newest, expected[2:])):
+        exported = [(row["srcIP"], int(row["n"]), int(row["bytes"])) for row in readers[kind](text)]
+        assert len(exported) == 150 * len(windows)
+        parts = [exported[at : at + 150] for at in range(0, len(exported), 150)]
+        assert [sorted(part) for part in parts] == windows
+    assert 'wiretide_page_exports_total{result="complete"} 2.0' in metrics
+
+
+def test_texts_of_an_exported_csv_are_escaped_for_spreadsheets(tmp_path: Path) -> None:
+    with live_page(tmp_path, "names") as page:
+        rows = [{"name": "=1+1", "n": 2}, {"name": "a\x1b[31m", "n": 1}]
+        page.history.add(0, "names", window_rows(page.plans["names"], 0, rows))
+        body = get(page, "/export?query=names&format=csv")[2].decode()
+    assert [line.split(",")[2] for line in body.splitlines()] == ["name", "'=1+1", "a\\x1b[31m"]
+
+
+def test_exports_are_bounded_and_a_browser_that_disconnects_ends_one(tmp_path: Path) -> None:
+    with live_page(tmp_path) as page:
+        # More than the buffers of the sockets and of the pipe, so that an export waits for its reader.
+        random, plan = Random(3), page.plans["talkers"]
+        for number in range(40):
+            page.history.add(number, "talkers", window_rows(plan, number, drawn_rows(random, plan, 10_000)))
+        address, path = urlsplit(page.url), "/export?query=talkers&format=json"
+        connections = []
+        for _ in range(MAX_EXPORTS):
+            connections.append(socket.create_connection((address.hostname, address.port), timeout=30))
+            connections[-1].sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            assert connections[-1].recv(12).startswith(b"HTTP/1.0 200")
+        status, _, body = get(page, path)
+        assert (status, json.loads(body)["error"]) == (503, "2 exports are running; try again later")
+        for connection in connections:
+            connection.close()
+        until(lambda: b'exports_total{result="broken"} 2.0' in get(page, "/metrics")[2])
+        assert get(page, "/export?query=talkers&format=parquet&seconds=10")[0] == 200
+
+
+def until(look: Callable[[], bool]) -> None:
+    """Poll until `look` returns True."""
+    while not look():
+        time.sleep(0.01)
 
 
 class Stream:

@@ -6,7 +6,7 @@ micro-batches, segments that appear during reads, and a writer that deletes comm
 """
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 
@@ -16,6 +16,7 @@ import pytest
 from highlevel.inline.engine import Input
 from highlevel.metrics import (
     PARTIALS_RECEIVED,
+    SPOOL_LINK_COUNTS,
     SPOOL_NEWEST,
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_PASSED_OVER,
@@ -37,6 +38,7 @@ from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node.shedding import scale_partials
 from lowlevel.spool.folder import SpoolError, numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
+from lowlevel.spool.segment import LinkCounts
 from lowlevel.spool.writer import SpoolWriter
 from queries.gsql import compile_query
 from tests.harness.links import write_links
@@ -129,6 +131,21 @@ def test_queries_that_are_graphs_read_spools_leaf_by_leaf(seed: int, tmp_path: P
     engine.finish(random)
     engine.check(captures)
     assert not engine.warnings
+
+
+def test_counters_of_the_newest_segment_are_gauges_of_the_link(captures: list[Input], tmp_path: Path) -> None:
+    node = SpoolNode(captures[0], tmp_path / "first", PLANS, 150)
+    node.writer.link_counts = LinkCounts(1, 2, 3, 4, 5, 6, 7)
+    node.step()
+    node.writer.link_counts = newest = LinkCounts(11, 12, 13, 14, 15, 16, 17)
+    node.finish()
+    others = write_spools(captures[1:], tmp_path / "spools", PLANS, Random(1), 0.0, 150)
+    engine = Engine(PLANS, [spool_of(tmp_path / "first", captures[0].link), *others], tmp_path / "state")
+    engine.finish()
+    samples = engine.totals.samples
+    assert asdict(newest) == {
+        field: samples[metric.name, (captures[0].link,)] for field, metric in SPOOL_LINK_COUNTS.items()
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))

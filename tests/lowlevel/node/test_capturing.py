@@ -13,6 +13,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from itertools import count, pairwise
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from capture.files.blocks import Block
 from capture.files.followed import FollowedCapture
 from capture.files.positions import positions
 from capture.generate import Profile, generate
-from capture.metrics import RECORDS_READ
+from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ
 from capture.open import open_capture
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
@@ -33,6 +34,7 @@ from lowlevel.metrics import (
     ITEMS_WAITING,
     PARTIALS_WRITTEN,
     RECORDS_SHED,
+    ROWS_BELOW_WATERMARK,
     SAMPLING_ASKED,
     SAMPLING_RATE,
     SPOOL_ROWS_DROPPED,
@@ -46,6 +48,7 @@ from lowlevel.spool import segment_thread
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import SpoolError, SpoolFullError, write_durably
 from lowlevel.spool.limits import SpoolLimits
+from lowlevel.spool.segment import LinkCounts
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.table.flushing import Flushing
 from lowlevel.watermarks.rule import parse_rule
@@ -429,6 +432,23 @@ def test_a_wire_whose_spool_is_full_sheds_and_everything_is_counted(wire: Path, 
     assert sum(path.stat().st_size for path in (tmp_path / "s").iterdir()) <= limits.spool_bytes
     assert samples.total(PARTIALS_WRITTEN) == sum(each.rows for each in found)
     assert not found[-1].ended
+    assert found[-1].header.counts == LinkCounts(
+        records=round(samples.total(RECORDS_READ)),
+        bytes=round(samples.total(BYTES_READ)),
+        packets=round(samples.total(PACKETS_DECODED)),
+        late=round(samples.total(ROWS_BELOW_WATERMARK)),
+        shed=round(shed),
+    )
+
+
+def test_counters_in_segments_never_fall(capture: Path, tmp_path: Path) -> None:
+    link = capturing(capture, tmp_path / "s", SMALL)
+    link.run(never)
+    counts = [astuple(each.header.counts) for each in segments(tmp_path / "s") if each.header.counts is not None]
+    assert len(counts) > 3
+    for before, after in pairwise(counts):
+        assert all(one <= other for one, other in zip(before, after, strict=True))
+    assert counts[-1][0] == PACKETS
 
 
 def packets_of_all(spool: Path) -> int:

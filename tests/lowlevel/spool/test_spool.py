@@ -6,6 +6,7 @@ narrowed columns, and numbers or watermarks that do not continue after a restart
 
 import json
 import os
+from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
 
@@ -19,7 +20,7 @@ from lowlevel.spool.folder import SegmentLostError, SpoolError, segment_path
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.pending import MAX_SKIPPED
 from lowlevel.spool.reader import SpoolReader
-from lowlevel.spool.segment import Header
+from lowlevel.spool.segment import COUNTS_BYTES, Header, LinkCounts
 from lowlevel.spool.writer import SpoolWriter
 from tests.references.spool_items import LINK, pairs_plan, random_batch, random_items, random_plans, told
 
@@ -326,8 +327,15 @@ def test_a_last_segment_without_items_names_skipped_times(tmp_path: Path) -> Non
     assert [segment.header.skipped for segment in SpoolReader(tmp_path)] == [((5, 9),)]
 
 
-def test_a_header_without_skipped_times_is_that_of_an_earlier_version() -> None:
+def test_counters_in_a_header_have_a_bounded_size() -> None:
+    without = Header(LINK, 3, 0, (("query", "print"),), (BEGINNING,))
+    most = replace(without, counts=LinkCounts(*[2**63 - 1] * len(fields(LinkCounts))))
+    assert len(most.encode()) - len(without.encode()) <= COUNTS_BYTES
+    assert Header.decode(most.encode()) == most
+
+
+def test_a_header_without_later_fields_is_that_of_an_earlier_version() -> None:
     header = Header(LINK, 3, 0, (("query", "print"),), (BEGINNING,))
-    fields = json.loads(header.encode())
-    del fields["skipped"]
-    assert Header.decode(json.dumps(fields).encode()) == header
+    values = json.loads(header.encode())
+    del values["skipped"], values["counts"]
+    assert Header.decode(json.dumps(values).encode()) == header

@@ -1,0 +1,44 @@
+"""The columns of stored results: their types, which Arrow and Parquet do not know.
+
+In result files an address is text and a time is a timestamp, in the history of the page an address is bytes. So every
+store of results contains the columns as JSON: name, type, and whether a value may be NULL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+
+KEY = b"wiretide.columns"
+"""The key in the metadata of a Parquet file."""
+
+
+def encode_columns(columns: Iterable[Column]) -> str:
+    """Return columns as JSON.
+
+    >>> encode_columns([Column("srcIP", Type.ADDRESS), Column("n", Type.INT, nullable=True)])
+    '[["srcIP", "address", false], ["n", "integer", true]]'
+    """
+    return json.dumps([[column.name, column.type, column.nullable] for column in columns])
+
+
+def decode_columns(text: str | bytes) -> tuple[Column, ...]:
+    """Return the columns of a JSON text. Raises ValueError for another text.
+
+    >>> decode_columns('[["n", "integer", true]]')
+    (Column(name='n', type=<Type.INT: 'integer'>, nullable=True, bits=64),)
+    """
+    try:
+        return tuple(Column(name, Type(kind), bool(nullable)) for name, kind, nullable in json.loads(text))
+    except TypeError as error:
+        raise ValueError(f"got {text!r}, expected a list of columns") from error
+
+
+def with_columns(rows: pa.Table, columns: Iterable[Column]) -> pa.Table:
+    """Return rows whose schema contains the columns of the result, for a Parquet file."""
+    return rows.replace_schema_metadata({KEY: encode_columns(columns)})
