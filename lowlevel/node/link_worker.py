@@ -283,6 +283,7 @@ class LinkWorker:
         self._write_to_spool(self.node.flush())
         if self.waiting_items:
             return False
+        self._update_counters()
         try:
             self.spool.cut(with_sets_waiting(self.positions.text(), self.node.sets_waiting))
         except SpoolFullError:
