@@ -30,6 +30,8 @@ from capture.open import open_capture
 from dashboards import request
 from dashboards.analysis import Analysis, InlineAnalysis, SparkAnalysis
 from dashboards.answer import Answer, StartAll, StartRun, answer, answer_all, check_engine
+from dashboards.request import is_results
+from dashboards.stored_results import tables_of
 from dashboards.tables import Tables, tables_in
 from highlevel.inline.engine import Input, UnwantedError, check_threads
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
@@ -436,6 +438,13 @@ def open_inputs(
         return Inputs(Tables.of_frames(tables))
     paths = cast(Sequence[str | os.PathLike[str]], files)
     named = {name: list(cast(Iterable[str], paths)) for name, paths in (streams or {}).items()}
+    results = [path for path in (*paths, *(path for given in named.values() for path in given)) if is_results(path)]
+    if results:
+        if options != Options():
+            raise ValueError(f"got options of captures together with {results[0]}, the results of a run")
+        stored = tables_of([os.fspath(path) for path in paths], named)
+        assert stored is not None, "one of the inputs has results"
+        return Inputs(stored)
     captures = Captures(paths, named, options)
     if check:
         captures.check()

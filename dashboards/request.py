@@ -37,6 +37,25 @@ INLINE = "inline"
 """The engine in this process. Other engines are `local` (Spark on this machine) and the URLs of Spark masters."""
 
 
+RUN_FILE = "run.json"
+"""A file that only the folder of a run has."""
+
+SQLITE = b"SQLite format 3\0"
+
+
+def is_results(path: str | os.PathLike[str]) -> bool:
+    """Return True for results of `wiretide run`: the folder of a run, or a file of stored windows."""
+    if os.path.isdir(path):  # noqa: PTH112  # pathlib is slow to import
+        return os.path.isfile(os.path.join(path, RUN_FILE))  # noqa: PTH113, PTH118
+    if not os.path.isfile(path):  # noqa: PTH113  # a pipe must not be read here
+        return False
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:
+        return False
+
+
 def bind(
     sql: str,
     layer: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,18 @@ EVERY_NAME = "table"
 """The name of a table that every name in FROM means."""
 
 
+def tables_by_name(tables: Iterable[Stream]) -> dict[str, Stream]:
+    """Return tables by their names in lower case, and by these names with underscores in place of hyphens.
+
+    SQL reads `top-talkers` as a difference, unless it has quotes.
+    """
+    tables = list(tables)
+    named = {table.name.lower(): table for table in tables}
+    for table in tables:
+        named.setdefault(table.name.lower().replace("-", "_"), table)
+    return named
+
+
 REMEDY = "a larger banded_increasing in the schema"
 """The remedy in the warning about late rows."""
 
@@ -44,13 +56,16 @@ class Tables:
         tables: Mapping[str, Stream],
         progress: list[Progress] | None = None,
         check: Callable[[Plan], None] | None = None,
+        groups: Collection[str] = (),
     ) -> None:
         """Read `tables`, by names in lower case. Runs report to the functions in `progress`.
 
-        `check` receives each plan before it runs, also those of sub-queries, and may raise an error.
+        `check` receives each plan before it runs, also those of sub-queries, and may raise an error. `groups`: names
+        before a dot in FROM, in lower case.
         """
         self._tables = tables
         self._check = check
+        self._groups = groups
         self.progress = progress if progress is not None else []
 
     @classmethod
@@ -91,7 +106,7 @@ class Tables:
 
     def bind(self, sql: str, params: Mapping[str, object] | None) -> tuple[Plan, StartRun]:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
-        query = parse_query(query_text(sql, params))
+        query = parse_query(query_text(sql, params), self._groups)
         if has_subqueries(query):
             compute = compute_with(lambda inner, _: self._compiled(inner), lambda plan: run_tables(plan, self._tables))
             query = with_values(query, compute)
@@ -128,7 +143,7 @@ class Tables:
                 if self._check is not None:
                     self._check(plan)
                 return plan
-        known = ", ".join(table.name for table in self._tables.values())
+        known = ", ".join(dict.fromkeys(table.name for table in self._tables.values()))
         raise InputError(f"query query: no table for {unbound[0]}; bound are: {known}")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from capture.lazy_dataclasses import dataclass
 from dashboards.prometheus.names import prometheus_name
 
 

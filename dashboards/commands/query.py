@@ -14,10 +14,11 @@ import typer
 
 from dashboards import request
 from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, Format, Times
-from dashboards.request import INLINE
+from dashboards.request import INLINE, is_results
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
+    from dashboards.tables import Tables
     from highlevel.inline.engine import InlineRun, Input
 
 
@@ -185,6 +186,8 @@ def query(
       'eth0-*.pcap'    a glob, in quotes
       -                standard input
       interface:eth0   a network interface
+      state/           the results of `wiretide run`, or its history.sqlite:
+                       FROM names its queries
 
     Every name in FROM means all inputs together. -s NAME=INPUT binds one name to one input.
 
@@ -243,7 +246,8 @@ def query(
     load_functions(functions or [])
     params = parse_params(param or [])
     bindings = parse_bindings(stream or [])
-    if schema is not None:
+    results = [path for path in (*files, *(path for paths in bindings.values() for path in paths)) if is_results(path)]
+    if schema is not None or results:
         given: dict[str, object] = {
             "--follow": follow,
             "--slack": slack,
@@ -253,9 +257,11 @@ def query(
         }
         given |= {"--on": on != INLINE, "--sampling": sampling, "--layer": layer != Layer.OUTER}
         given |= {"several queries": several}
+        source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
-            raise typer.BadParameter(f"--schema and {wrong}: a schema has one query, without options of captures")
-        _answer_tables(schema, files, bindings, queries[0], params, (kind, output, times, raw_csv, stats))
+            raise typer.BadParameter(f"{source} and {wrong}: expected one query, without options of captures")
+        tables = _tables_of(schema, files, bindings)
+        _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats))
         return
     if several:
         texts = request.texts_of(queries, params)
@@ -306,22 +312,31 @@ def query(
         report(result.samples(), result.warnings(), stats=stats)
 
 
+def _tables_of(schema: Path | None, files: list[str], streams: dict[str, list[str]]) -> Tables:
+    """Return CSV, Parquet or Arrow files with a schema, or results of runs, as tables."""
+    if schema is not None:
+        from dashboards.tables import Tables
+
+        return Tables.of_schema(schema, files, streams)
+    from dashboards.stored_results import tables_of
+
+    tables = tables_of(files, streams)
+    assert tables is not None, "one of the inputs has results"
+    return tables
+
+
 def _answer_tables(
-    schema: Path,
-    files: list[str],
-    streams: dict[str, list[str]],
+    tables: Tables,
     sql: str,
     params: dict[str, object],
     style: tuple[Format, Path | None, Times | None, bool, bool],
 ) -> None:
-    """Answer a query over CSV, Parquet or Arrow files with a schema."""
+    """Answer a query over tables."""
     from dashboards.output.console import BelowBar, progress_bar, report, warn
     from dashboards.output.writers import open_output, write_results
     from dashboards.stop_signals import interrupting
-    from dashboards.tables import Tables
 
     kind, output, times, raw_csv, stats = style
-    tables = Tables.of_schema(schema, files, streams)
     plan, start = tables.bind(sql, params)
     with interrupting(), start() as result:
         with progress_bar() as bar, open_output(output) as sink:

@@ -10,11 +10,11 @@ The largest flows are selected once for the range. All others are one flow. Only
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from capture import arrow_compute as pc
+from capture.lazy_dataclasses import dataclass
 from dashboards.page.charts import group_names, value_of
 from dashboards.page.stored_windows import Window
 from dashboards.prometheus.query_series import SUM, QuerySeries

@@ -10,9 +10,9 @@ another link of the query is ahead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import (
     BYTES_READ,
     FILES_DAMAGED,

@@ -11,13 +11,12 @@ import pyarrow as pa
 from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from dashboards.page.history import History
-from dashboards.tables import Tables
-from highlevel.aggregation import BOUNDS
+from dashboards.tables import Tables, tables_by_name
 from highlevel.inline.tables import Stream, TableStream
 from highlevel.plan.nodes import Join, Leaf
 from highlevel.plan.plan import Plan
+from highlevel.results.stored_columns import times_of
 from lowlevel.expressions.tree import Column
-from lowlevel.expressions.types import Type
 from queries.binding.watchlists import files_refused
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind, tokenize
@@ -78,13 +77,15 @@ class QueryBox:
 
     def _answer(self, sql: str, words: set[str]) -> BoxAnswer:
         deadline = self._clock() + SECONDS
-        streams, windows = {}, {}
+        tables: list[Stream] = []
+        windows = {}
         for name, plan in self._history.plans.items():
-            read = self._history.stored.newest_windows(name, INPUT_ROWS) if name.lower() in words else []
+            names = {name.lower(), name.lower().replace("-", "_")}
+            read = self._history.stored.newest_windows(name, INPUT_ROWS) if names & words else []
             windows[name] = len(read)
             rows = pa.concat_tables([plan.schema.empty_table(), *(window.rows for window in read)])
-            streams[name.lower()] = self._stream_of(plan, rows, deadline)
-        plan, start = Tables(streams, check=lambda plan: _refuse_joins(sql, plan)).bind(sql, None)
+            tables.append(self._stream_of(plan, rows, deadline))
+        plan, start = Tables(tables_by_name(tables), check=lambda plan: _refuse_joins(sql, plan)).bind(sql, None)
         batches: list[pa.RecordBatch] = []
         with start() as answer:
             for batch in answer.batches:
@@ -100,10 +101,8 @@ class QueryBox:
     def _stream_of(self, plan: Plan, rows: pa.Table, deadline: float) -> Stream:
         """Return rows of results as a table of queries. Windows over them are windows over `window_end` by default."""
         columns = tuple(plan.root.columns)
-        times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
-        times.sort(key=lambda name: (name not in BOUNDS, name))
         table = rows.select([column.name for column in columns])
-        return _BoundedTable(plan.name, columns, tuple(times), table, deadline, self._clock)
+        return _BoundedTable(plan.name, columns, times_of(columns), table, deadline, self._clock)
 
 
 @dataclass(frozen=True)

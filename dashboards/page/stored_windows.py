@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from highlevel.results.stored_columns import decode_columns
 from lowlevel.expressions.tree import Column
 

@@ -95,7 +95,7 @@ class TableStream(Stream):
         columns: list[Column] = []
         arrays = []
         for field, values in zip(table.schema, table.columns, strict=True):
-            kind = _type_of(field.name, values.type)
+            kind = type_of(field.name, values.type)
             if kind is None:
                 continue
             if RESERVED.get(field.name.lower(), kind) is not kind:
@@ -173,7 +173,7 @@ def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
         yield from pipeline.punctuate(port, Punctuation(table.name, END))
 
 
-def _type_of(name: str, arrow: pa.DataType) -> Type | None:
+def type_of(name: str, arrow: pa.DataType) -> Type | None:
     """Return the type of a column, None if queries have no such type."""
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 
@@ -37,6 +38,16 @@ def decode_columns(text: str | bytes) -> tuple[Column, ...]:
         return tuple(Column(name, Type(kind), bool(nullable)) for name, kind, nullable in json.loads(text))
     except TypeError as error:
         raise ValueError(f"got {text!r}, expected a list of columns") from error
+
+
+def times_of(columns: Iterable[Column]) -> tuple[str, ...]:
+    """Return the columns for windows over stored results: `window_end` is the default.
+
+    >>> times_of([Column(name, Type.TIME) for name in ("first", "window_start", "window_end")])
+    ('window_end', 'window_start', 'first')
+    """
+    times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
+    return tuple(sorted(times, key=lambda name: (name not in BOUNDS, name)))
 
 
 def with_columns(rows: pa.Table, columns: Iterable[Column]) -> pa.Table:

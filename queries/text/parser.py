@@ -20,7 +20,7 @@ in FROM is optional. SQL that GSQL does not have is refused with its name, at it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, product
 from math import prod
@@ -96,14 +96,18 @@ JOIN_WORDS = ("JOIN", "ON", "USING", *JOINS, *GIGASCOPE_JOINS)
 _BEHIND_ITEM = "UNION, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
 
 
-def parse_query(sql: str) -> Query:
-    """Parse `sql` as one query. Raises QueryError for anything else."""
-    return _QueryParser(sql).whole_query()
+def parse_query(sql: str, groups: Collection[str] = ()) -> Query:
+    """Parse `sql` as one query. Raises QueryError for anything else.
+
+    `groups`: names in lower case, after which FROM has the name of a table: `today.talkers`.
+    """
+    return _QueryParser(sql, groups).whole_query()
 
 
 class _QueryParser(WindowParser):
-    def __init__(self, sql: str) -> None:
+    def __init__(self, sql: str, groups: Collection[str] = ()) -> None:
         super().__init__(sql, "the query")
+        self._groups = groups
         self._depth = 0
         self._joined = False
         if len(self._tokens) > 1 and self._tokens[-2].keyword == ";":
@@ -603,6 +607,9 @@ class _QueryParser(WindowParser):
             raise QueryError(problem, self._sql, word.start, "the name of a stream, or a query in parentheses")
         if not self._accept("."):
             return Stream(word)
+        if word.text.lower() in self._groups:
+            table = self._from_name("the name of a table after '.'")
+            return Stream(Word(f"{word.text}.{table.text}", word.start, quoted=True))
         kind = self._from_name("a kind of rows after '.'", KINDS)
         if kind.text.lower() not in KINDS:
             raise QueryError(f"unknown kind of rows {kind.shown}", self._sql, kind.start, "a kind", KINDS, kind.text)

@@ -247,3 +247,14 @@ def test_tokens_cover_the_text_except_for_blanks_and_comments() -> None:
             covered[token.start : token.end] = " " * (token.end - token.start)
         rest = re.sub(r"--[^\n]*|/\*.*?\*/", "", "".join(covered), flags=re.DOTALL)
         assert not rest.strip(), sql
+
+
+def test_the_name_of_a_group_and_of_a_table_in_it_are_one_name() -> None:
+    query = parse_query('SELECT n FROM Today."top-talkers" t, (SELECT n FROM today.total) u', {"today"})
+    assert isinstance(query.tables[0].table, tree.Stream)
+    assert query.tables[0].table.word.text == "Today.top-talkers"
+    subquery = query.tables[1].table
+    assert isinstance(subquery, tree.Subquery)
+    assert subquery.query.tables[0].table == tree.Stream(tree.Word("today.total", 0, quoted=True))
+    with pytest.raises(QueryError, match="unknown kind of rows 'total'"):
+        parse_query("SELECT n FROM before.total", {"today"})
