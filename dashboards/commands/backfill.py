@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,13 +39,11 @@ def backfill(
     """
     from dashboards.alerts.past_alerts import MAX_SAMPLES
     from dashboards.output.console import warn
-    from dashboards.prometheus.backfill import BackfillError, create_blocks, write_days
+    from dashboards.prometheus.backfill import create_blocks, require_promtool, write_days
     from queries.pipeline.file import read_pipeline
     from queries.pipeline.sections import PipelineError
 
-    promtool = shutil.which("promtool")
-    if blocks is not None and promtool is None:
-        raise BackfillError("--blocks needs promtool, which is not on the PATH (Debian package prometheus)")
+    promtool = require_promtool() if blocks is not None else None
     settings = read_pipeline(pipeline)
     if settings.spooled:
         name = next(iter(settings.spooled))

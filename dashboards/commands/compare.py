@@ -52,6 +52,14 @@ def compare(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows in memory.")] = 20_000_000,
     layer: Annotated[Layer, typer.Option(help="IP layer of plain column names.")] = Layer.OUTER,
     csv: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    openmetrics: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the figures as samples of Prometheus (docs/guide/grafana.md)."),
+    ] = None,
+    blocks: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also convert these samples to blocks in this folder. Needs --openmetrics."),
+    ] = None,
     plots: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw state and latency into this folder. Needs matplotlib.")
     ] = None,
@@ -70,6 +78,8 @@ def compare(
     from dashboards.output.comparison_plots import draw, require_plots
     from dashboards.output.comparison_table import describe_input, format_table, verdict
     from dashboards.output.console import compile_kernels, progress_bar
+    from dashboards.prometheus.backfill import create_blocks, require_promtool
+    from dashboards.prometheus.comparison_samples import write_samples
     from highlevel.compare.figures import figures
     from queries.catalogue.catalogue import query_text
 
@@ -82,6 +92,9 @@ def compare(
         raise typer.BadParameter(str(error)) from error
     if plots is not None:
         require_plots()
+    if blocks is not None and openmetrics is None:
+        raise typer.BadParameter("--blocks: got no file of samples, expected --openmetrics FILE too")
+    promtool = require_promtool() if blocks is not None else None
     load_functions(functions or [])
     text = query_text(sql, parse_params(param or []))
     comparison = comparing.run_comparison(
@@ -94,6 +107,11 @@ def compare(
         write_csv(table, csv)
     if plots is not None:
         draw(comparison, table, plots)
+    if openmetrics is not None:
+        name = sql.removeprefix("@") if sql.startswith("@") else "query"
+        count = write_samples(comparison, name, {"job": "wiretide"}, openmetrics)
+        if blocks is not None and promtool is not None:
+            create_blocks(promtool, openmetrics, blocks, count)
     print(describe_input(comparison))
     print(*format_table(table), sep="\n")
     print(*verdict(table), sep="\n")

@@ -28,12 +28,15 @@ def dashboards(
     datasource: Annotated[
         str, typer.Option(metavar="UID", help="The uid of the Prometheus data source in Grafana.")
     ] = DATA_SOURCE,
+    comparison: Annotated[
+        bool, typer.Option("--compare", help="Also panels for the samples of `wiretide compare --openmetrics`.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
     """Write dashboards for Grafana from a pipeline file.
 
-    The folder gets two dashboards (the queries, the health of the pipeline), the provisioning of Grafana, a
-    configuration of Prometheus, and a compose file that starts both on this machine:
+    The folder gets dashboards by topic (an overview, talkers, protocols, …, the health of the pipeline), the
+    provisioning of Grafana, a configuration of Prometheus, and a compose file that starts both on this machine:
 
     wiretide dashboards pipeline.toml -o monitoring
 
@@ -48,7 +51,7 @@ def dashboards(
         if error.name is None or not error.name.startswith("grafana_foundation_sdk"):
             raise
         raise MissingPackageError("grafana-foundation-sdk", "grafana", "wiretide dashboards") from None
-    files = make_files(settings, pipeline.stem, node, datasource)
+    files = make_files(settings, pipeline.stem, node, datasource, has_comparison=comparison)
     changed = [name for name, text in files.items() if _differs(output / name, text)]
     if changed and not force:
         listed = ", ".join(str(output / name) for name in changed)

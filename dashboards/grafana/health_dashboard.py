@@ -1,20 +1,30 @@
-"""The dashboard of the pipeline: input, watermarks, late rows, tables and state, from the counters of Wiretide."""
+"""The dashboard of the pipeline: input, watermarks, losses, tables and state, from the counters of Wiretide."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from capture.lazy_dataclasses import dataclass
-from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Metric
+from capture.metrics import (
+    BYTES_READ,
+    FILES_DAMAGED,
+    INTERFACE_DROPPED,
+    INTERFACE_RECEIVED,
+    PACKETS_DECODED,
+    RECORDS_READ,
+    RECORDS_SKIPPED,
+)
 from dashboards.alerts.metrics import FIRING, MESSAGES, SILENCED, WAITING
-from dashboards.grafana.panels import Dashboard, Line, PanelMaker, add_row, make_dashboard
+from dashboards.grafana.metric_panels import AnyMetricPanel, CountPanel, MetricPanel
+from dashboards.grafana.panels import NO_LOSS, YELLOW, Dashboard, PanelMaker, Variable, add_row, make_dashboard
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
+    LOW_WATERMARK,
     PARTIALS_RECEIVED,
     PUNCTUATION_LAG,
     RESULT_ROWS,
     SPARK_RESTARTS,
+    SPOOL_PARTIALS_READ,
     SPOOL_SEGMENTS_LOST,
     SPOOL_SEGMENTS_READ,
     STATE_BYTES,
@@ -22,123 +32,130 @@ from highlevel.metrics import (
     WINDOWS_OPEN,
 )
 from lowlevel.metrics import (
+    LINK_STATE,
     LULL_WATERMARKS,
+    NODE_LAG,
+    PARTIALS_WRITTEN,
     RECORDS_SHED,
     ROWS_BELOW_WATERMARK,
+    SAMPLING_RATE,
     SPOOL_BYTES,
+    SPOOL_OLDEST_AGE,
     SPOOL_ROWS_DROPPED,
     TABLE_COLLISIONS,
     TABLE_EVICTIONS,
     TABLE_RESIDENT,
 )
 
-INTERVAL = "$__rate_interval"
+Rows = dict[str, tuple[AnyMetricPanel, ...]]
 
+VARIABLES = (
+    Variable("query", WINDOWS_CLOSED.name, "query"),
+    Variable("link", f'{{__name__=~"{RECORDS_READ.name}|{LOW_WATERMARK.name}"}}', "link"),
+)
+"""Variables that select series by query and by link."""
 
-@dataclass(frozen=True, slots=True)
-class HealthPanel:
-    """A panel over metrics with the same labels. Counters are shown as rates per second."""
+RARE = ((1, YELLOW),)
+"""Events that need attention."""
 
-    title: str
-    metrics: tuple[Metric, ...]
-    by: tuple[str, ...]
-    unit: str = "short"
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a label that a metric does not have."""
-        for metric in self.metrics:
-            if not {*self.by} <= {*metric.labels}:
-                raise ValueError(f"{metric.name}: got the labels {self.by}, expected some of {metric.labels}")
-
-    @property
-    def description(self) -> str:
-        """The help texts of the metrics."""
-        return " ".join(metric.help for metric in self.metrics)
-
-    @property
-    def lines(self) -> list[Line]:
-        """A line for each metric."""
-        legend = " ".join(f"{{{{{label}}}}}" for label in self.by)
-        return [
-            Line(
-                _per_second(metric, self.by) if metric.kind == "counter" else metric.name,
-                legend if len(self.metrics) == 1 else f"{_short_name(metric)} {legend}",
-            )
-            for metric in self.metrics
-        ]
-
-
-ROWS: dict[str, tuple[HealthPanel, ...]] = {
+ROWS: Rows = {
+    "Losses in this range": (
+        CountPanel("Late", (LATE_PARTIALS,), RARE),
+        CountPanel("Records that are no packets", (RECORDS_SKIPPED,)),
+        CountPanel("Damaged files", (FILES_DAMAGED,), RARE),
+        CountPanel("Restarts of Spark", (SPARK_RESTARTS,), RARE),
+    ),
     "Input": (
-        HealthPanel("Packets", (PACKETS_DECODED,), ("link",), "pps"),
-        HealthPanel("Bytes read", (BYTES_READ,), ("link",), "Bps"),
-        HealthPanel("Records read", (RECORDS_READ,), ("link",), "rps"),
-        HealthPanel("Records that are no packets", (RECORDS_SKIPPED,), ("link", "cause"), "rps"),
+        MetricPanel("Packets", (PACKETS_DECODED,), ("link",), "pps"),
+        MetricPanel("Bytes read", (BYTES_READ,), ("link",), "Bps"),
+        MetricPanel("Records read", (RECORDS_READ,), ("link",), "rps"),
     ),
     "Watermarks": (
-        HealthPanel("Lag of the watermark", (PUNCTUATION_LAG,), ("query", "link"), "s"),
-        HealthPanel("Late", (LATE_ROWS, LATE_PARTIALS), ("query",), "rps"),
+        MetricPanel("Lag of the watermark", (PUNCTUATION_LAG,), ("query", "link"), "s", ((60.0, YELLOW),)),
+        MetricPanel("Late", (LATE_ROWS, LATE_PARTIALS), ("query",), "rps"),
     ),
     "Windows and results": (
-        HealthPanel("Windows closed", (WINDOWS_CLOSED,), ("query",), "wps"),
-        HealthPanel("Result rows", (RESULT_ROWS,), ("query",), "rps"),
-        HealthPanel("Open windows", (WINDOWS_OPEN,), ("query",)),
-        HealthPanel("State", (STATE_BYTES,), ("query",), "bytes"),
-        HealthPanel("Partials", (PARTIALS_RECEIVED,), ("query",), "rps"),
-        HealthPanel("Restarts of Spark", (SPARK_RESTARTS,), SPARK_RESTARTS.labels),
+        MetricPanel("Windows closed", (WINDOWS_CLOSED,), ("query",), "wps"),
+        MetricPanel("Result rows", (RESULT_ROWS,), ("query",), "rps"),
+        MetricPanel("Open windows", (WINDOWS_OPEN,), ("query",)),
+        MetricPanel("State", (STATE_BYTES,), ("query",), "bytes"),
+        MetricPanel("Partials", (PARTIALS_RECEIVED,), ("query",), "rps"),
     ),
 }
 """Panels of every pipeline, by the title of their row."""
 
-NODE_ROWS: dict[str, tuple[HealthPanel, ...]] = {
+NODE_ROWS: Rows = {
+    "Losses of the node in this range": (
+        CountPanel("Dropped by the interface", (INTERFACE_DROPPED,), NO_LOSS),
+        CountPanel("Not processed (load shedding)", (RECORDS_SHED,), RARE),
+        CountPanel("Below the watermark", (ROWS_BELOW_WATERMARK,), RARE),
+        CountPanel("Lulls", (LULL_WATERMARKS,)),
+        CountPanel("Dropped by a full spool", (SPOOL_ROWS_DROPPED,), NO_LOSS),
+        CountPanel("Segments lost", (SPOOL_SEGMENTS_LOST,), NO_LOSS),
+    ),
     "Node": (
-        HealthPanel("Lulls", (LULL_WATERMARKS,), ("link",)),
-        HealthPanel("Rows below the watermark", (ROWS_BELOW_WATERMARK,), ("link",), "rps"),
-        HealthPanel("Records not processed (load shedding)", (RECORDS_SHED,), ("link",), "rps"),
-        HealthPanel("Evictions and collisions", (TABLE_EVICTIONS, TABLE_COLLISIONS), ("query", "link"), "rps"),
-        HealthPanel("Entries in tables", (TABLE_RESIDENT,), ("query", "link")),
+        MetricPanel("Links by state", (LINK_STATE,), ("state",)),
+        MetricPanel("Lag of the node", (NODE_LAG,), ("query", "link"), "s"),
+        MetricPanel("Sampling rate", (SAMPLING_RATE,), ("link",), "short", ((2.0, YELLOW),)),
+        MetricPanel("Partials written", (PARTIALS_WRITTEN,), ("query", "link"), "rps"),
+        MetricPanel("Evictions and collisions", (TABLE_EVICTIONS, TABLE_COLLISIONS), ("query", "link"), "rps"),
+        MetricPanel("Entries in tables", (TABLE_RESIDENT,), ("query", "link")),
     ),
     "Spools": (
-        HealthPanel("Spool on the disk", (SPOOL_BYTES,), ("link",), "bytes"),
-        HealthPanel("Rows dropped, because a spool was full", (SPOOL_ROWS_DROPPED,), ("link",), "rps"),
-        HealthPanel("Segments read and lost", (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST), ("link",), "ops"),
+        MetricPanel("Spool on the disk", (SPOOL_BYTES,), ("link",), "bytes"),
+        MetricPanel("Age of the oldest unread segment", (SPOOL_OLDEST_AGE,), ("link",), "s", ((60.0, YELLOW),)),
+        MetricPanel("Segments read", (SPOOL_SEGMENTS_READ,), ("link",), "ops"),
+        MetricPanel("Partials read", (SPOOL_PARTIALS_READ,), ("query", "link"), "rps"),
     ),
 }
 """Panels of pipelines with a node, which captures links and writes spools."""
 
+INTERFACE_ROWS: Rows = {
+    "Interfaces": (
+        MetricPanel("Packets received and dropped", (INTERFACE_RECEIVED, INTERFACE_DROPPED), ("link",), "pps"),
+    ),
+}
+"""Panels of pipelines with live interfaces."""
 
-ALERT_ROWS: dict[str, tuple[HealthPanel, ...]] = {
+
+ALERT_ROWS: Rows = {
     "Alerts": (
-        HealthPanel("Alerts that are firing", (FIRING,), ("rule",)),
-        HealthPanel("Alerts that a silence covered", (SILENCED,), ("rule",), "cps"),
-        HealthPanel("Messages about alerts", (MESSAGES,), ("receiver", "result"), "cps"),
-        HealthPanel("Messages that wait", (WAITING,), ("receiver",)),
+        MetricPanel("Alerts that are firing", (FIRING,), ("rule",)),
+        MetricPanel("Alerts that a silence covered", (SILENCED,), ("rule",), "cps"),
+        MetricPanel("Messages about alerts", (MESSAGES,), ("receiver", "result"), "cps"),
+        MetricPanel("Messages that wait", (WAITING,), ("receiver",)),
     ),
 }
 """Panels of pipelines with alert rules."""
 
 
+def rows_of(
+    *, has_node: bool, has_interface: bool, has_alerts: bool
+) -> Iterator[tuple[str, tuple[AnyMetricPanel, ...]]]:
+    """Yield the rows of a pipeline: the title and the panels."""
+    yield from ROWS.items()
+    if has_alerts:
+        yield from ALERT_ROWS.items()
+    if has_node:
+        yield from NODE_ROWS.items()
+    if has_interface:
+        yield from INTERFACE_ROWS.items()
+
+
 def make_health_dashboard(
-    uid: str, title: str, maker: PanelMaker, *, has_node: bool, has_alerts: bool = False
+    uid: str, pipeline: str, maker: PanelMaker, *, has_node: bool, has_interface: bool, has_alerts: bool
 ) -> Dashboard:
-    """Return the dashboard of a pipeline. `has_node`: a node captures some of its links. `has_alerts`: it has rules."""
-    made = make_dashboard(uid, title, "What the pipeline reads, how far its watermarks are, and what it drops.")
-    rows = {**ROWS, **(ALERT_ROWS if has_alerts else {}), **(NODE_ROWS if has_node else {})}
-    for row, panels in rows.items():
-        made = add_row(made, row)
-        for panel in panels:
-            made = made.with_panel(maker.make_time_series(panel.title, panel.description, panel.lines, panel.unit))
-    return made
+    """Return the dashboard of a pipeline.
 
-
-def _per_second(metric: Metric, by: Sequence[str]) -> str:
-    return f"sum by ({', '.join(by)}) (rate({metric.name}[{INTERVAL}]))"
-
-
-def _short_name(metric: Metric) -> str:
-    """Return a name for legends.
-
-    >>> _short_name(LATE_ROWS)
-    'late rows'
+    `has_node`: a node captures some of its links. `has_interface`: some are interfaces. `has_alerts`: it has rules.
     """
-    return metric.name.removeprefix("wiretide_").removesuffix("_total").replace("_", " ")
+    description = "What the pipeline reads, how far its watermarks are, and what it drops."
+    made = make_dashboard(uid, f"Wiretide {pipeline}: health", description, pipeline)
+    for variable in VARIABLES:
+        made = maker.add_variable(made, variable)
+    names = [variable.name for variable in VARIABLES]
+    for title, panels in rows_of(has_node=has_node, has_interface=has_interface, has_alerts=has_alerts):
+        made = add_row(made, title)
+        for panel in panels:
+            made = made.with_panel(panel.make(maker, names))
+    return made

@@ -7,34 +7,63 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-
-from capture.lazy_dataclasses import dataclass
+from dataclasses import dataclass
+from urllib.parse import quote
 
 with warnings.catch_warnings():
     # The package recommends the schema v2, which only Grafana 12 and later read.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from grafana_foundation_sdk.builders import common, dashboard, prometheus, table, timeseries
+    from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, text, timeseries
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.models.common import (
+        BigValueColorMode,
+        BigValueGraphMode,
+        GraphThresholdsStyleMode,
         LegendDisplayMode,
         LegendPlacement,
         LineInterpolation,
         SortOrder,
         TooltipDisplayMode,
         VisibilityMode,
+        VizOrientation,
     )
-    from grafana_foundation_sdk.models.dashboard import DataSourceRef, DataTransformerConfig
+    from grafana_foundation_sdk.models.dashboard import (
+        DashboardCursorSync,
+        DashboardLinkType,
+        DataSourceRef,
+        DataTransformerConfig,
+        DynamicConfigValue,
+        Threshold,
+        ThresholdsMode,
+        VariableOption,
+        VariableRefresh,
+        VariableSort,
+    )
     from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+    from grafana_foundation_sdk.models.text import TextMode
 
 Dashboard = dashboard.Dashboard
+AnyPanel = timeseries.Panel | table.Panel | stat.Panel | bargauge.Panel
 
 REFRESH = "15s"
 SINCE = "now-1h"
 WIDTH, HEIGHT = 12, 8
 """Columns (of 24) and rows of a panel."""
 
+STAT_WIDTH, STAT_HEIGHT = 4, 4
+
 HIDDEN_LABELS = ("Time", "__name__", "instance", "job")
 """Columns of a table that Prometheus and Grafana add."""
+
+TAG = "wiretide"
+
+GREEN, YELLOW, RED = "green", "yellow", "red"
+
+Limits = tuple[tuple[float, str], ...]
+"""Thresholds: values from which a colour is used, the smallest first. Smaller values are green."""
+
+NO_LOSS: Limits = ((1, RED),)
+"""Nothing may be lost: red from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +75,49 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a dashboard: the values of a label of `metric`, a PromQL selector."""
+
+    name: str
+    metric: str
+    title: str
+
+    @property
+    def matcher(self) -> str:
+        """The matcher of the label in selectors."""
+        return f'{self.name}=~"${self.name}"'
+
+
+@dataclass(frozen=True, slots=True)
 class PanelMaker:
     """Makes panels that read the data source `uid`."""
 
     uid: str
 
     @property
-    def _source(self) -> DataSourceRef:
+    def source(self) -> DataSourceRef:
+        """The data source."""
         return DataSourceRef(type_val="prometheus", uid=self.uid)
 
     def make_time_series(
-        self, title: str, description: str, lines: Sequence[Line], unit: str, *, steps: bool = False
+        self,
+        title: str,
+        description: str,
+        lines: Sequence[Line],
+        unit: str,
+        *,
+        steps: bool = False,
+        limits: Limits = (),
     ) -> timeseries.Panel:
-        """Return a panel with a line for each series. With `steps` a value is shown until the next one."""
+        """Return a panel with a line for each series. With `steps` a value is shown until the next one.
+
+        The legend is a table with the last value, the mean and the largest value.
+        """
         panel = (
             timeseries.Panel()
             .title(title)
             .description(description)
-            .datasource(self._source)
+            .datasource(self.source)
             .unit(unit)
             .span(WIDTH)
             .height(HEIGHT)
@@ -73,46 +127,149 @@ class PanelMaker:
             .line_interpolation(LineInterpolation.STEP_AFTER if steps else LineInterpolation.LINEAR)
             .legend(
                 common.VizLegendOptions()
-                .display_mode(LegendDisplayMode.LIST)
+                .display_mode(LegendDisplayMode.TABLE)
                 .placement(LegendPlacement.BOTTOM)
                 .show_legend(True)
+                .calcs(["lastNotNull", "mean", "max"])
             )
             .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
         )
+        if limits:
+            panel = panel.thresholds(_thresholds(limits)).thresholds_style(
+                common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
+            )
         for number, line in enumerate(lines):
             target = prometheus.Dataquery().expr(line.expression).legend_format(line.legend)
-            panel = panel.with_target(target.ref_id(_ref_id(number)).range())
+            panel = panel.with_target(target.ref_id(ref_id(number)).range())
         return panel
 
-    def make_table(self, title: str, description: str, metrics: Sequence[tuple[str, str]]) -> table.Panel:
-        """Return a table with a row for each set of labels, and a column for the newest value of each metric.
+    def make_stat(
+        self, title: str, description: str, expression: str, unit: str, limits: Limits = (), *, spark: bool = True
+    ) -> stat.Panel:
+        """Return a panel with one number, and its course in the background if `spark`."""
+        panel = (
+            stat.Panel()
+            .title(title)
+            .description(description)
+            .datasource(self.source)
+            .unit(unit)
+            .span(STAT_WIDTH)
+            .height(STAT_HEIGHT)
+            .graph_mode(BigValueGraphMode.AREA if spark else BigValueGraphMode.NONE)
+            .color_mode(BigValueColorMode.VALUE)
+            .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+            .thresholds(_thresholds(limits))
+        )
+        target = prometheus.Dataquery().expr(expression).ref_id("A")
+        return panel.with_target(target.range() if spark else target.instant())
 
-        `metrics`: name of the metric and name of the column.
+    def make_bars(self, title: str, description: str, line: Line, unit: str) -> bargauge.Panel:
+        """Return a panel with a bar for each series, now."""
+        target = prometheus.Dataquery().expr(line.expression).legend_format(line.legend).ref_id("A").instant()
+        return (
+            bargauge.Panel()
+            .title(title)
+            .description(description)
+            .datasource(self.source)
+            .unit(unit)
+            .span(WIDTH)
+            .height(HEIGHT)
+            .min(0)
+            .orientation(VizOrientation.HORIZONTAL)
+            .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+            .thresholds(_thresholds(()))
+            .with_target(target)
+        )
+
+    def make_table(self, title: str, description: str, columns: Sequence[tuple[str, str, str]]) -> table.Panel:
+        """Return a table with a row for each set of labels, and a column for the newest value of each expression.
+
+        `columns`: expression, name of the column and unit.
         """
         panel = (
             table.Panel()
             .title(title)
             .description(description)
-            .datasource(self._source)
+            .datasource(self.source)
             .span(2 * WIDTH)
             .height(HEIGHT)
             .filterable(True)
         )
         names = {}
-        for number, (metric, column) in enumerate(metrics):
-            target = prometheus.Dataquery().expr(metric).format(PromQueryFormat.TABLE).instant()
-            panel = panel.with_target(target.ref_id(_ref_id(number)))
-            names["Value" if len(metrics) == 1 else f"Value #{_ref_id(number)}"] = column
-        if len(metrics) > 1:
+        for number, (expression, column, unit) in enumerate(columns):
+            target = prometheus.Dataquery().expr(expression).format(PromQueryFormat.TABLE).instant()
+            panel = panel.with_target(target.ref_id(ref_id(number)))
+            names["Value" if len(columns) == 1 else f"Value #{ref_id(number)}"] = column
+            panel = panel.override_by_name(column, [DynamicConfigValue(id_val="unit", value=unit)])
+        if len(columns) > 1:
             panel = panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
         hidden = dict.fromkeys(HIDDEN_LABELS, True)
         options = {"excludeByName": hidden, "renameByName": names}
-        return panel.with_transformation(DataTransformerConfig(id_val="organize", options=options))
+        panel = panel.with_transformation(DataTransformerConfig(id_val="organize", options=options))
+        first = columns[0][1] if columns else ""
+        sort = {"sort": [{"field": first, "desc": True}], "fields": {}}
+        return panel.with_transformation(DataTransformerConfig(id_val="sortBy", options=sort))
+
+    def make_text(self, title: str, content: str) -> text.Panel:
+        """Return a panel with Markdown."""
+        return text.Panel().title(title).span(2 * WIDTH).height(4).mode(TextMode.MARKDOWN).content(content)
+
+    def add_variable(self, made: Dashboard, variable: Variable) -> Dashboard:
+        """Add a variable with several values; all of them are selected at first, also for series without the label."""
+        query = f"label_values({variable.metric}, {variable.name})"
+        every = VariableOption(selected=True, text="All", value="$__all")
+        return made.with_variable(
+            dashboard.QueryVariable(variable.name)
+            .label(variable.title)
+            .datasource(self.source)
+            .query(query)
+            .definition(query)
+            .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+            .sort(VariableSort.ALPHABETICAL_ASC)
+            .multi(True)
+            .include_all(True)
+            .all_value(".*")
+            .current(every)
+        )
 
 
-def make_dashboard(uid: str, title: str, description: str) -> Dashboard:
-    """Return a dashboard without panels. It shows the last hour and is refreshed every 15 s."""
-    return Dashboard(title).uid(uid).description(description).tags(["wiretide"]).refresh(REFRESH).time(SINCE, "now")
+def _thresholds(limits: Limits) -> dashboard.ThresholdsConfig:
+    steps = [Threshold(value=None, color=GREEN), *(Threshold(value=value, color=color) for value, color in limits)]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+
+
+def make_dashboard(uid: str, title: str, description: str, pipeline: str) -> Dashboard:
+    """Return a dashboard without panels, with links to the other dashboards of the pipeline.
+
+    It shows the last hour and is refreshed every 15 s.
+    """
+    links = (
+        dashboard.DashboardLink("Wiretide")
+        .type(DashboardLinkType.DASHBOARDS)
+        .tags([TAG, pipeline_tag(pipeline)])
+        .as_dropdown(False)
+        .keep_time(True)
+    )
+    return (
+        Dashboard(title)
+        .uid(uid)
+        .description(description)
+        .tags([TAG, pipeline_tag(pipeline)])
+        .refresh(REFRESH)
+        .time(SINCE, "now")
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+        .link(links)
+    )
+
+
+def pipeline_tag(pipeline: str) -> str:
+    """Return the tag of the dashboards of a pipeline: links between dashboards name it."""
+    return f"pipeline {pipeline}"
+
+
+def link_to(uid: str, title: str) -> dashboard.DashboardLink:
+    """Return a link of a panel to another dashboard, with the same range of time."""
+    return dashboard.DashboardLink(title).type(DashboardLinkType.LINK).url(f"/d/{quote(uid)}?${{__url_time_range}}")
 
 
 def add_row(made: Dashboard, title: str) -> Dashboard:
@@ -125,11 +282,11 @@ def write_json(made: Dashboard) -> str:
     return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
 
 
-def _ref_id(number: int) -> str:
+def ref_id(number: int) -> str:
     """Return the name of a target in its panel: A to Z, then AA.
 
-    >>> _ref_id(1), _ref_id(27)
+    >>> ref_id(1), ref_id(27)
     ('B', 'AB')
     """
     letter = chr(ord("A") + number % 26)
-    return letter if number < 26 else _ref_id(number // 26 - 1) + letter
+    return letter if number < 26 else ref_id(number // 26 - 1) + letter

@@ -1,52 +1,101 @@
-"""All files for one pipeline: its dashboards, and the deployment around them."""
+"""All files for one pipeline: its dashboards by topic, and the deployment around them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from capture.interface_path import is_interface
 from dashboards.alerts.evaluation import Evaluation
 from dashboards.grafana.deployment import DASHBOARD_FOLDER, make_deployment
+from dashboards.grafana.disorder_dashboard import make_disorder_dashboard
 from dashboards.grafana.health_dashboard import make_health_dashboard
-from dashboards.grafana.panels import PanelMaker, write_json
-from dashboards.grafana.query_dashboard import make_query_dashboard
+from dashboards.grafana.overview_dashboard import make_overview
+from dashboards.grafana.panels import Dashboard, PanelMaker, write_json
+from dashboards.grafana.topic_dashboard import make_topic_dashboard
+from dashboards.grafana.topics import topic_of
 from dashboards.prometheus.names import prometheus_name
 from dashboards.prometheus.pipeline_series import make_pipeline_series
+from dashboards.prometheus.query_series import QuerySeries
+from queries.catalogue.topics import Topic
 from queries.pipeline.file import PipelineFile
 
 MAX_UID = 40
 """Largest length of a uid in Grafana."""
 
+HEALTH, DISORDER = "health", "disorder"
 
-def make_files(pipeline: PipelineFile, name: str, node: str, data_source: str) -> dict[str, str]:
+
+def make_files(
+    pipeline: PipelineFile, name: str, node: str, data_source: str, *, has_comparison: bool = False
+) -> dict[str, str]:
     """Return the text of each file by its relative path.
 
     `name`: the name of the pipeline, in the titles and uids of its dashboards. `node`: HOST:PORT of the metrics of the
-    node. `data_source`: uid of the data source. Raises PipelineError for wrong queries and rules, and equal names of
-    metrics.
+    node. `data_source`: uid of the data source. `has_comparison`: panels of `wiretide compare`. Raises PipelineError
+    for a wrong query, or equal names of metrics.
     """
-    plans = pipeline.plans()
-    series = make_pipeline_series(pipeline, plans)
-    Evaluation(pipeline.alerts, plans, series)  # checks the rules
-    maker = PanelMaker(data_source)
-    queries = make_query_dashboard(_make_uid(name, "queries"), f"Wiretide: queries of {name}", series, maker)
-    health = make_health_dashboard(
-        _make_uid(name, "health"),
-        f"Wiretide: health of {name}",
-        maker,
-        has_node=bool(pipeline.spooled),
-        has_alerts=bool(pipeline.alerts.rules),
-    )
+    made = make_dashboards(pipeline, name, data_source, has_comparison=has_comparison)
     targets = [f"{pipeline.host}:{pipeline.port}", *([node] if pipeline.spooled else [])]
     return {
-        f"{DASHBOARD_FOLDER}/{name}-queries.json": write_json(queries),
-        f"{DASHBOARD_FOLDER}/{name}-health.json": write_json(health),
+        **{f"{DASHBOARD_FOLDER}/{name}-{kind}.json": write_json(dashboard) for kind, dashboard in made.items()},
         **make_deployment(targets, data_source, pipeline.alerts),
     }
 
 
-def _make_uid(name: str, kind: str) -> str:
+def make_dashboards(
+    pipeline: PipelineFile, name: str, data_source: str, *, has_comparison: bool
+) -> dict[str, Dashboard]:
+    """Return the dashboards that a pipeline has data for, by their kind.
+
+    The overview and the health are always made, a topic if a query belongs to it, and the comparison of orders if the
+    pipeline has several links or live ones.
+    """
+    maker = PanelMaker(data_source)
+    queries = by_topic(pipeline)
+    uids: dict[Topic, str] = {
+        topic: make_uid(name, topic) for topic in Topic if topic in queries and topic is not Topic.OVERVIEW
+    }
+    health = make_uid(name, HEALTH)
+    made: dict[str, Dashboard] = {
+        Topic.OVERVIEW: make_overview(make_uid(name, Topic.OVERVIEW), name, queries, uids, health, maker)
+    }
+    for topic, uid in uids.items():
+        made[topic] = make_topic_dashboard(uid, name, topic, queries[topic], maker)
+    has_interface = any(is_interface(link.capture) for link in pipeline.spooled.values())
+    made[HEALTH] = make_health_dashboard(
+        health,
+        name,
+        maker,
+        has_node=bool(pipeline.spooled),
+        has_interface=has_interface,
+        has_alerts=bool(pipeline.alerts.rules),
+    )
+    has_links = len(pipeline.links) > 1 or bool(pipeline.spooled)
+    if has_links or has_comparison:
+        made[DISORDER] = make_disorder_dashboard(
+            make_uid(name, DISORDER), name, maker, has_links=has_links, has_comparison=has_comparison
+        )
+    return made
+
+
+def by_topic(pipeline: PipelineFile) -> Mapping[Topic, Sequence[QuerySeries]]:
+    """Return the queries with value columns by topic. Raises PipelineError for wrong queries and rules."""
+    found: dict[Topic, list[QuerySeries]] = {}
+    plans = pipeline.plans()
+    all_series = make_pipeline_series(pipeline, plans)
+    Evaluation(pipeline.alerts, plans, all_series)  # checks the rules
+    for series in all_series:
+        if series.values:
+            topic = pipeline.queries[series.plan.name].topic or topic_of(series)
+            found.setdefault(topic, []).append(series)
+    return found
+
+
+def make_uid(name: str, kind: str) -> str:
     """Return a uid, which is the same at each call: links to the dashboard stay valid.
 
-    >>> _make_uid("Head Office", "queries")
-    'wiretide-head-office-queries'
+    >>> make_uid("Head Office", "talkers")
+    'wiretide-head-office-talkers'
     """
     words = prometheus_name(name).replace("_", "-")
     return f"wiretide-{words[: MAX_UID - len(kind) - len('wiretide--')]}-{kind}"

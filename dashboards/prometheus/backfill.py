@@ -13,6 +13,7 @@ files.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from array import array
 from bisect import bisect_left
@@ -161,6 +162,14 @@ class _DayCollector:
         for time, number in zip(samples.times[first:after], samples.values[first:after], strict=True):
             family.add_metric(labels, number, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
         self.count += after - first
+
+
+def require_promtool() -> str:
+    """Return the path of promtool. Raises BackfillError if it is not installed."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        raise BackfillError("--blocks needs promtool, which is not on the PATH (Debian package prometheus)")
+    return promtool
 
 
 def create_blocks(promtool: str, file: Path, folder: Path, expected: int) -> int:

@@ -12,6 +12,7 @@ Main2 = ["main2-*.pcap"]
 sql = "SELECT srcIP, count(*) AS packets FROM Main1 [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP"
 rank = "packets"              # the column that chooses the groups shown
 layer = "inner"               # the IP layer that plain names mean; left out: the outermost
+topic = "talkers"             # the dashboard that shows it; left out: that of a ready query, or by its groups
 
 [queries.hours]               # a query may read the others by their names, in any order
 sql = "SELECT srcIP, sum(packets) AS packets FROM talkers [RANGE 1 hour] GROUP BY srcIP"
@@ -56,7 +57,8 @@ from lowlevel.durations import parse_duration
 from lowlevel.expressions.user_functions import load
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
-from queries.catalogue.catalogue import SUFFIX, query_text
+from queries.catalogue.catalogue import SUFFIX, query_text, ready_query
+from queries.catalogue.topics import TOPICS, Topic
 from queries.gsql import compile_query
 from queries.pipeline.alert_settings import AlertSettings, alert_settings
 from queries.pipeline.inputs import bind_streams, bound_kinds, check_streams
@@ -79,12 +81,14 @@ from queries.text.errors import QueryError
 class QueryText:
     """One query of the file: its text, the column that ranks its groups (or None), and the IP layer of its names.
 
-    Relative paths of watchlists are relative to `base`; None is the working directory.
+    Relative paths of watchlists are relative to `base`; None is the working directory. `topic`: the dashboard of the
+    query; None if its plan decides.
     """
 
     sql: str
     rank: str | None = None
     layer: str = Layer.OUTER
+    topic: Topic | None = None
     base: Path | None = field(default=None, compare=False)
 
     def plan(
@@ -291,15 +295,18 @@ def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str
 
 
 def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
-    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer", "params"))
+    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer", "topic", "params"))
     sql = section.value("sql", str, "")
     if not sql.strip():
         raise PipelineError(f"queries.{name}.sql is missing: expected the text of a query")
+    topic = Topic(section.choice("topic", Topic.OVERVIEW, Topic)) if "topic" in values else None
     try:
+        if topic is None and sql.strip().startswith("@"):
+            topic = TOPICS[ready_query(sql.strip()).name]
         sql = query_text(str(base / sql) if sql.endswith(SUFFIX) else sql, section.value("params", dict, {}))
     except QueryError as error:
         raise PipelineError(f"queries.{name}.sql: {error}") from error
     layer = section.value("layer", str, Layer.OUTER)
     if layer not in list(Layer):
         raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")
-    return QueryText(sql, section.value("rank", str, "") or None, layer, base)
+    return QueryText(sql, section.value("rank", str, "") or None, layer, topic, base)

@@ -1,0 +1,76 @@
+"""The overview of a pipeline: its traffic, its losses, and for each topic a panel that links to its dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from capture.metrics import BYTES_READ, INTERFACE_DROPPED, PACKETS_DECODED, RECORDS_READ
+from dashboards.grafana.metric_panels import INTERVAL, added_up, help_of, per_second
+from dashboards.grafana.panels import (
+    NO_LOSS,
+    RED,
+    YELLOW,
+    Dashboard,
+    Line,
+    PanelMaker,
+    add_row,
+    link_to,
+    make_dashboard,
+)
+from dashboards.grafana.query_panels import main_value, make_query_panels, make_value_panel
+from dashboards.grafana.topics import TITLES
+from dashboards.prometheus.query_series import QuerySeries
+from highlevel.metrics import LATE_PARTIALS, PUNCTUATION_LAG, SPOOL_SEGMENTS_LOST, WINDOWS_CLOSED
+from lowlevel.metrics import RECORDS_SHED, SPOOL_ROWS_DROPPED
+from queries.catalogue.topics import Topic
+
+LOSSES = (INTERFACE_DROPPED, RECORDS_SHED, SPOOL_ROWS_DROPPED, SPOOL_SEGMENTS_LOST)
+"""Counters of what a pipeline loses: packets, records, rows and segments."""
+
+LAG_LIMITS = ((60.0, YELLOW), (600.0, RED))
+"""Seconds of lag from which the pipeline needs attention."""
+
+
+def make_overview(
+    uid: str,
+    pipeline: str,
+    queries: Mapping[Topic, Sequence[QuerySeries]],
+    uids: Mapping[Topic, str],
+    health: str,
+    maker: PanelMaker,
+) -> Dashboard:
+    """Return the overview. `uids`: the dashboards of topics; `health`: that of the pipeline's health."""
+    title, description = TITLES[Topic.OVERVIEW]
+    made = make_dashboard(uid, f"Wiretide {pipeline}: {title}", description, pipeline)
+    made = add_row(made, "Now")
+    # Flow exports have no packets.
+    rate = PACKETS_DECODED if set(queries) - {Topic.FLOWS} else RECORDS_READ
+    name, unit = ("Packets", "pps") if rate is PACKETS_DECODED else ("Records", "rps")
+    late = (LATE_PARTIALS,)
+    lag = f"max({PUNCTUATION_LAG.name}) or vector(0)"
+    for panel in (
+        maker.make_stat(name, rate.help, per_second(rate, ()), unit),
+        maker.make_stat("Bits", BYTES_READ.help, f"8 * {per_second(BYTES_READ, ())}", "bps"),
+        maker.make_stat("Windows closed", WINDOWS_CLOSED.help, added_up([WINDOWS_CLOSED]), "short", spark=False),
+        maker.make_stat("Largest lag", PUNCTUATION_LAG.help, lag, "s", LAG_LIMITS),
+        maker.make_stat("Late", help_of(late), added_up(late), "short", ((1, YELLOW),), spark=False),
+        maker.make_stat("Lost", help_of(LOSSES), added_up(LOSSES), "short", NO_LOSS, spark=False),
+    ):
+        made = made.with_panel(panel.links([link_to(health, "health of the pipeline")]))
+    made = add_row(made, "Links")
+    made = made.with_panel(
+        maker.make_time_series(name, rate.help, [Line(per_second(rate, ("link",)), "{{link}}")], unit)
+    )
+    bits = f"8 * sum by (link) (rate({BYTES_READ.name}[{INTERVAL}]))"
+    made = made.with_panel(maker.make_time_series("Bits", BYTES_READ.help, [Line(bits, "{{link}}")], "bps"))
+    for series in queries.get(Topic.OVERVIEW, ()):
+        made = add_row(made, series.plan.name)
+        for query_panel in make_query_panels(series, maker):
+            made = made.with_panel(query_panel)
+    if uids:
+        made = add_row(made, "Topics")
+    for topic, topic_uid in uids.items():
+        series = queries[topic][0]
+        panel_of_topic = make_value_panel(series, main_value(series), maker)
+        made = made.with_panel(panel_of_topic.links([link_to(topic_uid, TITLES[topic][0])]))
+    return made

@@ -1,0 +1,62 @@
+"""Panels of the results of queries: the course of each value column, and the newest window as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from dashboards.grafana.metric_panels import matchers
+from dashboards.grafana.panels import AnyPanel, Line, PanelMaker, Variable
+from dashboards.prometheus.names import prometheus_name
+from dashboards.prometheus.query_series import OTHER, QuerySeries, Value
+from dashboards.units import unit_of
+
+
+def make_query_panels(series: QuerySeries, maker: PanelMaker, variables: Collection[str] = ()) -> Iterator[AnyPanel]:
+    """Yield the panels of a query with value columns. Series are selected by those `variables` that are labels."""
+    for value in series.values:
+        yield make_value_panel(series, value, maker, variables)
+    if series.labels:
+        columns = [
+            (_selector(series, value, variables), value.column, unit_of(value.column).grafana)
+            for value in series.values
+        ]
+        yield maker.make_table(f"{series.plan.name}: newest window", _sql_of(series), columns)
+
+
+def make_value_panel(series: QuerySeries, value: Value, maker: PanelMaker, variables: Collection[str] = ()) -> AnyPanel:
+    """Return the panel with the course of a value column."""
+    legend = " ".join(f"{{{{{label}}}}}" for label in series.labels)
+    rest = f" The series {OTHER} is the rest." if series.labels and value.fold else ""
+    groups = f" The {series.top} largest groups of each window.{rest}" if series.labels else ""
+    lines = [Line(_selector(series, value, variables), legend or value.column)]
+    title = f"{series.plan.name}: {value.column}"
+    unit = unit_of(value.column).grafana
+    return maker.make_time_series(title, f"{_sql_of(series)}{groups}", lines, unit, steps=True)
+
+
+def main_value(series: QuerySeries) -> Value:
+    """Return the value column that ranks the groups. The query has one."""
+    return next(value for value in series.values if value.column == series.rank)
+
+
+def make_variables(queries: Sequence[QuerySeries]) -> list[Variable]:
+    """Return a variable for each label of the series of some queries."""
+    titles: dict[str, str] = {}
+    for series in queries:
+        for label, column in zip(series.labels, series.key_columns, strict=True):
+            titles.setdefault(label, column)
+    return [Variable(label, _with_label(label, queries), title) for label, title in titles.items()]
+
+
+def _with_label(label: str, queries: Iterable[QuerySeries]) -> str:
+    """Return a selector of all series of the queries that have a label."""
+    names = [prometheus_name(series.plan.name) for series in queries if label in series.labels]
+    return f'{{__name__=~"wiretide_query_({"|".join(names)})_.+"}}'
+
+
+def _selector(series: QuerySeries, value: Value, variables: Collection[str]) -> str:
+    return f"{value.name}{matchers(series.labels, variables)}"
+
+
+def _sql_of(series: QuerySeries) -> str:
+    return " ".join(series.plan.sql.split())
