@@ -1,25 +1,43 @@
-"""`wiretide init`: write a pipeline file from inputs and ready queries."""
+"""`wiretide init`: write a pipeline file from inputs and ready queries, given as options or as answers to questions."""
 
 from __future__ import annotations
 
 import glob
 import json
+import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from capture.errors import InputError, WiretideError
 
-QUERIES = ("bandwidth", "top-talkers", "top-conversations", "protocols", "ports", "resets", "syn-floods")
-"""Default queries over packets."""
+TOPIC_QUERIES = {
+    "overview": ("bandwidth",),
+    "talkers": ("top-talkers", "top-conversations"),
+    "protocols": ("protocols", "ports"),
+    "handshakes": ("handshake-latency", "unanswered", "resets"),
+    "security": ("syn-floods", "horizontal-scans"),
+    "flows": ("exporters", "flow-talkers", "flow-interfaces"),
+}
+"""The ready queries of each topic, which has a dashboard in Grafana."""
 
-FLOW_QUERIES = ("exporters", "flow-talkers", "flow-interfaces")
-"""Default queries over flow exports."""
+PACKET_TOPICS, FLOW_TOPICS = tuple(TOPIC_QUERIES)[:-1], ("flows",)
 
 INTERFACE = "interface:"
+WINDOW = "1 minute"
+OUTPUT = Path("pipeline.toml")
+CAPTURES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".nfcapd")
+"""Suffixes of files that a question proposes."""
+
+SHOWN = 6
+"""Largest number of proposed files and interfaces."""
+
+
+Answer = TypeVar("Answer")
 
 
 class InitError(WiretideError):
@@ -28,17 +46,22 @@ class InitError(WiretideError):
 
 def init(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Captures, folders, globs, or interface:NAME.")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The pipeline file.")] = Path(
-        "pipeline.toml"
-    ),
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...", help="Captures, folders, globs, or interface:NAME. Without one, a terminal asks."
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The pipeline file.")] = OUTPUT,
     query: Annotated[
         list[str] | None,
         typer.Option(metavar="@NAME", help="A ready query (`wiretide queries` lists them). Repeatable."),
     ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"The usual queries of a topic: {', '.join(TOPIC_QUERIES)}. Repeatable."),
+    ] = None,
     flows: Annotated[bool, typer.Option("--flows", help="The inputs are flow exports: queries of flows.")] = False,
-    window: Annotated[str, typer.Option(metavar="TIME", help="The length of the windows.")] = "1 minute",
+    window: Annotated[str, typer.Option(metavar="TIME", help="The length of the windows.")] = WINDOW,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write a pipeline file with comments.
@@ -47,18 +70,106 @@ def init(
 
     \b
     wiretide init trace.pcap
-    wiretide init main1.pcap 'backup-*.pcap' --query @top-talkers --query @resets
+    wiretide init main1.pcap 'backup-*.pcap' --topic talkers --query @resets
     wiretide init interface:eth0 --window "10 seconds"
+
+    Without an input, on a terminal, the command asks for all of this.
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
+    if output.exists() and not force:
+        raise InitError(f"{output}: the file exists; expected --force, or another file with -o")
+    if not inputs:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise typer.BadParameter("no input: expected captures, folders, globs or interface:NAME")
+        inputs, flows, topic, window = _ask(flows, topic, window)
+    for text in inputs:
+        check_input(text)
+    names = [name.removeprefix("@") for name in query or ()]
+    if topic or not names:
+        names += [name for each in topic or _usual_topics(flows) for name in _queries_of(each)]
+    _write(inputs, names, window, output)
+
+
+def check_input(text: str) -> None:
+    """Raise InputError for a file, folder or glob that does not exist. Interfaces are not opened."""
+    if not text.startswith(INTERFACE) and not Path(text).exists() and not glob.glob(text):  # noqa: PTH207
+        raise InputError(f"{text}: no such file or folder, and no file has this pattern")
+
+
+def _usual_topics(flows: bool) -> Sequence[str]:
+    return FLOW_TOPICS if flows else PACKET_TOPICS
+
+
+def _queries_of(topic: str) -> Sequence[str]:
+    """Return the queries of a topic. Raises BadParameter for an unknown topic."""
+    if topic not in TOPIC_QUERIES:
+        raise typer.BadParameter(f"got the topic {topic!r}, expected one of {', '.join(TOPIC_QUERIES)}")
+    return TOPIC_QUERIES[topic]
+
+
+def _ask(flows: bool, topics: list[str] | None, window: str) -> tuple[list[str], bool, list[str], str]:
+    """Ask for inputs, topics and windows on the terminal. A wrong answer is asked again, with the reason."""
+    from lowlevel.durations import parse_duration
+
+    def inputs_of(text: str) -> list[str]:
+        found = text.split()
+        if not found:
+            raise InputError("got nothing, expected at least one")
+        for each in found:
+            check_input(each)
+        return found
+
+    def topics_of(text: str) -> list[str]:
+        found = re.split(r"[,\s]+", text.strip())
+        for each in found:
+            _queries_of(each)
+        return found
+
+    def window_of(text: str) -> str:
+        parse_duration(text)
+        return text
+
+    proposed = _proposed_inputs()
+    typer.echo("Inputs: captures, folders, patterns, or interface:NAME, with blanks between them.", err=True)
+    if proposed:
+        typer.echo(f"Here are, for example: {' '.join(proposed)}", err=True)
+    inputs = _prompt("Inputs", proposed[0] if proposed else None, inputs_of)
+    flows = flows or typer.confirm("Are they flow exports (NetFlow, IPFIX)?", default=False, err=True)
+    usual = topics or list(_usual_topics(flows))
+    typer.echo(f"Topics: {', '.join(TOPIC_QUERIES)}. Each has a few queries and a dashboard.", err=True)
+    chosen = _prompt("Topics", " ".join(usual), topics_of)
+    return inputs, flows, chosen, _prompt("Length of the windows", window, window_of)
+
+
+def _prompt(question: str, default: str | None, parse: Callable[[str], Answer]) -> Answer:
+    while True:
+        try:
+            return parse(typer.prompt(question, default=default, err=True))
+        except (WiretideError, ValueError, typer.BadParameter) as error:
+            typer.echo(f"{error}", err=True)
+
+
+def _proposed_inputs() -> list[str]:
+    """Return captures of the working folder, the newest first, and interfaces of this machine that are up."""
+    files = [path for path in Path().iterdir() if path.name.lower().endswith(CAPTURES) and path.is_file()]
+    files.sort(key=lambda path: -path.stat().st_mtime)
+    folder = Path("/sys/class/net")
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []  # noqa: PTH208
+    up = [name for name in names if _state_of(folder / name) in ("up", "unknown") and name != "lo"]
+    return [*(path.name for path in files[:SHOWN]), *(f"{INTERFACE}{name}" for name in up[:SHOWN])]
+
+
+def _state_of(interface: Path) -> str:
+    try:
+        return (interface / "operstate").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _write(inputs: Sequence[str], names: Sequence[str], window: str, output: Path) -> None:
+    """Write the file. Raises an error for a wrong query or parameter before."""
     from queries.catalogue.catalogue import ready_query
     from queries.pipeline.file import parse_pipeline
 
-    if output.exists() and not force:
-        raise InitError(f"{output}: the file exists; expected --force, or another file with -o")
-    for text in inputs:
-        if not text.startswith(INTERFACE) and not Path(text).exists() and not glob.glob(text):  # noqa: PTH207
-            raise InputError(f"{text}: no such file or folder, and no file has this pattern")
-    names = [name.removeprefix("@") for name in query or (FLOW_QUERIES if flows else QUERIES)]
     sections = []
     for name in dict.fromkeys(names):
         ready = ready_query(name)
