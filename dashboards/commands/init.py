@@ -80,7 +80,10 @@ def init(
     if not inputs:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise typer.BadParameter("no input: expected captures, folders, globs or interface:NAME")
-        inputs, flows, topic, window = _ask(flows, topic, window)
+        try:
+            inputs, flows, topic, window = _ask(flows, topic, window)
+        except typer.Abort:  # Ctrl-C or the end of the input at a question
+            raise KeyboardInterrupt from None
     for text in inputs:
         check_input(text)
     names = [name.removeprefix("@") for name in query or ()]
