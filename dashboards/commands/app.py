@@ -26,6 +26,7 @@ from dashboards.commands.init import init
 from dashboards.commands.queries import queries
 from dashboards.commands.query import query
 from dashboards.commands.run import run
+from dashboards.commands.units import units
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
 from dashboards.wire_text import escape, escape_lines
 
@@ -46,6 +47,7 @@ COMMANDS = (
     capture,
     init,
     interruptible(dashboards),
+    units,
     interruptible(backfill),
     interruptible(alerts),
     interruptible(demo),

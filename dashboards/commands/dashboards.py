@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from capture.errors import MissingPackageError, WiretideError
+from capture.errors import MissingPackageError
 
 DATA_SOURCE = "wiretide"
 """Default uid of the data source of Prometheus in Grafana."""
-
-
-class DashboardsError(WiretideError):
-    """Files of the output folder that would be lost. The user must choose another folder, or replace them."""
 
 
 def dashboards(
@@ -31,6 +28,10 @@ def dashboards(
     comparison: Annotated[
         bool, typer.Option("--compare", help="Also panels for the samples of `wiretide compare --openmetrics`.")
     ] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The compose file also starts the pipeline, in this container image."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
     """Write dashboards for Grafana from a pipeline file.
@@ -42,6 +43,8 @@ def dashboards(
 
     docker compose -f monitoring/compose.yaml up
     """
+    from dashboards.deployment.compose import Containers
+    from dashboards.deployment.files import write_files
     from queries.pipeline.file import read_pipeline
 
     settings = read_pipeline(pipeline)
@@ -51,16 +54,6 @@ def dashboards(
         if error.name is None or not error.name.startswith("grafana_foundation_sdk"):
             raise
         raise MissingPackageError("grafana-foundation-sdk", "grafana", "wiretide dashboards") from None
-    files = make_files(settings, pipeline.stem, node, datasource, has_comparison=comparison)
-    changed = [name for name, text in files.items() if _differs(output / name, text)]
-    if changed and not force:
-        listed = ", ".join(str(output / name) for name in changed)
-        raise DashboardsError(f"these files exist and differ: {listed}; expected --force, or another folder with -o")
-    for name, text in files.items():
-        (output / name).parent.mkdir(parents=True, exist_ok=True)
-        (output / name).write_text(text, "utf-8")
-        print(output / name)
-
-
-def _differs(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text("utf-8", errors="replace") != text
+    containers = Containers(image, pipeline.resolve(), os.getuid(), os.getgid(), node) if image is not None else None
+    files = make_files(settings, pipeline.stem, node, datasource, comparison, containers)
+    write_files(files, output, replace=force)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from capture.interface_path import is_interface
 from dashboards.alerts.evaluation import Evaluation
-from dashboards.grafana.deployment import DASHBOARD_FOLDER, make_deployment
+from dashboards.deployment.compose import Containers, make_compose
+from dashboards.deployment.monitoring import DASHBOARD_FOLDER, make_monitoring
 from dashboards.grafana.disorder_dashboard import make_disorder_dashboard
 from dashboards.grafana.health_dashboard import make_health_dashboard
 from dashboards.grafana.overview_dashboard import make_overview
@@ -26,19 +27,25 @@ HEALTH, DISORDER = "health", "disorder"
 
 
 def make_files(
-    pipeline: PipelineFile, name: str, node: str, data_source: str, *, has_comparison: bool = False
+    pipeline: PipelineFile,
+    name: str,
+    node: str,
+    data_source: str,
+    has_comparison: bool = False,
+    containers: Containers | None = None,
 ) -> dict[str, str]:
     """Return the text of each file by its relative path.
 
     `name`: the name of the pipeline, in the titles and uids of its dashboards. `node`: HOST:PORT of the metrics of the
-    node. `data_source`: uid of the data source. `has_comparison`: panels of `wiretide compare`. Raises PipelineError
-    for a wrong query, or equal names of metrics.
+    node. `data_source`: uid of the data source. `has_comparison`: panels of `wiretide compare`. `containers`: start the
+    pipeline too. Raises PipelineError for a wrong query, or equal names of metrics.
     """
     made = make_dashboards(pipeline, name, data_source, has_comparison=has_comparison)
     targets = [f"{pipeline.host}:{pipeline.port}", *([node] if pipeline.spooled else [])]
     return {
         **{f"{DASHBOARD_FOLDER}/{name}-{kind}.json": write_json(dashboard) for kind, dashboard in made.items()},
-        **make_deployment(targets, data_source, pipeline.alerts),
+        **make_monitoring(targets, data_source, pipeline.alerts),
+        **make_compose(pipeline, containers),
     }
 
 

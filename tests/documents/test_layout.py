@@ -19,7 +19,7 @@ FREE = ["bench", "docs", "tests"]
 TOP_FOLDERS = {".ci", ".github", *FREE, *PIPELINE[:-1]}
 TOP_FILES = {
     *{".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"},
-    *{"requirements.lock", "wiretide.py"},
+    *{"requirements.lock", "wiretide.py", "Containerfile", ".dockerignore"},
 }
 # A library, and the folders or files of the product that may import it.
 CONFINED = {

@@ -7,14 +7,12 @@ panels without the data source, identifiers that change from one call to the nex
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft7Validator
 
 from dashboards.grafana.health_dashboard import rows_of
 from dashboards.grafana.metric_panels import MetricPanel
@@ -223,13 +221,6 @@ def test_panels_of_the_node_and_its_metrics_are_only_in_pipelines_with_spools() 
 def test_a_panel_over_a_label_that_a_metric_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match=re.escape("got the labels ('query',), expected some of")):
         MetricPanel("Lulls", (LULL_WATERMARKS,), ("query",))
-
-
-def test_the_compose_file_is_valid_by_the_specification() -> None:
-    schema = json.loads((Path(__file__).parents[2] / "schemas" / "compose-spec.json").read_text())
-    compose = yaml.safe_load(make()["compose.yaml"])
-    assert [error.message for error in Draft7Validator(schema).iter_errors(compose)] == []
-    assert list(compose["services"]) == ["prometheus", "grafana"]
 
 
 def test_the_command_writes_the_files_and_keeps_those_that_the_user_changed(tmp_path: Path) -> None:

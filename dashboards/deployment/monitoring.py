@@ -1,8 +1,4 @@
-"""The files around the dashboards: configuration of Prometheus, provisioning of Grafana, and a compose file.
-
-All servers listen on loopback only and use the network of the host, because Wiretide serves its metrics on loopback.
-Strings are written as JSON, which is YAML.
-"""
+"""The configuration of Prometheus, and the provisioning of Grafana. Strings are written as JSON, which is YAML."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ PROMETHEUS_FILE = "prometheus/prometheus.yml"
 RULES_FILE = "prometheus/rules.yml"
 SOURCE_FILE = "grafana/provisioning/datasources/wiretide.yaml"
 PROVIDER_FILE = "grafana/provisioning/dashboards/wiretide.yaml"
-COMPOSE_FILE = "compose.yaml"
 DASHBOARD_FOLDER = "grafana/dashboards"
 
 _PROMETHEUS = """\
@@ -66,39 +61,8 @@ providers:
       path: /var/lib/wiretide/dashboards
 """
 
-_COMPOSE = """\
-# Prometheus and Grafana on this machine: http://127.0.0.1:{grafana}
-# They use the network of the host, because Wiretide serves its metrics on loopback.
-services:
-  prometheus:
-    image: prom/prometheus:v3.5.0
-    network_mode: host
-    command:
-      - --config.file=/etc/prometheus/prometheus.yml
-      - --storage.tsdb.path=/prometheus
-      - --web.listen-address=127.0.0.1:{prometheus}
-    volumes:
-      - ./prometheus:/etc/prometheus:ro
-      - prometheus-data:/prometheus
-  grafana:
-    image: grafana/grafana:12.2.0
-    network_mode: host
-    environment:
-      GF_SERVER_HTTP_ADDR: 127.0.0.1
-      GF_SERVER_HTTP_PORT: "{grafana}"
-      GF_AUTH_ANONYMOUS_ENABLED: "true"
-      GF_AUTH_ANONYMOUS_ORG_ROLE: Viewer
-    volumes:
-      - ./grafana/provisioning:/etc/grafana/provisioning:ro
-      - ./grafana/dashboards:/var/lib/wiretide/dashboards:ro
-      - grafana-data:/var/lib/grafana
-volumes:
-  prometheus-data:
-  grafana-data:
-"""
 
-
-def make_deployment(targets: Sequence[str], uid: str, alerts: AlertSettings) -> dict[str, str]:
+def make_monitoring(targets: Sequence[str], uid: str, alerts: AlertSettings) -> dict[str, str]:
     """Return the text of each file by its relative path.
 
     `targets`: HOST:PORT of the metrics; `uid`: data source. Each rule of the pipeline becomes a rule of Prometheus that
@@ -114,7 +78,6 @@ def make_deployment(targets: Sequence[str], uid: str, alerts: AlertSettings) -> 
         **({RULES_FILE: rules} if rules else {}),
         SOURCE_FILE: _SOURCE.format(uid=json.dumps(uid), url=json.dumps(url)),
         PROVIDER_FILE: _PROVIDER,
-        COMPOSE_FILE: _COMPOSE.format(prometheus=PROMETHEUS_PORT, grafana=GRAFANA_PORT),
     }
 
 

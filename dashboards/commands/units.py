@@ -1,0 +1,66 @@
+"""`wiretide units`: write units of systemd for a pipeline."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capture.errors import WiretideError
+
+
+class UnitsError(WiretideError):
+    """Units that cannot be written: the program is unknown, or files would be lost."""
+
+
+def units(
+    pipeline: Annotated[
+        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the units.")] = Path(
+        "systemd"
+    ),
+    user: Annotated[str, typer.Option(metavar="NAME", help="The user of the services.")] = "wiretide",
+    program: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The command wiretide. Default: this one.")
+    ] = None,
+    node: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The metrics of the node, if the pipeline has links with a spool.")
+    ] = "127.0.0.1:9465",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+) -> None:
+    """Write units of systemd for a pipeline, and print the commands that install them.
+
+    A pipeline with links that have a spool gets two services, the node and the run. Both are confined: they may write
+    only the folders of the pipeline, and only the node may open interfaces.
+
+    wiretide units /etc/wiretide/office.toml -o systemd
+    """
+    from dashboards.deployment.files import write_files
+    from dashboards.deployment.units import Service, make_units, writable_folders
+    from queries.pipeline.file import read_pipeline
+
+    settings = read_pipeline(pipeline)
+    settings.plans()  # reports a wrong query now and not when the service starts
+    found = program or _this_program()
+    made = make_units(settings, Service(found.absolute(), pipeline.absolute(), user, node))
+    write_files(made, output, replace=force)
+    folders = " ".join(f"'{folder}'" for folder in writable_folders(settings))
+    names = " ".join(made)
+    print("next, as root:")
+    print(f"  id {user} >/dev/null 2>&1 || useradd --system --home-dir /var/lib/wiretide --create-home {user}")
+    print(f"  install -d -o {user} -m 700 {folders}")
+    print(f"  install -m 644 {output}/wiretide-*.service /etc/systemd/system/")
+    print("  systemctl daemon-reload")
+    print(f"  systemctl enable --now {names}")
+
+
+def _this_program() -> Path:
+    """Return the path of the command that runs. Raises UnitsError if it has none."""
+    name = shutil.which(sys.argv[0]) or sys.argv[0]
+    if Path(name).name != "wiretide":
+        raise UnitsError(f"got {sys.argv[0]} as the running program, expected --program with the path of wiretide")
+    return Path(name)

@@ -1,0 +1,1 @@
+"""Files that start a pipeline and its monitoring: configurations of servers, a compose file, and units of systemd."""
