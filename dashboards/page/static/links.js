@@ -1,20 +1,22 @@
 // The table of the links: their state in words, and what each has counted.
 "use strict";
 
-import { counted, element, lasting, scaled, shown, utc } from "./text.js";
+import { counted, element, lasting, moment, scaled, shown, utc } from "./text.js";
 
 const SHORT = 1; // seconds that a link may be behind the others without a word
 
 export const LINK_COLUMNS = ["records", "packets", "bytes", "late", "dropped", "lulls"];
 
-// The state of a link in words; `alarming` if it needs attention.
+// The state of a link in words, part by part; `alarming` if it needs attention.
 export function stateOf(link, now) {
   const parts = [];
   let alarming = false;
   if (link.state === "waiting") parts.push("no data yet");
   if (link.state === "active") parts.push("active");
   if (link.state === "ended") parts.push("ended");
-  if (link.state === "silent") parts.push("silent since " + utc(Math.round(link.since)) + " (" + lasting(Math.max(0, now - link.since)) + ")");
+  if (link.state === "silent") {
+    parts.push("silent since " + moment(Math.round(link.since)) + " (" + lasting(Math.max(0, now - link.since)) + ")");
+  }
   const holds = link.holds.filter((each) => each.seconds >= SHORT);
   if (holds.length) {
     alarming = link.state === "silent";
@@ -24,15 +26,17 @@ export function stateOf(link, now) {
   }
   if (link.partials_lost) parts.push(counted(link.partials_lost, "partial") + " lost");
   if (link.damaged) parts.push(counted(link.damaged, "damaged file"));
-  return { text: parts.join("; "), alarming: alarming || link.partials_lost > 0 || link.damaged > 0 };
+  return { parts, alarming: alarming || link.partials_lost > 0 || link.damaged > 0 };
 }
 
 export function showLinks(body, links, now) {
   body.replaceChildren(...links.map((link) => {
     const row = element("tr");
-    const { text, alarming } = stateOf(link, now);
+    const { parts, alarming } = stateOf(link, now);
     row.append(element("th", link.name, { scope: "row" }));
-    row.append(element("td", text, { class: alarming ? "state alarming" : "state" }));
+    const state = element("td", null, { class: alarming ? "state alarming" : "state" });
+    parts.forEach((part, at) => state.append(element("span", part + (at + 1 < parts.length ? "; " : ""))));
+    row.append(state);
     for (const name of LINK_COLUMNS) {
       const attributes = { class: "number" + (["late", "dropped"].includes(name) && link[name] ? " alarming" : "") };
       const number = name === "bytes" ? element("td", scaled(link[name], "B"), { ...attributes, title: shown(link[name]) }) :

@@ -41,10 +41,14 @@ export function utc(seconds) {
   return seconds === null || seconds === undefined ? "" : new Date(seconds * 1000).toISOString().replace(".000Z", "Z");
 }
 
+// A time for a sentence.
+export function moment(seconds) {
+  return utc(seconds).replace("T", " ").replace("Z", "");
+}
+
 // Two times for a caption: the date is not repeated.
 export function between(start, end) {
-  const text = (seconds) => utc(seconds).replace("T", " ").replace("Z", "");
-  const [first, last] = [text(start), text(end)];
+  const [first, last] = [moment(start), moment(end)];
   return first + " to " + (first.slice(0, 10) === last.slice(0, 10) ? last.slice(11) : last);
 }
 
