@@ -50,28 +50,29 @@ def run(setting: Setting) -> Report:
     report = Report("page")
     windows, rows = (20, 500) if setting.quick else (WINDOWS, ROWS)
     program = shutil.which("chromium")
-    if program is None:
-        for name, target in (("reload, ms", "<= 1000"), ("frames/s", ">= 58"), ("memory, MB", "<= 100")):
-            report.require(name, None, target, why="chromium is not installed; `make servers` installs it")
-        return report
-    with _served(windows, rows) as (process, url), _browser(program) as browser:
-        reloads, measured = _measure(browser, url, process, setting)
-    judged = not setting.quick
-    report.table(
-        f"{windows} windows of five queries, {rows:,} rows per window",
-        ("what", "measured"),
-        [
-            ("reload until all charts and tables are drawn, ms", str(reloads)),
-            ("frames/s while scrolling, a window of each query per second", f"{measured['frames']:.1f}"),
-            ("median and longest time between two frames, ms", f"{measured['median']:.1f}, {measured['longest']:.0f}"),
-            ("private memory of the page, without that of an empty page, MB", f"{measured['memory']:.1f}"),
-            ("heap of its scripts, MB", f"{measured['heap']:.1f}"),
-            ("CPU of the server while frames were counted, of one core", f"{measured['server']:.0%}"),
-        ],
-    )
-    report.require("reload, ms", reloads.median, "<= 1000", judged)
-    report.require("frames/s", measured["frames"], ">= 58", judged)
-    report.require("memory, MB", measured["memory"], "<= 100", judged)
+    measured: dict[str, float] = {}
+    if program is not None:
+        with _served(windows, rows) as (process, url), _browser(program) as browser:
+            reloads, measured = _measure(browser, url, process, setting)
+        report.table(
+            f"{windows} windows of five queries, {rows:,} rows per window",
+            ("what", "measured"),
+            [
+                ("reload until all visible panels are drawn, ms", str(reloads)),
+                ("frames/s while scrolling, a window of each query per second", f"{measured['frames']:.1f}"),
+                (
+                    "median and longest time between two frames, ms",
+                    f"{measured['median']:.1f}, {measured['longest']:.0f}",
+                ),
+                ("private memory of the page, without that of an empty page, MB", f"{measured['memory']:.1f}"),
+                ("heap of its scripts, MB", f"{measured['heap']:.1f}"),
+                ("CPU of the server while frames were counted, of one core", f"{measured['server']:.0%}"),
+            ],
+        )
+    judged, why = not setting.quick, "" if program else "chromium is not installed: make servers"
+    report.require("reload until all visible panels are drawn, ms", measured.get("reload"), "<= 1000", judged, why)
+    report.require("frames/s while scrolling", measured.get("frames"), ">= 58", judged, why)
+    report.require("private memory of the page, MB", measured.get("memory"), "<= 100", judged, why)
     return report
 
 
@@ -98,6 +99,7 @@ def _measure(
     measured["heap"] = usage["usedSize"] / 1e6
     measured["memory"] = _private_megabytes(browser) - empty
     measured["server"] = (after - before) / seconds
+    measured["reload"] = figure(reloads).median
     return figure(reloads), measured
 
 
