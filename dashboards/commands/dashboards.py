@@ -26,7 +26,7 @@ def dashboards(
         str, typer.Option(metavar="UID", help="The uid of the Prometheus data source in Grafana.")
     ] = DATA_SOURCE,
     comparison: Annotated[
-        bool, typer.Option("--compare", help="Also panels for the samples of `wiretide compare --openmetrics`.")
+        bool, typer.Option("--compare", help="Also panels for the samples that `wiretide compare` writes.")
     ] = False,
     image: Annotated[
         str | None,

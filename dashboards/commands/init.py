@@ -29,6 +29,7 @@ PACKET_TOPICS, FLOW_TOPICS = tuple(TOPIC_QUERIES)[:-1], ("flows",)
 
 INTERFACE = "interface:"
 WINDOW = "1 minute"
+PORT = 9464
 OUTPUT = Path("pipeline.toml")
 CAPTURES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".nfcapd")
 """Suffixes of files that a question proposes."""
@@ -62,6 +63,9 @@ def init(
     ] = None,
     flows: Annotated[bool, typer.Option("--flows", help="The inputs are flow exports: queries of flows.")] = False,
     window: Annotated[str, typer.Option(metavar="TIME", help="The length of the windows.")] = WINDOW,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port of the live page and the metrics; 0: any free port.")
+    ] = PORT,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write a pipeline file with comments.
@@ -89,7 +93,7 @@ def init(
     names = [name.removeprefix("@") for name in query or ()]
     if topic or not names:
         names += [name for each in topic or _usual_topics(flows) for name in _queries_of(each)]
-    _write(inputs, names, window, output)
+    _write(inputs, names, window, port, output)
 
 
 def check_input(text: str) -> None:
@@ -168,7 +172,7 @@ def _state_of(interface: Path) -> str:
         return ""
 
 
-def _write(inputs: Sequence[str], names: Sequence[str], window: str, output: Path) -> None:
+def _write(inputs: Sequence[str], names: Sequence[str], window: str, port: int, output: Path) -> None:
     """Write the file. Raises an error for a wrong query or parameter before."""
     from queries.catalogue.catalogue import ready_query
     from queries.pipeline.file import parse_pipeline
@@ -180,7 +184,7 @@ def _write(inputs: Sequence[str], names: Sequence[str], window: str, output: Pat
         sections.append((ready.name, ready.sentence, has_window))
     folder = output.absolute().parent
     links = name_links(inputs, names)
-    text = "\n".join(_make_lines(links, sections, window, folder, output.name)) + "\n"
+    text = "\n".join(_make_lines(links, sections, window, port, folder, output.name)) + "\n"
     settings = parse_pipeline(text, folder)
     settings.plans()  # reports a wrong query or parameter before the file is written
     output.write_text(text, "utf-8")
@@ -214,7 +218,7 @@ def name_links(inputs: Iterable[str], taken: Sequence[str]) -> dict[str, str]:
 
 
 def _make_lines(
-    links: dict[str, str], queries: Sequence[tuple[str, str, bool]], window: str, folder: Path, file: str
+    links: dict[str, str], queries: Sequence[tuple[str, str, bool]], window: str, port: int, folder: Path, file: str
 ) -> Iterable[str]:
     yield "# A pipeline of Wiretide. docs/guide/pipeline-file.md describes all keys."
     yield "#"
@@ -254,6 +258,6 @@ def _make_lines(
         yield f'# query = "{rule_queries[0]}"'
         yield '# where = "CONDITION"           # on the columns of its result'
     yield ""
-    yield "[metrics]                       # http://127.0.0.1:9464/ is the live page, …/metrics is for Prometheus"
-    yield "# port = 9464"
+    yield f"[metrics]                       # http://127.0.0.1:{port}/ is the live page, …/metrics is for Prometheus"
+    yield "# port = 9464" if port == PORT else f"port = {port}"
     yield "# top = 10                      # groups of each query that have series of their own"

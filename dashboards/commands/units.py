@@ -51,7 +51,7 @@ def units(
     folders = " ".join(f"'{folder}'" for folder in writable_folders(settings))
     names = " ".join(made)
     print("next, as root:")
-    print(f"  id {user} >/dev/null 2>&1 || useradd --system --home-dir /var/lib/wiretide --create-home {user}")
+    print(f"  getent passwd {user} || useradd --system --create-home --home-dir /var/lib/wiretide {user}")
     print(f"  install -d -o {user} -m 700 {folders}")
     print(f"  install -m 644 {output}/wiretide-*.service /etc/systemd/system/")
     print("  systemctl daemon-reload")

@@ -5,6 +5,7 @@ A wrong exit status or a criterion that is lost on the way hides a regression fr
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -276,3 +277,13 @@ def test_a_smoke_run_of_sessions_tells_what_is_promised_of_them(tmp_path: Path) 
     assert "100,000 partials of 100,000 sessions per 5-tuple, 100,000 open at most" in ran.stdout
     criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     assert [(each["target"], each["pass"]) for each in criteria] == [(">= 0.5", None)]
+
+
+@pytest.mark.slow("starts a browser")
+def test_a_smoke_run_of_the_page_measures_and_judges_nothing(tmp_path: Path) -> None:
+    ran = bench("--quick", "page", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [(each["target"], each["pass"]) for each in criteria] == [("<= 1000", None), (">= 58", None), ("<= 100", None)]
+    if shutil.which("chromium"):
+        assert all(each["measured"] > 0 for each in criteria)

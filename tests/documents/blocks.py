@@ -43,8 +43,9 @@ class Command:
 
     @property
     def needs_spark(self) -> bool:
-        """Return True if the command starts a JVM."""
-        return re.match(r"wiretide (run|demo)\b", self.text) is not None or " --on " in self.text
+        """Return True if the command starts a JVM, or reads the folder of a run."""
+        starts = re.match(r"wiretide (run|demo)\b", self.text) is not None or " --on " in self.text
+        return starts or re.search(r"[ =]state(/history\.sqlite)?[ \n]", self.text) is not None
 
 
 def blocks_of(page: Path) -> list[Block]:

@@ -29,6 +29,8 @@ COMMAND_OF = {
     "dashboards/commands/explain.py": "explain",
     "dashboards/analysis.py": "explain",
     "dashboards/comparing.py": "compare",
+    "dashboards/deployment/files.py": "dashboards",
+    "dashboards/grafana/disorder_dashboard.py": "compare",
     "dashboards/output/comparison_plots.py": "compare",
     "highlevel/compare/recording.py": "compare",
     "dashboards/output/formats.py": "query",
@@ -42,7 +44,10 @@ COMMAND_OF = {
 }
 """The command that prints the messages of a module. Each module of `dashboards/commands` is one command."""
 
-FOREIGN = {"highlevel/spark/java.py", "dashboards/grafana/deployment.py", "dashboards/prometheus/backfill.py"}
+FOREIGN = {
+    *("highlevel/spark/java.py", "dashboards/prometheus/backfill.py"),
+    *("dashboards/deployment/compose.py", "dashboards/deployment/units.py", "dashboards/commands/units.py"),
+}
 """Modules that call other programs."""
 
 ROOT_MODULES = ("dashboards/commands/app.py", "wiretide.py")

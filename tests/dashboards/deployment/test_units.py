@@ -112,7 +112,7 @@ def test_the_command_writes_units_and_prints_how_to_install_them(tmp_path: Path)
         "systemd/wiretide-office-node.service",
         "systemd/wiretide-office-run.service",
         "next, as root:",
-        "  id net >/dev/null 2>&1 || useradd --system --home-dir /var/lib/wiretide --create-home net",
+        "  getent passwd net || useradd --system --create-home --home-dir /var/lib/wiretide net",
         "  install -d -o net -m 700 '/var/lib/wiretide/office' '/var/spool/wiretide/uplink'",
         "  install -m 644 systemd/wiretide-*.service /etc/systemd/system/",
         "  systemctl daemon-reload",
