@@ -94,7 +94,8 @@ def query(
     * `params`: values of the parameters of a ready query or of PARAM (docs/guide/sql.md), such as {"n": 20}.
     * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
       `streams`: the files of each name in FROM, instead of `files`. One Arrow table or data frame instead of captures
-      is read without other options (docs/guide/python.md).
+      is read without other options (docs/guide/python.md), and so are results of a run: FROM names its queries
+      (docs/guide/results.md).
     * `schema`: PROTOCOL definitions, or the path of a file with them. Then `files` and `streams` are CSV, Parquet or
       Arrow files, or tables, and FROM names protocols (docs/guide/tables.md). Without other options.
     * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
