@@ -178,8 +178,9 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
     assert all(getattr(pipeline, name) == defaults[name] for name in ("host", "port", "top", "master", "partitions"))
     keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
     assert keys == [
-        *("folder", "functions", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "topic", "params"), *("host", "port", "top"),
-        *("enabled", "keep", "size"), *("master", "partitions"), *NODE_KEYS, "silences", *RULE_KEYS,
+        *("folder", "functions", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "topic", "params"),
+        *("host", "port", "top"), *("enabled", "keep", "size"), *("master", "partitions"),
+        *NODE_KEYS, "silences", *RULE_KEYS,
         *dict.fromkeys(key for of_kind in RECEIVER_KEYS.values() for key in of_kind),
     ]  # fmt: skip
     assert all(f"{key} = " in reference for key in keys if key != "every")

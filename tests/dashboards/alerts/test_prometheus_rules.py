@@ -17,6 +17,7 @@ from highlevel.inline.engine import ALL_METRICS
 from queries.pipeline.file import PipelineFile
 from queries.pipeline.sections import PipelineError
 from tests.harness.alert_rules import MINUTE, evaluation_of, pipeline, scans
+from tests.harness.grafana_panels import empty_queries, panels_of, read_dashboards
 from tests.harness.prometheus_server import program, prometheus
 
 ALERTS = """
@@ -173,10 +174,12 @@ def test_rules_fire_in_a_real_prometheus_that_scrapes_a_run(tmp_path: Path) -> N
         labels = {"alertname": "scan", "alertstate": "firing", "rule": "scan", "severity": "critical"}
         server.until(lambda: firing() == {tuple(sorted(labels.items())): 1.0}, "the alert")
         assert server.values('wiretide_alerts_firing{rule="scan"}') == {(("rule", "scan"), ("severity", "critical")): 2}
-        for panel in ALERT_ROWS["Alerts"]:
-            for line in panel.lines:
-                expression = line.expression.replace("$__rate_interval", "5s")
-                server.until(lambda expression=expression: server.values(expression), panel.title)  # type: ignore[misc]
+        titles = {panel.title for panel in ALERT_ROWS["Alerts"]}
+        health = next(each for name, each in read_dashboards(files_of(file)).items() if name.endswith("-health"))
+        panels = [panel for panel in panels_of(health) if panel["title"] in titles]
+        assert len(panels) == len(titles)
+        shown = {**health, "panels": panels, "templating": {}}
+        server.until(lambda: [*empty_queries(shown, server, "5s", "1h")] == [], "the panels of alerts have data")
         alerts.evaluate(2, {}, {"scans": 2 * MINUTE})
         server.until(lambda: firing() == {}, "no alert")
     alerts.close()
