@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from capture.units import SECOND
-from dashboards.page import site as site_module
+from dashboards.page import views
 from dashboards.wire_text import escape
 from tests.harness.browser import Messages, chromium
 from tests.harness.live_pages import START, LivePage, live_page, window_rows
@@ -123,7 +123,7 @@ def test_axe_finds_no_accessibility_defect_in_alerts(scheme: str, browser: Any, 
 
 
 def test_the_page_receives_a_limited_number_of_alerts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_module, "MAX_MESSAGES", 3)
+    monkeypatch.setattr(views, "MAX_MESSAGES", 3)
     with live_page(tmp_path, "names", served=False, rules=RULES) as live:
         evaluate(live, 0, [f"n{number}" for number in range(9)])
         evaluate(live, 1, [f"m{number}" for number in range(5)])
