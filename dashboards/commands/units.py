@@ -1,4 +1,4 @@
-"""`wiretide units`: write units of systemd for a pipeline."""
+"""`wiretide units`: write systemd units for a pipeline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def units(
     ] = "127.0.0.1:9465",
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
-    """Write units of systemd for a pipeline, and print the commands that install them.
+    """Write systemd units for a pipeline and print the commands to install them.
 
     A pipeline with links that have a spool gets two services, the node and the run. Both are confined: they may write
     only the folders of the pipeline, and only the node may open interfaces.
