@@ -29,7 +29,7 @@ def window_lines(plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS) ->
         if table.num_rows:
             last_row = table.slice(table.num_rows - 1).combine_chunks()
             rows_text = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
-            yield f"{'':20}  {plan.name}: {rows_text}{_row_text(last_row, plan.times)}"
+            yield f"{'':20}  {plan.name}: {rows_text}{_row_text(last_row, plan.times, ())}"
         return
     yield from _result_window_lines(plan, plan.aggregation, table, max_windows)
 
@@ -71,15 +71,18 @@ def _largest_row_text(aggregation: Aggregation, rows: pa.Table) -> str:
     if value_columns:
         order = pc.sort_indices(rows, sort_keys=[(value_columns[0], "descending")])
         rows = rows.take(order[:1])
-    return _row_text(rows, aggregation.times)
+    return _row_text(rows, aggregation.times, value_columns)
 
 
-def _row_text(rows: pa.Table, times: Collection[str]) -> str:
-    """Return the first row as text."""
+def _row_text(rows: pa.Table, times: Collection[str], value_columns: Collection[str]) -> str:
+    """Return the first row as text. Only values have separators of thousands: ports and protocols are no amounts."""
     first_row = readable(rows.slice(0, 1).combine_chunks(), ())
     for index, name in enumerate(first_row.column_names):
         if name in times:
             first_row = first_row.set_column(index, name, time_texts(first_row[name].combine_chunks()))
     row = first_row.to_pylist()[0]
-    value_texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
-    return ", ".join(map(escape, value_texts))
+    texts = [
+        f"{name} {value:,}" if name in value_columns and isinstance(value, int) else f"{name} {value}"
+        for name, value in row.items()
+    ]
+    return ", ".join(map(escape, texts))

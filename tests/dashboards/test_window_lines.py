@@ -61,3 +61,9 @@ def test_the_largest_is_by_the_first_value_and_never_by_a_key() -> None:
     rows = [(0, 60 * SECOND, 1000, 53), (0, 60 * SECOND, 1, 65000)]
     full = pa.Table.from_pylist([dict(zip(ports.schema.names, row, strict=True)) for row in rows], schema=ports.schema)
     assert list(window_lines(ports, full)) == ["1970-01-01T00:01:00Z  ports: 2 rows, the largest n 1,000, destPort 53"]
+
+
+def test_ports_have_no_separators_of_thousands() -> None:
+    ports = compile_query(f"SELECT destPort AS port, count(*) AS n FROM M {MINUTE} GROUP BY destPort", "ports")
+    rows = pa.table({"window_start": [0], "window_end": [60 * SECOND], "port": [9092], "n": [1234]}, ports.schema)
+    assert list(window_lines(ports, rows)) == ["1970-01-01T00:01:00Z  ports: 1 row, port 9092, n 1,234"]
