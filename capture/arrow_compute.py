@@ -1,9 +1,9 @@
-"""The functions of `pyarrow.compute`, of which those that every query calls do not import it.
+"""The functions of `pyarrow.compute`, without its import.
 
 At its import `pyarrow.compute` writes 300 documented functions, which takes half as long as the import of numpy. The
-functions here have the same parameters and call the same code. Every other name is taken from `pyarrow.compute`, which
-is imported then. Methods of Arrow arrays, such as `cast` and `take`, import it too. `pyarrow.array` imports `numpy.ma`
-for a numpy array, so `array_of` replaces it where every query needs it.
+functions here have the same parameters and call the same code. A call with options that are not defined here imports
+`pyarrow.compute`. Methods of Arrow arrays, such as `cast` and `take`, import it too. `pyarrow.array` imports `numpy.ma`
+for a numpy array, so `array_of` replaces it where many queries need it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,36 @@ from pyarrow import _compute
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):  # the import system asks for __path__
         raise AttributeError(name)
+    try:
+        function = _compute.get_function(name.rstrip("_"))
+    except KeyError:
+        return _documented(name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if options or len(arguments) != function.arity:
+            return _documented(name)(*arguments, **options)
+        return function.call(list(arguments))
+
+    globals()[name] = call
+    return call
+
+
+def _documented(name: str) -> Any:
     import pyarrow.compute
 
     return getattr(pyarrow.compute, name)
 
 
-def array_of(numbers: npt.NDArray[Any]) -> pa.Array:
-    """Return an array over the memory of numbers (integers or floats, one dimension), without NULLs."""
-    contiguous = np.ascontiguousarray(numbers)
+def array_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return an array of integers, floats (over the same memory) or booleans; NULL where `mask` is true."""
+    contiguous = np.ascontiguousarray(values)
     kind = pa.from_numpy_dtype(contiguous.dtype)
-    return pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)])
+    data = _bits(contiguous) if contiguous.dtype == np.bool_ else pa.py_buffer(contiguous)
+    return pa.Array.from_buffers(kind, len(contiguous), [None if mask is None else _bits(~mask), data])
+
+
+def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def cast(values: Any, target_type: pa.DataType, *, safe: bool = True) -> Any:
@@ -42,6 +62,19 @@ def cast(values: Any, target_type: pa.DataType, *, safe: bool = True) -> Any:
 def take(values: Any, indices: Any) -> Any:
     """Return the values at `indices`."""
     return _compute.call_function("take", [values, indices], _compute.TakeOptions())
+
+
+def filter(values: Any, mask: Any) -> Any:
+    """Return the values, or the rows of a batch or table, whose mask is true."""
+    return _compute.call_function("filter", [values, mask], _compute.FilterOptions())
+
+
+def sort_indices(values: Any, sort_keys: Any = ()) -> Any:
+    """Return the indices that sort values, or the rows of a table by keys (column, "ascending" or "descending").
+
+    The sort is stable, and NULL is last.
+    """
+    return _compute.call_function("sort_indices", [values], _compute.SortOptions(sort_keys=sort_keys))
 
 
 def dictionary_encode(values: Any) -> Any:

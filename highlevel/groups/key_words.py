@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from capture.native import kernel
 
 Words = npt.NDArray[np.int64]
@@ -132,7 +134,7 @@ def numbers(column: pa.Array) -> Words:
         return data.view(np.int64)
     if column.type == pa.uint64():
         return column.to_numpy().view(np.int64)
-    return (column if column.type == pa.int64() else column.cast(pa.int64())).to_numpy()
+    return (pc.cast(column, pa.int64())).to_numpy()
 
 
 def pack(column: pa.Array, form: Form, out: Words) -> None:
@@ -143,8 +145,8 @@ def pack(column: pa.Array, form: Form, out: Words) -> None:
         return
     if form is Form.NULLABLE:
         zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
-        out[0] = numbers(column.fill_null(zero) if column.null_count else column)
-        out[1] = np.asarray(column.is_null())
+        out[0] = numbers(pc.fill_null(column, zero) if column.null_count else column)
+        out[1] = np.asarray(pc.is_null(column))
         return
     offsets, data, valid = _offsets(column), string_bytes(column), present(column)
     if form is Form.SHORT and not len(valid) and rows and bool((offsets[1:] - offsets[:-1] == 4).all()):
@@ -167,7 +169,7 @@ def string_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 def present(column: pa.Array) -> npt.NDArray[np.uint8]:
     """Return 0 for each NULL and 1 for each value; an empty array without NULLs."""
-    return np.asarray(column.is_valid()).view(np.uint8) if column.null_count else np.empty(0, np.uint8)
+    return np.asarray(pc.is_valid(column)).view(np.uint8) if column.null_count else np.empty(0, np.uint8)
 
 
 def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
@@ -176,11 +178,10 @@ def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
         data = words[0].copy()
         absent = words[1] != 0 if form is Form.NULLABLE else None
         if kind == pa.float64():
-            return pa.array(data.view(np.float64), kind, mask=absent, from_pandas=False)
+            return array_of(data.view(np.float64), absent)
         if kind == pa.uint64():
-            return pa.array(data.view(np.uint64), mask=absent)
-        values = pa.array(data, mask=absent)
-        return values if kind == pa.int64() else values.cast(kind)
+            return array_of(data.view(np.uint64), absent)
+        return pc.cast(array_of(data, absent), kind)
     rows = words.shape[1]
     width = np.int64 if _is_large(kind) else np.int32
     if form is Form.SHORT and rows and bool((words[0] >> 56 == 5).all()):  # IPv4: no search is necessary

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.groups.layer import Layer
@@ -76,10 +77,7 @@ def merged_schema(schema: pa.Schema, groups: Sequence[str], what: Sequence[Accum
 
 def batch_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
     """Return a batch of the columns, cast to the types of `schema` if necessary."""
-    cast = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
+    cast = [pc.cast(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 

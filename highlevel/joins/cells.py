@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from highlevel.groups.key_words import WIDTHS, Form, Words, form_of, is_string, numbers, pack, unpack
 from highlevel.groups.long_strings import LongStrings
 
@@ -82,8 +83,9 @@ class Cells:
                 column_words[0] = self.strings[place].numbers(column, True)
             elif form is Form.NUMBER:
                 if column.null_count:
-                    out[number // BITS] |= np.asarray(column.is_null()).astype(np.int64) << number % BITS
-                    column = column.fill_null(pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type))
+                    out[number // BITS] |= np.asarray(pc.is_null(column)).astype(np.int64) << number % BITS
+                    zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
+                    column = pc.fill_null(column, zero)
                 column_words[0] = _exactly(column)
                 number += 1
             else:

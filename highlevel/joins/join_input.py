@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 from highlevel.joins.spec import JoinSpec, Port
@@ -29,8 +30,8 @@ class JoinRows:
         """Return the given rows, without a copy if these are all rows."""
         if len(rows) == len(self.times):
             return self
-        places = pa.array(rows)
-        return JoinRows(self.batch.take(places), self.times[rows], [key.take(places) for key in self.keys])
+        indices = array_of(rows)
+        return JoinRows(pc.take(self.batch, indices), self.times[rows], [pc.take(key, indices) for key in self.keys])
 
 
 class JoinInput:
@@ -70,12 +71,14 @@ class JoinInput:
         null = np.zeros(batch.num_rows, np.bool_)
         for column in (time, *keys):
             if column.null_count:
-                null |= np.asarray(column.is_null())
+                null |= np.asarray(pc.is_null(column))
         if not null.any():
             return JoinRows(batch, time.to_numpy(), keys), batch.slice(0, 0)
-        some = pa.array(~null)
-        keys = [key.filter(some) for key in keys]
-        return JoinRows(batch.filter(some), time.filter(some).to_numpy(), keys), batch.filter(pa.array(null))
+        some = array_of(~null)
+        keys = [pc.filter(key, some) for key in keys]
+        return JoinRows(pc.filter(batch, some), pc.filter(time, some).to_numpy(), keys), pc.filter(
+            batch, array_of(null)
+        )
 
 
 def _key(batch: pa.RecordBatch, expression: Expression, kind: Type, macs: set[str]) -> pa.Array:

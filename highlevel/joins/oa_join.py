@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
 from highlevel.joins.join_input import JoinInput, JoinRows
@@ -51,9 +53,9 @@ class JoinSide:
 
     def of_batch(self, batch: pa.RecordBatch, rows: Words | None, only: set[str] | None = None) -> Columns:
         """Return result columns of the given rows of a batch."""
-        places = None if rows is None else pa.array(rows)
+        places = None if rows is None else array_of(rows)
         return {
-            output: batch.column(name) if places is None else batch.column(name).take(places)
+            output: batch.column(name) if places is None else pc.take(batch.column(name), places)
             for name, output in self.outputs
             if only is None or output in only
         }
@@ -69,7 +71,7 @@ class JoinSide:
         )
         columns = dict(zip([*keys, *others], [*found_keys, *found_others], strict=True))
         if self.time in names:
-            columns[self.time] = pa.array(times)
+            columns[self.time] = array_of(times)
         return times, {output: columns[name] for name, output in outputs}
 
 
@@ -138,12 +140,12 @@ class OAJoin:
         if low == BEGINNING or batch.num_rows == 0:
             return batch
         time = batch.column(self.sides[here].time)
-        late = np.asarray(time.is_valid() if time.null_count else True) & (time.fill_null(low).to_numpy() < low)
+        late = np.asarray(pc.is_valid(time) if time.null_count else True) & (pc.fill_null(time, low).to_numpy() < low)
         if low == END:
             late = np.ones(batch.num_rows, np.bool_)
         count = int(np.count_nonzero(late))
         self.late += count
-        return batch.filter(pa.array(~late)) if count else batch
+        return pc.filter(batch, array_of(~late)) if count else batch
 
     def _meet(self, here: Port, arrived: JoinRows) -> Iterator[GraphItem]:
         kind, there = self.spec.kind, Port(1 - here)
@@ -167,7 +169,7 @@ class OAJoin:
             yield from self._alone(here, arrived.chosen(np.flatnonzero(matched)).batch)
         holding = self._may_meet(here, arrived.times)
         if kind.keeps(here):
-            yield from self._alone(here, arrived.batch.filter(pa.array(~(holding | matched))))
+            yield from self._alone(here, pc.filter(arrived.batch, array_of(~(holding | matched))))
         if kind.is_left_only and here is Port.LEFT:
             holding &= ~matched
         self._hold(here, arrived, words, matched, np.flatnonzero(holding))
@@ -236,7 +238,7 @@ class OAJoin:
             return
         self.results += rows
         if len(self.schema) > len(self.spec.schema):
-            columns[self.schema.names[-1]] = pa.array(times)
+            columns[self.schema.names[-1]] = array_of(times)
         arrays = [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in self.schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.aggregation import Aggregation
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
@@ -36,7 +37,7 @@ class Finish:
         aggregation = self.aggregation
         if self._having is not None:
             kept = self._having.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
-            batch = batch.filter(pa.array(kept))
+            batch = pc.filter(batch, array_of(kept))
         if batch.num_rows == 0:
             return
         arrays: list[pa.Array] = []

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.aggregation import DetailFunction
 from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.types import Type
@@ -48,7 +49,7 @@ class ValueCounts:
 
         Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times.
         """
-        rows = np.flatnonzero((counts > 0) & np.asarray(column.is_valid()))
+        rows = np.flatnonzero((counts > 0) & np.asarray(pc.is_valid(column)))
         ranks = _ranks(column)[rows]
         ids = ids[rows]
         order = _order(ids, ranks, groups)
@@ -82,7 +83,8 @@ class ValueCounts:
 
     def numbers(self) -> npt.NDArray[np.float64]:
         """Return the values of the entries as floats."""
-        return self.column.take(pa.array(self.places)).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        values = pc.take(self.column, array_of(self.places))
+        return pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
 def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
@@ -100,16 +102,16 @@ def _ranks(column: pa.Array) -> Numbers:
     """Return numbers in the order of the values. Equal values have equal numbers; a NULL has any number."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
-        encoded = column.dictionary_encode()
+        encoded = pc.dictionary_encode(column)
         values = encoded.dictionary
         keys = {"value": values} if pa.types.is_string(kind) else {"size": pc.binary_length(values), "value": values}
         order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
         ranks = np.empty(len(values) + 1, np.int64)
         ranks[order.to_numpy()] = np.arange(len(values))
         ranks[-1] = len(values)
-        return ranks[encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
+        return ranks[pc.fill_null(encoded.indices, len(values)).to_numpy(zero_copy_only=False)]
     zero = pa.scalar(False if pa.types.is_boolean(kind) else 0, kind)
-    numbers = column.fill_null(zero).to_numpy(zero_copy_only=False)
+    numbers = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
     # For floats np.unique makes both zeros, and all NaN, equal.
     ranks = np.unique(numbers, return_inverse=True)[1] if numbers.dtype == np.float64 else numbers
     return ranks.astype(np.int64, copy=False)
@@ -121,11 +123,11 @@ def compute_aggregate(
     """Return the result of `function` for each group, over values of the type `kind`."""
     match function:
         case DetailFunction.COUNT_DISTINCT:
-            return pa.array(values.ends - values.begins)
+            return array_of(values.ends - values.begins)
         case DetailFunction.MIN:
-            return values.column.take(_firsts(values, np.arange(len(values.places))))
+            return pc.take(values.column, _firsts(values, np.arange(len(values.places))))
         case DetailFunction.MAX:
-            return values.column.take(_lasts(values))
+            return pc.take(values.column, _lasts(values))
         case DetailFunction.QUANTILE:
             return quantiles(values, parameter)
         case DetailFunction.MODE:
@@ -143,12 +145,12 @@ def values_by_time(
 
     Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times. The value decides equal times.
     """
-    rows = np.flatnonzero((counts > 0) & np.asarray(column.is_valid()))
+    rows = np.flatnonzero((counts > 0) & np.asarray(pc.is_valid(column)))
     order = np.lexsort((_ranks(column)[rows], times[rows], ids[rows]))
     groups_in_order, places = ids[rows][order], np.append(rows[order], 0)
     begins, ends = (np.searchsorted(groups_in_order, np.arange(groups), side=side) for side in ("left", "right"))
     chosen = np.maximum(ends, 1) - 1 if last else begins
-    return column.take(pa.array(places[chosen], mask=begins == ends))
+    return pc.take(column, array_of(places[chosen], begins == ends))
 
 
 def quantiles(values: ValueCounts, share: float) -> pa.Array:
@@ -171,26 +173,26 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
             between = smaller + (greater - smaller) * (position - low)
         same = (smaller == greater) | (low == high) | np.isinf(smaller)
         quantiles = np.where(same, smaller, between)
-    return pa.array(quantiles, mask=empty)
+    return array_of(quantiles, empty)
 
 
 def modes(values: ValueCounts) -> pa.Array:
     """Return the most frequent value of each group."""
-    return values.column.take(_firsts(values, values.by_frequency()))
+    return pc.take(values.column, _firsts(values, values.by_frequency()))
 
 
 def _firsts(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
     """Return the position of the first entry of each group in `order`, NULL for a group without entries."""
     begins, ends = values.begins, values.ends
     places = np.append(values.places[order], 0)
-    return pa.array(places[np.minimum(begins, len(order))], mask=begins == ends)
+    return array_of(places[np.minimum(begins, len(order))], begins == ends)
 
 
 def _lasts(values: ValueCounts) -> pa.Array:
     """Return the position of the last entry of each group, NULL for a group without entries."""
     begins, ends = values.begins, values.ends
     places = np.append(values.places, 0)
-    return pa.array(places[np.maximum(ends, 1) - 1], mask=begins == ends)
+    return array_of(places[np.maximum(ends, 1) - 1], begins == ends)
 
 
 def combined(columns: Sequence[pa.Array]) -> pa.Array:
@@ -200,8 +202,8 @@ def combined(columns: Sequence[pa.Array]) -> pa.Array:
         _, ranks = np.unique(_ranks(column), return_inverse=True)
         numbers = numbers * (int(ranks.max(initial=0)) + 1) + ranks
         numbers = np.unique(numbers, return_inverse=True)[1]  # the product of two numbers of ranks fits into 64 bits
-        valid &= np.asarray(column.is_valid())
-    return pa.array(numbers, pa.int64(), mask=~valid)
+        valid &= np.asarray(pc.is_valid(column))
+    return array_of(numbers, ~valid)
 
 
 def entropies(values: ValueCounts) -> pa.Array:
@@ -209,7 +211,7 @@ def entropies(values: ValueCounts) -> pa.Array:
     totals = values.totals
     shares = values.counts / totals[values.groups]
     bits = np.bincount(values.groups, -shares * np.log2(shares), values.group_count)
-    return pa.array(bits + 0.0, mask=totals == 0)  # the sum of one -0.0 is 0
+    return array_of(bits + 0.0, totals == 0)  # the sum of one -0.0 is 0
 
 
 def tops(values: ValueCounts, most: int, kind: Type) -> pa.Array:
@@ -217,12 +219,12 @@ def tops(values: ValueCounts, most: int, kind: Type) -> pa.Array:
     order = values.by_frequency()
     begins = values.begins
     order = order[np.arange(len(order)) - begins[values.groups] < most]
-    texts = spelled(values.column.take(pa.array(values.places[order])), kind)
-    named = pc.binary_join_element_wise(texts, pa.array(values.counts[order]).cast(pa.string()), "=")
+    texts = spelled(pc.take(values.column, array_of(values.places[order])), kind)
+    named = pc.binary_join_element_wise(texts, pc.cast(array_of(values.counts[order]), pa.string()), "=")
     sizes = np.minimum(values.ends - begins, most)
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
-    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), named), " ")
-    return pc.if_else(pa.array(sizes > 0), joined, pa.scalar(None, pa.string()))
+    joined = pc.binary_join(pa.ListArray.from_arrays(array_of(offsets), named), " ")
+    return pc.if_else(array_of(sizes > 0), joined, pa.scalar(None, pa.string()))
 
 
 def spelled(column: pa.Array, kind: Type) -> pa.Array:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
 from highlevel.aggregation import Aggregation, Selection, SelectionKind
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
@@ -43,7 +44,7 @@ class SelectGroups:
         columns = BatchColumns(batch, self._macs)
         for selection in self.selections:
             chosen = selected(selection, evaluate(selection.value, columns), windows)
-            batch = batch.append_column(selection.name, pa.array(chosen))
+            batch = batch.append_column(selection.name, array_of(chosen))
         yield batch
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:

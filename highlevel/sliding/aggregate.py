@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.sliding.merge_buffers import MergeBuffer, MergeBuffers
 from highlevel.sliding.scattered_partials import FEW_ROWS, MANY_WINDOWS, WID, ScatteredPartials
@@ -85,11 +87,11 @@ class Aggregate:
         if len(cuts) >= MANY_WINDOWS and len(first) <= FEW_ROWS * len(cuts) and (end <= first + 1).all():
             still_open = end > first
             if still_open.any():
-                self.scattered.add(with_ids(first[still_open], batch.take(pa.array(order[still_open]))))
+                self.scattered.add(with_ids(first[still_open], pc.take(batch, array_of(order[still_open]))))
             return iter(())
         for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(first)], strict=True):
             # A copy: a slice would keep all of the batch in memory for as long as its slowest window is open.
-            self.open.store((int(first[start]), int(end[start])), batch.take(pa.array(order[start:stop])))
+            self.open.store((int(first[start]), int(end[start])), pc.take(batch, array_of(order[start:stop])))
         return iter(())
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
@@ -39,7 +40,7 @@ class Bucket:
         inside = first < end
         if not inside.all():
             self.outside += int(len(inside) - np.count_nonzero(inside))
-            tagged = tagged.filter(pa.array(inside))
+            tagged = pc.filter(tagged, array_of(inside))
         if tagged.num_rows:
             yield tagged
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
@@ -40,7 +41,7 @@ def supplements(
         counts = count[some]
         before = np.cumsum(counts) - counts
         wids = np.arange(int(counts.sum())) + np.repeat(first[some] - before, counts)
-        rows = partials.take(pa.array(np.repeat(some, counts))).append_column(WID, pa.array(wids))
+        rows = pc.take(partials, array_of(np.repeat(some, counts))).append_column(WID, array_of(wids))
         yield merged([rows], [WID, *groups], what)
 
 

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.groups.merging import Accumulated
 from highlevel.groups.table import merged, one_batch
 from lowlevel.integer_ranges import Ranges, append_ids, unite
@@ -110,4 +112,4 @@ def in_order(runs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     whole = one_batch(runs)
     if len(runs) == 1:
         return whole
-    return whole.take(pa.array(np.argsort(ids_of(whole), kind="stable")))  # a merge of runs, linear for a few
+    return pc.take(whole, array_of(np.argsort(ids_of(whole), kind="stable")))  # a merge of runs, linear for a few

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from lowlevel.expressions.columns import AddressVector, AnyVector, BytesVector, Mask, TextVector, Vector
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
@@ -67,7 +68,7 @@ def from_arrow(column: pa.BinaryArray) -> AddressVector:
             low[mask] = _big_endian(data, starts[mask] + 8, 8)
         else:
             low[mask] = _big_endian(data, starts[mask], size)
-    valid = None if column.null_count == 0 else np.asarray(column.is_valid())
+    valid = None if column.null_count == 0 else np.asarray(pc.is_valid(column))
     return AddressVector(version, high, low, valid)
 
 
@@ -76,7 +77,7 @@ def _spans(column: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[n
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(offsets)
     if column.null_count:
-        lengths = np.where(np.asarray(column.is_valid()), lengths, 0)
+        lengths = np.where(np.asarray(pc.is_valid(column)), lengths, 0)
     return offsets[:-1], lengths, np.frombuffer(column.buffers()[2] or b"", np.uint8)
 
 
@@ -114,7 +115,7 @@ def _ipv4_texts(column: pa.BinaryArray) -> pa.Array:
     start, end = int(offsets[column.offset]), int(offsets[column.offset + len(column)])
     octets = np.frombuffer(column.buffers()[2], np.uint8)[start:end].reshape(-1, 4)
     texts = pa.array([str(octet) for octet in range(256)])
-    parts = [pc.take(texts, pa.array(np.ascontiguousarray(octets[:, index]))) for index in range(4)]
+    parts = [pc.take(texts, array_of(octets[:, index])) for index in range(4)]
     return pc.binary_join_element_wise(*parts, ".")
 
 
@@ -152,13 +153,13 @@ def arrow_column(vector: AnyVector, rows: int, kind: Type) -> pa.Array:
         ids = np.broadcast_to(vector.ids, rows)
         distinct, indexes = np.unique(ids if valid is None else np.where(valid, ids, -1), return_inverse=True)
         texts = [None if text_id < 0 else vector.names[text_id] for text_id in distinct.tolist()]
-        return pa.array(texts, pa.string()).take(pa.array(indexes))
+        return pc.take(pa.array(texts, pa.string()), array_of(indexes))
     if isinstance(vector, BytesVector):
         return _bytes(vector, valid)
     data = np.broadcast_to(vector.data, rows)
     if kind is Type.MAC:
         return macs_to_arrow(data, valid)
-    return pa.array(data.copy(), mask=None if valid is None else ~valid).cast(ARROW_TYPES[kind])
+    return pc.cast(array_of(data.copy(), None if valid is None else ~valid), ARROW_TYPES[kind])
 
 
 def _addresses(vector: AddressVector, rows: int) -> pa.Array:
@@ -171,7 +172,7 @@ def _addresses(vector: AddressVector, rows: int) -> pa.Array:
     parts = [pa.nulls(int(ipv4_start), pa.binary())]
     for ip_version, part in ((4, order[ipv4_start:ipv6_start]), (6, order[ipv6_start:])):
         parts.append(to_arrow(ip_version, high[part], low[part]))
-    return pa.concat_arrays(parts).take(pa.array(np.argsort(order, kind="stable")))
+    return pc.take(pa.concat_arrays(parts), array_of(np.argsort(order, kind="stable")))
 
 
 def _bytes(vector: BytesVector, valid: Mask | None) -> pa.Array:

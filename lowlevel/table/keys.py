@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 from lowlevel.expressions.arrow import macs_to_arrow, to_arrow
@@ -235,9 +237,9 @@ class KeyLayout:
             distinct, indexes = np.unique(data, return_inverse=True)  # -1 is NULL
             names = self.names[key.name]
             texts = [None if text_id < 0 else names[text_id] for text_id in distinct.tolist()]
-            return pa.array(texts, pa.string()).take(pa.array(indexes))
+            return pc.take(pa.array(texts, pa.string()), array_of(indexes))
         if type_ is Type.MAC:
             return macs_to_arrow(data, None if nulls is None else ~nulls)
         if type_ is Type.FLOAT:
             data = data.view(np.float64)
-        return pa.array(data, mask=nulls).cast(ARROW_TYPES[type_])
+        return pc.cast(array_of(data, nulls), ARROW_TYPES[type_])

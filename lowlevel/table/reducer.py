@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.columns import ChosenRows, Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
@@ -67,17 +69,17 @@ class QueryRows:
             return (self._partials(rows.columns, rows.count),)
         if self.calls:
             return (self._partials(ChosenRows(rows.columns, np.flatnonzero(chosen)), accepted),)
-        return (self._partials(rows.columns, rows.count).filter(pa.array(chosen)),)
+        return (pc.filter(self._partials(rows.columns, rows.count), array_of(chosen)),)
 
     def _partials(self, rows: Columns, count: int) -> pa.RecordBatch:
         times = rows["ts"]
         assert isinstance(times, Vector)
-        columns = [pa.repeat(pa.scalar(self.link), count), pa.array(times.data.copy())]
+        columns = [pa.repeat(pa.scalar(self.link), count), array_of(times.data.copy())]
         columns += [arrow_column(evaluate(key.expression, rows), count, key.expression.type) for key in self.plan.keys]
         for sub in self.plan.subaggregates:
             values: npt.NDArray[np.int64] = np.empty(count, np.int64)
             argument_values(sub, rows, values)
-            columns.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
+            columns.append(array_of(values.view(np.float64) if sub.type is Type.FLOAT else values))
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
     def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.plan.nodes import Distinct, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, Bounds, GraphItem, Times, bounds_of, covered, times_of
@@ -64,14 +66,14 @@ class DistinctOperator:
         late = np.broadcast_to(covered(times, self.watermark), batch.num_rows)
         if late.any():
             self.late += int(np.count_nonzero(late))
-            batch = batch.filter(pa.array(~late))
+            batch = pc.filter(batch, array_of(~late))
         known = self._keys.count
         ids = self._keys.find_or_insert([batch.column(name) for name in self.names], batch.num_rows)
         seen, firsts = np.unique(ids, return_index=True)
         firsts = np.sort(firsts[seen >= known])  # new IDs are in the order of rows
         if not len(firsts):
             return
-        new = batch if len(firsts) == batch.num_rows else batch.take(pa.array(firsts))
+        new = batch if len(firsts) == batch.num_rows else pc.take(batch, array_of(firsts))
         self._add_times(new)
         self.results += new.num_rows
         yield new

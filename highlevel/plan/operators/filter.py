@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Filter, macs_of
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless
@@ -26,7 +28,7 @@ class FilterOperator(Stateless):
         if kept.all():
             yield batch
         elif kept.any():
-            yield batch.filter(pa.array(kept))
+            yield pc.filter(batch, array_of(kept))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Pass on the watermark."""

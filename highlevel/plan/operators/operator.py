@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 from lowlevel.punctuation import GraphItem as GraphItem
 
@@ -88,7 +89,7 @@ def single_bound(bounds: Bounds, position: int) -> int:
 
 def times_of(column: pa.Array) -> Times:
     """Return the values of a time column. NULL becomes END, which is below no bound."""
-    without_nulls = column.fill_null(END) if column.null_count else column
+    without_nulls = pc.fill_null(column, END) if column.null_count else column
     times: Times = without_nulls.to_numpy()
     return times
 

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.aggregation import LINK
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.meld import UNION
@@ -57,18 +59,18 @@ class RowPartials:
         if self.where is not None:
             kept = self.where.true_rows(self._columns(batch), batch.num_rows)
             self.filtered += int(np.count_nonzero(~kept))
-            batch = batch.filter(pa.array(kept))
+            batch = pc.filter(batch, array_of(kept))
         nulls = batch.column(self.time).null_count if self.paned else 0
         if nulls:
             self.outside += nulls
-            batch = batch.filter(batch.column(self.time).is_valid())
+            batch = pc.filter(batch, pc.is_valid(batch.column(self.time)))
         if batch.num_rows:
             yield self._partials(batch)
 
     def _partials(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = self._columns(batch)
         links = batch.column(LINK) if self.has_link else pa.repeat(pa.scalar(UNION), batch.num_rows)
-        arrays = [links, pa.array(self._panes(batch))]
+        arrays = [links, array_of(self._panes(batch))]
         for key in self.low.keys:
             if isinstance(key.expression, Column) and key.expression.name in batch.schema.names:
                 arrays.append(batch.column(key.expression.name))
@@ -78,7 +80,7 @@ class RowPartials:
         for sub in self.low.subaggregates:
             values: npt.NDArray[np.int64] = np.empty(batch.num_rows, np.int64)
             argument_values(sub, columns, values)
-            arrays.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
+            arrays.append(array_of(values.view(np.float64) if sub.type is Type.FLOAT else values))
         return pa.RecordBatch.from_arrays(arrays, schema=self.low.schema)
 
     def _panes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
 from highlevel.plan.nodes import Sort, SortKey
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
@@ -73,7 +74,7 @@ class SortOperator:
         stored.add(batch)
         if self._last_rank is not None and stored.num_rows >= self._cut_at:
             order, ranks = self._ranked(stored.rows)
-            stored.rows = stored.rows.take(pa.array(order[ranks < self._last_rank])).combine_chunks()
+            stored.rows = pc.take(stored.rows, array_of(order[ranks < self._last_rank])).combine_chunks()
             self._cut_at = max(CUT_ROWS, 2 * stored.num_rows)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
@@ -121,7 +122,7 @@ class SortOperator:
         visible = rows.select(self._visible)
         size = len(order) if self.node.window_columns else OUTPUT_ROWS
         for first in range(0, len(order), max(size, 1)):
-            part = visible.take(pa.array(order[first : first + size])).combine_chunks()
+            part = pc.take(visible, array_of(order[first : first + size])).combine_chunks()
             yield from part.to_batches()
 
     def _ranked(self, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -159,15 +160,15 @@ def sorted_positions(rows: pa.Table, keys: Sequence[SortKey]) -> np.ndarray:
         column = rows.column(key.column)
         direction = "descending" if key.descending else "ascending"
         if column.null_count:
-            columns.append(column.is_null().cast(pa.uint8()))
+            columns.append(pc.cast(pc.is_null(column), pa.uint8()))
             directions.append("descending" if key.nulls_first else "ascending")
         if pa.types.is_floating(column.type):
-            columns.append(pc.is_nan(column).cast(pa.uint8()))
+            columns.append(pc.cast(pc.is_nan(column), pa.uint8()))
             directions.append(direction)
         if pa.types.is_binary(column.type):
             columns.append(pc.binary_length(column))
             directions.append(direction)
-        columns.append(column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column)
+        columns.append(pc.cast(column, pa.uint8()) if pa.types.is_boolean(column.type) else column)
         directions.append(direction)
     names = [f"k{number}" for number in range(len(columns))]
     table = pa.Table.from_arrays(columns, names=names)

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.plan.nodes import Node, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, bounds_of, times_of
 from lowlevel.plan import ARROW_TYPES
@@ -84,8 +85,8 @@ class StoredRows:
             self.watermark = bounds[0]
             is_final = times_of(self.rows.column(self._time).combine_chunks()) < self.watermark
             if is_final.any():
-                final = self.rows.filter(pa.array(is_final))
-                self.rows = self.rows.filter(pc.invert(pa.array(is_final))).combine_chunks()
+                final = pc.filter(self.rows, array_of(is_final))
+                self.rows = pc.filter(self.rows, array_of(~is_final)).combine_chunks()
         return final, self.watermark > before
 
     def restore(self, rows: pa.Table, watermark: int) -> None:
