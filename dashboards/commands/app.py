@@ -25,6 +25,7 @@ from dashboards.commands.generate import generate
 from dashboards.commands.init import init
 from dashboards.commands.queries import queries
 from dashboards.commands.query import query
+from dashboards.commands.report import report
 from dashboards.commands.run import run
 from dashboards.commands.units import units
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
@@ -43,6 +44,7 @@ COMMANDS = (
     explain,
     interruptible(run),
     interruptible(compare),
+    interruptible(report),
     interruptible(generate),
     capture,
     init,

@@ -15,11 +15,15 @@ import typer
 from dashboards import request
 from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, Format, Times
 from dashboards.request import INLINE, is_results
+from dashboards.wire_text import escape
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dashboards.tables import Tables
     from highlevel.inline.engine import InlineRun, Input
+    from highlevel.plan.plan import Plan
 
 
 NO_INPUT = "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"
@@ -167,6 +171,14 @@ def query(
         int | None, typer.Option(min=1, help="Number of reading threads. Default: one per core, at most 8.")
     ] = None,
     slots: Annotated[int | None, typer.Option(help="Number of slots of each low-level table, a power of two.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the values of the answer into this file: .svg, .png, or .html with the rows. Then no rows are "
+            "printed, unless --output or --format is given. Needs matplotlib.",
+        ),
+    ] = None,
     raw_csv: Annotated[
         bool, typer.Option("--raw-csv", help="Do not escape text in CSV. For programs only, not for spreadsheets.")
     ] = False,
@@ -225,6 +237,8 @@ def query(
     kind = _format_of(format, None if several else output)
     if several:
         _check_several(on, kind, output)
+    if plot is not None:
+        _check_plot(plot, several)
     if raw_csv and kind is not Format.CSV:
         raise typer.BadParameter(f"--raw-csv: got --format {kind}, expected --format csv")
     if kind in BINARY and output is None and sys.stdout.isatty():
@@ -261,7 +275,8 @@ def query(
         if wrong := next((name for name, value in given.items() if value), None):
             raise typer.BadParameter(f"{source} and {wrong}: expected one query, without options of captures")
         tables = _tables_of(schema, files, bindings)
-        _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats))
+        drawing = (plot, output is not None or format is not None)
+        _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), drawing)
         return
     if several:
         texts = request.texts_of(queries, params)
@@ -282,6 +297,9 @@ def query(
 
     # SIGTERM ends a query with live inputs normally, and interrupts other queries.
     live = any(is_live(source) for source in inputs)
+    if plot is not None:
+        _refuse_live("--plot reads complete inputs", inputs)
+    drawn = _Drawing(plan, plot, output is not None or format is not None)
     with (
         contextlib.nullcontext() if live else interrupting(),
         answer(plan, inputs, on, slots, threads, disorder, idle) as result,
@@ -305,11 +323,16 @@ def query(
             result.warn_of_large_state(warn if bar is None else bar.warn)
             shared = bar is not None and output is None and sys.stdout.isatty()
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
-            write_results(
-                result.batches, plan.schema, kind, text,
-                live=result.live, times=plan.times, style=times, raw_csv=raw_csv,
-            )  # fmt: skip
+            batches = drawn.collect(result.batches)
+            if drawn.writes_rows:
+                write_results(
+                    batches, plan.schema, kind, text,
+                    live=result.live, times=plan.times, style=times, raw_csv=raw_csv,
+                )  # fmt: skip
+            else:
+                drawn.read(batches)
         report(result.samples(), result.warnings(), stats=stats)
+        drawn.write()
 
 
 def _tables_of(schema: Path | None, files: list[str], streams: dict[str, list[str]]) -> Tables:
@@ -330,6 +353,7 @@ def _answer_tables(
     sql: str,
     params: dict[str, object],
     style: tuple[Format, Path | None, Times | None, bool, bool],
+    drawing: tuple[Path | None, bool],
 ) -> None:
     """Answer a query over tables."""
     from dashboards.output.console import BelowBar, progress_bar, report, warn
@@ -338,18 +362,64 @@ def _answer_tables(
 
     kind, output, times, raw_csv, stats = style
     plan, start = tables.bind(sql, params)
+    drawn = _Drawing(plan, *drawing)
     with interrupting(), start() as result:
         with progress_bar() as bar, open_output(output) as sink:
             if bar is not None:
                 tables.progress.append(bar)
             shared = bar is not None and output is None and sys.stdout.isatty()
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
-            write_results(result.batches, plan.schema, kind, text, times=plan.times, style=times, raw_csv=raw_csv)
+            batches = drawn.collect(result.batches)
+            if drawn.writes_rows:
+                write_results(batches, plan.schema, kind, text, times=plan.times, style=times, raw_csv=raw_csv)
+            else:
+                drawn.read(batches)
         if stats:
             report(result.samples(), result.warnings(), stats=True)
         else:
             for warning in result.warnings():
                 warn(warning)
+    drawn.write()
+
+
+def _check_plot(plot: Path, several: bool) -> None:
+    """Raise an error for a plot that is impossible, before the inputs are read."""
+    from dashboards.plots.drawing import require_matplotlib
+    from dashboards.plots.plot_file import check_plot_file
+
+    if several:
+        raise typer.BadParameter(f"--plot {plot}: got several queries, expected one")
+    check_plot_file(plot)
+    require_matplotlib("--plot")
+
+
+class _Drawing:
+    """The option --plot: collects the rows of the answer and draws them. Without the option it does nothing."""
+
+    def __init__(self, plan: Plan, path: Path | None, prints: bool) -> None:
+        """Draw into `path`. `prints`: the user also wants the rows. Raises PlotError if the plan cannot be drawn."""
+        self._path, self._rows = path, None
+        if path is not None:
+            from dashboards.plots.answer_charts import AnswerRows
+
+            self._rows = AnswerRows(plan)
+        self.writes_rows = path is None or prints
+
+    def collect(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and store them for the plot."""
+        return batches if self._rows is None else self._rows.collect(batches)
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Read all batches, and print none."""
+        for _ in batches:
+            pass
+
+    def write(self) -> None:
+        """Draw the rows, and print a line about the plot to standard error."""
+        if self._path is not None and self._rows is not None:
+            from dashboards.plots.plot_file import write_plot
+
+            print(escape(write_plot(self._path, self._rows)), file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -104,14 +104,14 @@ def record(
     recordings: list[Recording] = []
     rows = done = 0
     captures = [(each, open_finite(each.path, "compare")) for each in inputs]
-    sizes = [_size(capture) for _, capture in captures]
+    sizes = [size_of(capture) for _, capture in captures]
     for number, (each, capture) in enumerate(captures):
         fed = [(place, leaf) for place, leaf in enumerate(leaves) if each.feeds(leaf)]
         for kind in dict.fromkeys(leaf.low.kind for _, leaf in fed):
             asked = [(place, leaf.low) for place, leaf in fed if leaf.low.kind == kind]
             taking = _Taking(each.link, asked)
             reader = make_reader(kind, each.link, capture, taking.columns, BLOCK_RECORDS, asked[0][1].sampling)
-            for block in _blocks(capture):
+            for block in blocks_of(capture):
                 for part in reader.read(block):
                     taking.take(part)
                 if rows + taking.count > limit:
@@ -196,14 +196,16 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([*column.chunks, pa.array([], column.type)])
 
 
-def _blocks(capture: AnyCapture) -> Iterator[Block]:
+def blocks_of(capture: AnyCapture) -> Iterator[Block]:
+    """Yield the blocks of records of a finite capture, in their order."""
     if isinstance(capture, Capture):
         yield from scan(capture).blocks
     else:
         yield from (block for block in capture.blocks() if block is not None)
 
 
-def _size(capture: AnyCapture) -> int:
+def size_of(capture: AnyCapture) -> int:
+    """Return the bytes of a capture; 0 if unknown."""
     return len(capture.data) if isinstance(capture, Capture) else capture.size
 
 

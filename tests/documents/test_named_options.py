@@ -35,6 +35,9 @@ COMMAND_OF = {
     "highlevel/compare/recording.py": "compare",
     "dashboards/output/formats.py": "query",
     "dashboards/output/run_warnings.py": "query",
+    "dashboards/plots/answer_charts.py": "query",
+    "dashboards/plots/plot_file.py": "query",
+    "dashboards/report/report.py": "report",
     "dashboards/request.py": "query",
     "dashboards/wire_text.py": "query",
     "highlevel/plan/measurement.py": "explain",
@@ -47,8 +50,9 @@ COMMAND_OF = {
 FOREIGN = {
     *("highlevel/spark/java.py", "dashboards/prometheus/backfill.py"),
     *("dashboards/deployment/compose.py", "dashboards/deployment/units.py", "dashboards/commands/units.py"),
+    "dashboards/plots/document.py",  # variables of CSS
 }
-"""Modules that call other programs."""
+"""Modules whose texts contain other options, such as those of other programs."""
 
 ROOT_MODULES = ("dashboards/commands/app.py", "wiretide.py")
 """Modules of all commands."""

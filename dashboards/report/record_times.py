@@ -1,0 +1,202 @@
+"""Measure the times of records in the order of the file: disorder, and times without records.
+
+A record is *late* if its time is smaller than that of an earlier record of the same link; its lateness is the distance
+to the newest one. A *lull* is the distance between the newest time so far and the next newer time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.files.blocks import BLOCK_RECORDS
+from capture.files.stream import StreamedCapture
+from capture.lazy_dataclasses import dataclass
+from capture.open import open_finite
+from capture.units import SECOND
+from highlevel.compare.recording import blocks_of, size_of
+from highlevel.inline.engine import Input
+from lowlevel.expressions.columns import TextVector, Vector
+from lowlevel.punctuation import BEGINNING
+from lowlevel.rows.readers import Rows, make_reader
+
+Times = npt.NDArray[np.int64]
+
+CLASSES = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8, SECOND, 10 * SECOND, 60 * SECOND)
+"""Bounds in ns of the classes of lateness; the last class has no upper bound."""
+
+LULLS = 5
+"""Number of the longest lulls that are kept for each link."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lull:
+    """A time without records: from `start` to `end`, in ns."""
+
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """The length in ns."""
+        return self.end - self.start
+
+
+class LinkTimes:
+    """The times of one link, added in the order of its records.
+
+    * `rows`: number of records. `first`, `last`: the smallest and the largest time in ns.
+    * `late`: number of late records by class: class i contains lateness below CLASSES[i]. `most_late`: the largest
+      lateness in ns.
+    * `pairs`: for each pair (interface of a late record, interface of the newest record before it) the number of late
+      records and the largest lateness. It is empty without names of interfaces.
+    """
+
+    def __init__(self, link: str) -> None:
+        """Measure the link `link`."""
+        self.link = link
+        self.rows = 0
+        self.first = self.last = BEGINNING
+        self.late: npt.NDArray[np.int64] = np.zeros(len(CLASSES) + 1, np.int64)
+        self.most_late = 0
+        self.pairs: dict[tuple[str, str], tuple[int, int]] = {}
+        self._newest_interface = -1
+        self._lulls: list[tuple[int, int]] = []
+
+    @property
+    def late_rows(self) -> int:
+        """Number of late records."""
+        return int(self.late.sum())
+
+    def lulls(self) -> list[Lull]:
+        """Return the longest lulls, the longest first."""
+        return [Lull(end - length, end) for length, end in sorted(self._lulls, reverse=True)]
+
+    def add(self, times: Times, interfaces: Times | None = None, names: Sequence[str] = ()) -> None:
+        """Add the next records. `interfaces` are indexes into `names`; -1 for a record without an interface."""
+        if len(times) == 0:
+            return
+        known = self.rows > 0
+        newest = np.maximum.accumulate(times if not known else np.concatenate([[self.last], times]))
+        before = newest[:-1]  # the newest time before each record, without the first record of the link
+        own = times if known else times[1:]
+        lateness = before - own
+        is_late = lateness > 0
+        if is_late.any():
+            amounts = lateness[is_late]
+            self.late += np.bincount(np.searchsorted(CLASSES, amounts, side="right"), minlength=len(CLASSES) + 1)
+            self.most_late = max(self.most_late, int(amounts.max()))
+        if interfaces is not None:
+            self._add_pairs(lateness, is_late, interfaces, names, known)
+        self._add_lulls(own, -lateness)
+        self.first = int(times.min()) if not known else min(self.first, int(times.min()))
+        self.last = int(newest[-1])
+        self.rows += len(times)
+
+    def _add_pairs(
+        self, lateness: Times, is_late: npt.NDArray[np.bool_], interfaces: Times, names: Sequence[str], known: bool
+    ) -> None:
+        """Count late records by interfaces."""
+        all_interfaces = np.concatenate([[self._newest_interface], interfaces]) if known else interfaces
+        # Record i + 1 is compared with the record of the newest time up to record i.
+        is_newest = np.concatenate([[True], ~is_late])
+        position = np.maximum.accumulate(np.where(is_newest, np.arange(len(all_interfaces)), 0))
+        newest_interface = all_interfaces[position]
+        self._newest_interface = int(newest_interface[-1])
+        pairs = np.stack([all_interfaces[1:][is_late], newest_interface[:-1][is_late]], axis=1)
+        if len(pairs) == 0:
+            return
+        distinct, index = np.unique(pairs, axis=0, return_inverse=True)
+        index = index.reshape(-1)
+        counts = np.bincount(index)
+        most = np.zeros(len(distinct), np.int64)
+        np.maximum.at(most, index, lateness[is_late])
+        for (late, newest), count, largest in zip(distinct.tolist(), counts.tolist(), most.tolist(), strict=True):
+            if late < 0 or newest < 0:
+                continue
+            pair = (names[late], names[newest])
+            rows, before = self.pairs.get(pair, (0, 0))
+            self.pairs[pair] = (rows + count, max(before, largest))
+
+    def _add_lulls(self, times: Times, advance: Times) -> None:
+        """Keep the longest distances by which a record is newer than all before it."""
+        if len(advance) == 0:
+            return
+        longest = np.argpartition(advance, -LULLS)[-LULLS:] if len(advance) > LULLS else np.arange(len(advance))
+        found = [(int(advance[index]), int(times[index])) for index in longest if advance[index] > 0]
+        self._lulls = heapq.nlargest(LULLS, [*self._lulls, *found])
+
+
+def measure_times(
+    inputs: Iterable[Input], kind: str, progress: Callable[[int, int], None] | None = None
+) -> list[LinkTimes]:
+    """Read the times of all records of a kind (`packets`, `flows`), link by link.
+
+    `progress` is called with (bytes done, bytes in total). Raises InputError for a live input, and for a file that is
+    no capture.
+    """
+    inputs = list(inputs)
+    captures = [open_finite(each.path, "report") for each in inputs]
+    total = sum(map(size_of, captures))
+    links: dict[str, LinkTimes] = {}
+    done = 0
+    columns = {"ts", "interface"} if kind == "packets" else {"ts"}
+    for each, capture in zip(inputs, captures, strict=True):
+        times = links.setdefault(each.link, LinkTimes(each.link))
+        reader = make_reader(kind, each.link, capture, columns, BLOCK_RECORDS)
+        for block in blocks_of(capture):
+            for rows in reader.read(block):
+                _add(times, rows)
+            if progress is not None:
+                progress(min(done + block.end, total), total)
+        done += size_of(capture)
+        if isinstance(capture, StreamedCapture):
+            capture.close()
+    return list(links.values())
+
+
+def _add(times: LinkTimes, rows: Rows) -> None:
+    if rows.count == 0:
+        return
+    ts = rows.columns["ts"]
+    assert isinstance(ts, Vector)
+    interface = rows.columns.get("interface")
+    if not isinstance(interface, TextVector):
+        times.add(ts.data)
+        return
+    ids = np.broadcast_to(interface.ids, rows.count)
+    if interface.valid is not None:
+        ids = np.where(interface.valid, ids, -1)
+    times.add(ts.data, ids.astype(np.int64), interface.names)
+
+
+def slack_text(links: Sequence[LinkTimes]) -> str:
+    """Return the smallest slack, as a round duration, with which no record of these links is late.
+
+    >>> link = LinkTimes("a"); link.add(np.array([0, 10**9, 10**9 - 3_100_000])); slack_text([link])
+    '5ms'
+    """
+    most = max((link.most_late for link in links), default=0)
+    if most == 0:
+        return "0"
+    for unit, name in ((10**3, "us"), (10**6, "ms"), (SECOND, "s"), (60 * SECOND, "min"), (3600 * SECOND, "h")):
+        for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
+            if most < factor * unit:
+                return f"{factor}{name}"
+    return f"{most // (24 * 3600 * SECOND) + 1}d"
+
+
+def class_names() -> list[str]:
+    """Return the names of the classes of lateness, the smallest first."""
+    texts = ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min"]
+    return [*(f"below {text}" for text in texts), "1 min or more"]
+
+
+def late_by_class(links: Sequence[LinkTimes]) -> Counter[str]:
+    """Return the number of late records of all links by class, without empty classes."""
+    totals = sum((link.late for link in links), np.zeros(len(CLASSES) + 1, np.int64))
+    return Counter({name: int(rows) for name, rows in zip(class_names(), totals, strict=True) if rows})
