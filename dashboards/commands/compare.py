@@ -75,9 +75,10 @@ def compare(
     docs/guide/compare.md explains the variants and the table.
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards import comparing
-    from dashboards.output.comparison_plots import draw, require_plots
+    from dashboards.output.comparison_plots import draw
     from dashboards.output.comparison_table import describe_input, format_table, verdict
     from dashboards.output.console import compile_kernels, progress_bar
+    from dashboards.plots.drawing import require_matplotlib
     from dashboards.prometheus.backfill import create_blocks, require_promtool
     from dashboards.prometheus.comparison_samples import write_samples
     from highlevel.compare.figures import figures
@@ -91,7 +92,7 @@ def compare(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if plots is not None:
-        require_plots()
+        require_matplotlib("--plots")
     if blocks is not None and openmetrics is None:
         raise typer.BadParameter("--blocks: got no file of samples, expected --openmetrics FILE too")
     promtool = require_promtool() if blocks is not None else None

@@ -1,65 +1,114 @@
-"""Plots of a comparison. matplotlib is the optional extra `plots`, imported only if a plot is requested."""
+"""Plots of a comparison. matplotlib is the optional extra `plots`, imported only if a plot is requested.
+
+`state.svg` has few variants: those with exact watermarks, and for each side the variant with the smallest slack without
+errors. `latency.svg` has all variants.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from capture.errors import WiretideError
+from dashboards.output.comparison_table import Row, exact_variants
+from dashboards.plots.drawing import COLORS, DASHES, styled
 from highlevel.compare.comparison import Comparison
 
 STATE, LATENCY = "state.svg", "latency.svg"
 """Files of the two plots."""
 
 
-class PlotsError(WiretideError):
-    """Plots were requested, but matplotlib is not installed."""
+def shown_variants(rows: Sequence[Row]) -> list[Row]:
+    """Return the variants of the plot of the state, those out of order first."""
+    shown = []
+    for in_order in (False, True):
+        shown += exact_variants(rows, None, in_order)
+        slacks = sorted({row["promised_late_s"] for row in rows} - {None})
+        sufficient = [variants for slack in slacks if (variants := exact_variants(rows, slack, in_order))]
+        shown += sufficient[0][:1] if sufficient else []
+    return shown
 
-    status = 2
 
-
-def require_plots() -> None:
-    """Raise PlotsError if matplotlib is not installed. Call this before the comparison, which takes long."""
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise PlotsError("--plots needs matplotlib, which is not installed: pip install 'wiretide[plots]'")
+def state_title(rows: Sequence[Row]) -> str:
+    """Return a title with the ratio of memory between the best variants with exact watermarks."""
+    free, ordered = (
+        min((row["bytes_held_most"] for row in exact_variants(rows, None, in_order)), default=0)
+        for in_order in (False, True)
+    )
+    if not (free and ordered):
+        return "Memory of the stored rows"
+    if max(free, ordered) <= 1.1 * min(free, ordered):
+        return "In order and out of order need equal memory"
+    more, less = ("In order", "out of order") if ordered > free else ("Out of order", "in order")
+    return f"{more} needs {max(free, ordered) / min(free, ordered):.1f} times the memory of {less}"
 
 
 def draw(comparison: Comparison, table: pa.Table, folder: Path) -> list[Path]:
     """Draw the state over arrival time, and the latency and the errors of each variant; return the files."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
-
     folder.mkdir(parents=True, exist_ok=True)
+    rows = table.to_pylist()
+    with styled() as new_figure:
+        _draw_state(new_figure(9, 4.2), comparison, rows).savefig(folder / STATE)
+        _draw_costs(new_figure(11, 1.1 + 0.32 * len(rows)), rows).savefig(folder / LATENCY)
+    return [folder / STATE, folder / LATENCY]
+
+
+def _draw_state(figure: Any, comparison: Comparison, rows: Sequence[Row]) -> Any:
+    """Draw the bytes that variants store, as steps: the state changes only at the end of a tick."""
+    from matplotlib.ticker import EngFormatter
+
+    axes = figure.subplots()
     ticks = comparison.arrivals.ticks
     seconds = (ticks - ticks[0]) / 1e9
-    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
-    for result in comparison.measured:
-        style = "--" if result.variant.ordered else "-"
-        axes.plot(seconds[: len(result.bytes)], result.bytes / 1e3, style, label=result.variant.name, linewidth=1)
-    axes.set(title="State", xlabel="arrival time, s", ylabel="KB held", ylim=(0, None))
-    axes.legend(fontsize="small")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(folder / STATE)
-    plt.close(figure)
-    names = table.column("variant").to_pylist()
-    figure, (waits, errors) = plt.subplots(
-        1, 2, figsize=(11, 0.8 + 0.35 * len(names)), sharey=True, layout="constrained"
-    )
-    waits.barh(names, [value or 0 for value in table.column("latency_median_s").to_pylist()], color="#3b6ea5")
-    waits.set(title="Latency in the median", xlabel="s of arrival time")
+    measured = {each.variant.name: each for each in comparison.measured}
+    for number, row in enumerate(shown_variants(rows)):
+        stored = measured[row["variant"]].bytes.astype(np.float64)
+        stored[stored <= 0] = np.nan  # a logarithmic axis has no zero
+        axes.plot(
+            seconds[: len(stored)],
+            stored,
+            drawstyle="steps-post",
+            color=COLORS[number % len(COLORS)],
+            linestyle=DASHES[number % len(DASHES)],
+            label=row["variant"],
+        )
+    axes.set(title=state_title(rows), xlabel="arrival time, s", ylabel="stored", yscale="log")
+    _number_logarithms(axes.yaxis, EngFormatter("B"))
+    axes.grid(axis="y")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0, handlelength=2.6)
+    return figure
+
+
+def _draw_costs(figure: Any, rows: Sequence[Row]) -> Any:
+    """Draw the latency on a logarithmic axis, and the share of wrong and missing results."""
+    from matplotlib.ticker import EngFormatter
+
+    waits, errors = figure.subplots(1, 2, sharey=True)
+    places = np.arange(len(rows))
+    latencies = [row["latency_median_s"] or np.nan for row in rows]
+    colors = [COLORS[1] if row["in_order"] else COLORS[0] for row in rows]
+    waits.barh(places, latencies, color=colors)
+    waits.set(title="Latency in the median", xlabel="arrival time", xscale="log")
+    _number_logarithms(waits.xaxis, EngFormatter("s"))
+    waits.set_yticks(places, [row["variant"] for row in rows])
     waits.invert_yaxis()
-    error_shares = zip(
-        table.column("wrong_percent").to_pylist(), table.column("missing_percent").to_pylist(), strict=True
-    )
-    errors.barh(names, [sum(pair) for pair in error_shares], color="#a53b3b")
-    errors.set(title="Wrong or missing", xlabel="% of the results")
-    for panel in (waits, errors):
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(folder / LATENCY)
-    plt.close(figure)
-    return [folder / STATE, folder / LATENCY]
+    wrong = [row["wrong_percent"] for row in rows]
+    errors.barh(places, wrong, color=COLORS[1], label="wrong")
+    errors.barh(places, [row["missing_percent"] for row in rows], left=wrong, color=COLORS[4], label="missing")
+    errors.set(title="Wrong and missing results", xlabel="% of the results", xlim=(0, None))
+    errors.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0)
+    for axes in (waits, errors):
+        axes.grid(axis="x")
+    return figure
+
+
+def _number_logarithms(axis: Any, formatter: Any) -> None:
+    """Write a number at 1, 2 and 5 of each power of ten: short ranges contain no power."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(formatter)

@@ -69,7 +69,7 @@ def verdict(table: pa.Table) -> list[str]:
     rows = table.to_pylist()
     sentences = _compare_costs(rows, None, None, "With exact watermarks")
     slacks = sorted({row["promised_late_s"] for row in rows} - {None})
-    sufficient = {in_order: [s for s in slacks if _exact_variants(rows, s, in_order)] for in_order in (False, True)}
+    sufficient = {in_order: [s for s in slacks if exact_variants(rows, s, in_order)] for in_order in (False, True)}
     if sufficient[False] and sufficient[True]:
         out_of_order, ordered = sufficient[False][0], sufficient[True][0]
         slack = f"With the smallest slack without errors, {out_of_order:g} s out of order and {ordered:g} s in order"
@@ -89,14 +89,14 @@ def verdict(table: pa.Table) -> list[str]:
     return sentences
 
 
-def _exact_variants(rows: Sequence[Row], slack: float | None, in_order: bool) -> list[Row]:
+def exact_variants(rows: Sequence[Row], slack: float | None, in_order: bool) -> list[Row]:
     """Return the variants with this slack (None: exact watermarks) and without wrong or missing results."""
     return [row for row in rows if row["promised_late_s"] == slack and row["in_order"] is in_order and not _error(row)]
 
 
 def _compare_costs(rows: Sequence[Row], slack: float | None, ordered_slack: float | None, condition: str) -> list[str]:
     """Return a sentence about the costs out of order with `slack`, and in order with `ordered_slack`."""
-    free, ordered = _exact_variants(rows, slack, in_order=False), _exact_variants(rows, ordered_slack, in_order=True)
+    free, ordered = exact_variants(rows, slack, in_order=False), exact_variants(rows, ordered_slack, in_order=True)
     if not (free and ordered):
         return []
     winners = []

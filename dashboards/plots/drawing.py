@@ -6,9 +6,10 @@ ends of windows, with lines between them. Two lines differ by color and by dashe
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from dashboards.wire_text import escape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLORS = ("#3b7fc4", "#c8483f", "#3f8f46", "#8d5fb8", "#b87a1d", "#1f8a8f", "#b04a8a", "#7a8230")
 """Colors of the groups, readable on white and on black."""
@@ -41,7 +43,7 @@ LABEL_LENGTH = 40
 UNITS_WITHOUT_PREFIX = ("ms", "%")
 """Units that have no prefixes of the SI. The title of a chart contains them."""
 
-STYLE = {
+STYLE: Any = {
     "text.parse_math": False,  # `$` in a name is no formula
     "svg.fonttype": "none",
     "svg.hashsalt": "wiretide",
@@ -96,15 +98,30 @@ def draw_png(title: str, charts: Sequence[AnswerChart]) -> bytes:
     return _render(title, charts, "png")
 
 
+@contextlib.contextmanager
+def styled() -> Iterator[Callable[[float, float], Figure]]:
+    """Yield a function that returns a figure with a width and a height in inches, in dark grey on white."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_ink("#222222")):
+        yield lambda width, height: Figure(figsize=(width, height), layout="constrained")
+
+
+def _ink(color: str) -> Any:
+    """Return STYLE with this color for texts and axes."""
+    return {key: color if value in (TEXT, LINE) else value for key, value in STYLE.items()}
+
+
 def _render(title: str, charts: Sequence[AnswerChart], kind: str) -> bytes:
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib.figure import Figure
 
-    style: Any = {**STYLE}
-    if kind != "svg":
-        style |= {key: "#222222" for key, color in STYLE.items() if color in (TEXT, LINE)}
+    style = STYLE if kind == "svg" else _ink("#222222")
     heights = [_height(chart) for chart in charts]
     with mpl.rc_context(style):
         figure = Figure(figsize=(WIDTH, sum(heights) + (0.35 if title else 0.0)), layout="constrained")

@@ -107,7 +107,7 @@ def _summary(measured: Measured) -> str:
     unit = "flow record" if measured.kind == "flows" else "IP packet"
     seconds = (last - first) / SECOND
     span = f"from {_time(first)} to {_time(last)} ({_duration(last - first)})"
-    rate = f" On average {rows / seconds:,.1f} {unit}s per second." if seconds > 0 else ""
+    rate = f" On average {_number(rows / seconds)} {unit}s per second." if seconds > 0 else ""
     lines = [
         f"{count(rows, unit)} of {count(len(links), 'link')}, {span}.{rate}",
         f"Windows of timelines have {_duration(measured.window)}.",
@@ -249,6 +249,15 @@ def _box(name: str, title: str, parts: Sequence[str]) -> str:
 def _time(time: int) -> str:
     text: str = time_texts(pa.array([time], pa.int64()))[0].as_py()
     return text
+
+
+def _number(value: float) -> str:
+    """Return a rate with at least two digits.
+
+    >>> _number(12345.6), _number(0.001234)
+    ('12,346', '0.0012')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _duration(length: int) -> str:

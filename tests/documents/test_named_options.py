@@ -31,7 +31,6 @@ COMMAND_OF = {
     "dashboards/comparing.py": "compare",
     "dashboards/deployment/files.py": "dashboards",
     "dashboards/grafana/disorder_dashboard.py": "compare",
-    "dashboards/output/comparison_plots.py": "compare",
     "highlevel/compare/recording.py": "compare",
     "dashboards/output/formats.py": "query",
     "dashboards/output/run_warnings.py": "query",

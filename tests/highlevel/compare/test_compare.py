@@ -268,8 +268,33 @@ def test_the_table_and_the_verdict_say_who_wins(links: dict[str, list[str]]) -> 
 
 def test_plots_are_drawn(links: dict[str, list[str]], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from dashboards.output.comparison_plots import draw
+    from dashboards.output.comparison_plots import draw, shown_variants, state_title
 
-    found = compared(COUNT, links, Injection(disorder=SECOND), 0)
-    for file in draw(found, figures(found), tmp_path / "plots"):
-        assert b"<svg" in file.read_bytes()
+    found = compared(COUNT, links, Injection(disorder=SECOND), 0, ENOUGH)
+    table = figures(found)
+    state, latency = (file.read_text() for file in draw(found, table, tmp_path / "plots"))
+    shown = [row["variant"] for row in shown_variants(table.to_pylist())]
+    assert shown[:2] == ["out of order, exact", "out of order, 8s late"]
+    assert "in order, exact" in shown
+    for row in table.to_pylist():
+        assert (f">{row['variant']}<" in state) == (row["variant"] in shown)
+        assert f">{row['variant']}<" in latency
+    assert f">{state_title(table.to_pylist())}<" in state
+
+
+@pytest.mark.parametrize(
+    ("free", "ordered", "title"),
+    [
+        (100, 430, "In order needs 4.3 times the memory of out of order"),
+        (300, 100, "Out of order needs 3.0 times the memory of in order"),
+        (100, 105, "In order and out of order need equal memory"),
+        (100, None, "Memory of the stored rows"),
+    ],
+)
+def test_the_title_has_the_ratio_of_memory(free: int, ordered: int | None, title: str) -> None:
+    from dashboards.output.comparison_plots import state_title
+
+    errors = {"promised_late_s": None, "wrong_percent": 0.0, "missing_percent": 0.0}
+    sizes = {False: free, True: ordered}
+    rows = [{"in_order": key, "bytes_held_most": size, **errors} for key, size in sizes.items() if size is not None]
+    assert state_title(rows) == title
