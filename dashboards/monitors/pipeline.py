@@ -78,7 +78,7 @@ class Monitor:
             open_finite(capture.path, "the stream engine")
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
-            self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
+            self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks, pipeline.counters)
         except ValueError as error:  # equal names, a rank that is no column
             raise PipelineError(str(error)) from error
         self._evaluation = Evaluation(pipeline.alerts, self.plans, self.exporter.series)

@@ -32,7 +32,8 @@ from capture import arrow_compute as pc
 from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
-from dashboards.prometheus.query_series import QuerySeries, Value
+from dashboards.prometheus.query_series import QuerySeries, Shown, Value
+from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
 
 MILLISECOND = SECOND // 1000
@@ -85,6 +86,7 @@ class Backfill:
         """Samples less than a millisecond after the one before them in their series."""
         self._waiting: pa.Table = series.plan.schema.empty_table()
         self._waiting_end = 0
+        self._stable = StableGroups(series.top)
 
     def add(self, rows: pa.Table) -> None:
         """Add rows of closed windows, in the order of the windows. Late rows of LATE EMIT are no samples."""
@@ -102,7 +104,7 @@ class Backfill:
         """Compute the samples of the last window."""
         if self._waiting.num_rows == 0:
             return
-        time, shown = self._waiting_end // MILLISECOND, self.series.shown(self._waiting)
+        time, shown = self._waiting_end // MILLISECOND, self._shown()
         self._waiting = self.series.plan.schema.empty_table()
         for value, series in zip(self.series.values, shown.series, strict=True):
             for labels, number in series:
@@ -114,6 +116,9 @@ class Backfill:
                 else:
                     samples.times.append(time)
                     samples.values.append(number)
+
+    def _shown(self) -> Shown:
+        return self.series.shown(self._waiting, self._stable, self._waiting_end)
 
     def families(self) -> Iterator[SampleFamily]:
         """Yield the value columns with their samples."""

@@ -19,7 +19,9 @@ from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
+from dashboards.prometheus.query_counters import QueryCounters, counted_values, counter_name
 from dashboards.prometheus.query_series import QuerySeries, Shown
+from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
 from lowlevel.punctuation import BEGINNING, END
@@ -33,11 +35,16 @@ class ClosedWindow:
     end: int
     tables: tuple[pa.Table, ...]
     series: QuerySeries
+    stable: StableGroups
 
     @cached_property
     def shown(self) -> Shown:
-        """The series of the window. They are computed at the first scrape, because most windows are never scraped."""
-        return self.series.shown(pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables]))
+        """The series of the window. They are computed at the first scrape, because most windows are never scraped.
+
+        So the selection of groups is stable over the windows that are scraped. The caller must hold a lock.
+        """
+        rows = pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables])
+        return self.series.shown(rows, self.stable, self.end)
 
 
 class LastWindow:
@@ -49,6 +56,7 @@ class LastWindow:
 
     def __init__(self, series: QuerySeries) -> None:
         self._series = series
+        self._stable = StableGroups(series.top)
         self.current: ClosedWindow | None = None
 
     def rows(self, table: pa.Table) -> None:
@@ -88,9 +96,9 @@ class LastWindow:
     def _show(self, start: int, end: int, tables: tuple[pa.Table, ...]) -> None:
         previous = self.current
         if previous is None or previous.end < end:
-            self.current = ClosedWindow(start, end, tables, self._series)
+            self.current = ClosedWindow(start, end, tables, self._series, self._stable)
         elif previous.end == end and tables:
-            self.current = ClosedWindow(start, end, previous.tables + tables, self._series)
+            self.current = ClosedWindow(start, end, previous.tables + tables, self._series, self._stable)
 
 
 # Metrics of the shown windows and of the HTTP server.
@@ -160,6 +168,7 @@ class Exporter:
     * `metrics`: declarations of the metrics in `samples`.
     * `top`: largest number of groups per query.
     * `rank`: by query name, the column that selects the groups. Default: the first value column.
+    * `counters`: values that can be added have counters too (`dashboards.prometheus.query_counters`).
 
     Raises ValueError for equal names, and for names that Prometheus does not accept. Thread safe: one thread adds
     results while others scrape. A scrape contains at most one window per query.
@@ -171,11 +180,15 @@ class Exporter:
         metrics: Iterable[Metric],
         top: int = 10,
         rank: Mapping[str, str] | None = None,
+        counters: bool = False,
     ) -> None:
         self.plans = tuple(plans)
         self._metrics = _declarations([*metrics, *METRICS])
         self.series = make_series(self.plans, self._metrics.values(), top, rank)
+        self._counters = {one.plan.name: QueryCounters(one) for one in self.series if counters}
         self._lock = Lock()
+        self._computing = Lock()
+        """Held while the series of windows are computed, which must not delay the results of the pipeline."""
         self._windows = {one.plan.name: LastWindow(one) for one in self.series}
         self._samples: Mapping[LabelledName, float] = {}
         self.registry = CollectorRegistry()
@@ -189,6 +202,9 @@ class Exporter:
         if last := self._window(query):
             with self._lock:
                 last.rows(table)
+            if counters := self._counters.get(query):
+                with self._computing:
+                    counters.add(table.select(counters.series.plan.schema.names).cast(counters.series.plan.schema))
 
     def progress(self, query: str, low: int) -> None:
         """Record that all windows that end by `low` (ns) are closed, and that their rows have been added.
@@ -226,13 +242,22 @@ class Exporter:
     def describe(self) -> Iterator[Family]:
         """Yield every metric family without samples."""
         yield from self._families({}, {})
+        for counters in self._counters.values():
+            for family in counters.families():
+                family.samples = []
+                yield family
 
     def collect(self) -> Iterator[Family]:
         """Yield every metric family with its current samples, in a fixed order."""
         with self._lock:
             samples = self._samples
             windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
+        with self._computing:
+            for window in windows.values():
+                _ = window.shown
+            counters = [family for one in self._counters.values() for family in one.families()]
         yield from self._families(samples, windows)
+        yield from counters
 
     def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
         window_samples = Samples()
@@ -316,3 +341,6 @@ def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> No
     for one in series:
         for value in one.values:
             names.reserve(value.name, f"column {value.column!r} of query {one.plan.name!r}")
+        for value in counted_values(one):
+            for name in {counter_name(value), counter_name(value).removesuffix("_total")}:
+                names.reserve(name, f"the counter of column {value.column!r} of query {one.plan.name!r}")

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from dashboards.prometheus.names import Names, label_name, prometheus_name
+from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import Output
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.arrow import to_text
@@ -173,20 +176,30 @@ class QuerySeries:
             None: f"there is no series {OTHER}, because values of this column cannot be combined",
         }[fold]
         groups = f"{self.top} groups" if self.top > 1 else "group"
-        return f"Column {column} of the {groups} with the greatest {rank} {where}; {rest}. SQL: {sql}"
+        shown = f"the {groups} with the greatest {rank}, which change rarely,"
+        return f"Column {column} of {shown} {where}; {rest}. SQL: {sql}"
 
-    def shown(self, rows: pa.Table) -> Shown:
+    def shown(
+        self, rows: pa.Table, stable: StableGroups | None = None, time: int = 0, rank: str | None = None
+    ) -> Shown:
         """Return the series of the result rows of one window.
 
-        First the groups with the largest values of the rank column, in descending order, then `other`. Groups with
-        equal values are in the order of their keys (addresses by their bytes, NULL last). A NULL value has no series.
-        Values are float64, as all values in Prometheus.
+        First the shown groups, in descending order of the rank column, then `other`. `stable` selects the shown groups
+        over the windows of several calls, and `time` identifies the window; by default the groups with the largest
+        values of the window are shown. Groups with equal values are in the order of their keys (addresses by their
+        bytes, NULL last). A NULL value has no series. Values are float64, as all values in Prometheus. `rank`: another
+        rank column.
         """
         groups = self._by_labels(rows)
-        order = [] if not self.values else [(f"v{self._rank}", "descending")]
+        names = [value.column for value in self.values]
+        ranked = f"v{self._rank if rank is None else names.index(rank)}"
+        order = [(ranked, "descending")] if self.values else []
         order += [(f"k{index}", "ascending") for index in range(len(self._keys))]
-        shown_groups = groups.filter(pc.invert(groups["reserved"]))
-        top = shown_groups.take(pc.select_k_unstable(shown_groups, self.top, order)) if self._keys else shown_groups
+        top = groups.filter(pc.invert(groups["reserved"]))
+        if self._keys and stable is not None and self.values:
+            top = self._stable_groups(top, order, stable, time)
+        elif self._keys:
+            top = top.take(pc.select_k_unstable(top, self.top, order))
         rest = groups.filter(pc.invert(pc.is_in(groups["index"], value_set=top["index"].combine_chunks())))
         labels = self._texts(top)
         other = (OTHER,) * len(self._keys)
@@ -199,6 +212,30 @@ class QuerySeries:
                 shown += [] if folded is None else [(other, folded)]
             series.append(tuple(shown))
         return Shown(tuple(series), rows.num_rows, pc.sum(rest["rows"], min_count=0).as_py())
+
+    def _stable_groups(
+        self, groups: pa.Table, order: list[tuple[str, str]], stable: StableGroups, time: int
+    ) -> pa.Table:
+        """Return the groups that `stable` selects and that are in the window, in this order."""
+        names = [f"k{index}" for index in range(len(self._keys))]
+        largest = groups.take(pc.select_k_unstable(groups, stable.candidates, order))
+        if groups.num_rows > largest.num_rows and stable.shown:
+            is_shown = np.zeros(groups.num_rows, np.bool_)
+            for shown in stable.shown:
+                assert isinstance(shown, tuple)
+                is_group = np.ones(groups.num_rows, np.bool_)
+                for name, key in zip(names, shown, strict=True):
+                    column = groups[name]
+                    equal = pc.is_null(column) if key is None else pc.equal(column, pa.scalar(key, column.type))
+                    is_group &= pc.fill_null(equal, False).to_numpy()
+                is_shown |= is_group
+            is_shown &= ~np.isin(groups["index"].to_numpy(), largest["index"].to_numpy())
+            largest = pa.concat_tables([largest, groups.filter(array_of(is_shown))])
+        keys = list(zip(*(largest[name].to_pylist() for name in names), strict=True))
+        numbers = largest[order[0][0]].to_pylist()
+        selected = set(stable.update(time, dict(zip(keys, numbers, strict=True))))
+        chosen = largest.filter(array_of(np.array([key in selected for key in keys], np.bool_)))
+        return chosen.take(pc.sort_indices(chosen, sort_keys=order))
 
     def _by_labels(self, rows: pa.Table) -> pa.Table:
         """Return one row per set of labels: keys `k…`, values `v…`, number of merged `rows`, `reserved`, `index`.

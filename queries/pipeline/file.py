@@ -21,6 +21,7 @@ sql = "SELECT srcIP, sum(packets) AS packets FROM talkers [RANGE 1 hour] GROUP B
 host = "127.0.0.1"
 port = 9464
 top = 10                      # groups shown of each query; the rest is one series `other`
+counters = false              # values that can be added are counters too
 
 [page]
 enabled = true                # the live page
@@ -136,6 +137,7 @@ class PipelineFile:
     host: str = "127.0.0.1"
     port: int = 9464
     top: int = 10
+    counters: bool = False
     master: str = "local[*]"
     partitions: int = 2
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
@@ -232,7 +234,7 @@ def read_pipeline(path: Path) -> PipelineFile:
 def parse_pipeline(text: str, base: Path) -> PipelineFile:
     """Parse the text of a pipeline file. Its paths are relative to `base`."""
     top = Section("", tomllib.loads(text), _TABLES)
-    metrics = top.section("metrics", ("host", "port", "top"))
+    metrics = top.section("metrics", ("host", "port", "top", "counters"))
     page, defaults = top.section("page", ("enabled", "keep", "size")), PageSettings()
     spark = top.section("spark", ("master", "partitions"))
     queries = {
@@ -250,6 +252,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         host=metrics.value("host", str, "127.0.0.1"),
         port=metrics.number("port", int, 9464, "0 (any free port) to 65535", lambda port: 0 <= port <= 65535),
         top=metrics.number("top", int, 10, "at least 1", lambda groups: groups >= 1),
+        counters=metrics.value("counters", bool, False),
         master=spark.value("master", str, "local[*]"),
         partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
         spooled=spooled,

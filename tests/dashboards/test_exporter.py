@@ -65,12 +65,14 @@ part of other.
 # TYPE wiretide_query_series_folded gauge
 wiretide_query_series_folded{{query="Q1-1"}} 0.0
 wiretide_query_series_folded{{query="talkers"}} 1.0
-# HELP wiretide_query_talkers_packets Column packets of the group with the greatest packets in the last closed window \
+# HELP wiretide_query_talkers_packets Column packets of the group with the greatest packets, which change rarely, in \
+the last closed window \
 of query talkers; the series whose labels are all other adds up the rest. SQL: {sql} GROUP BY srcIP
 # TYPE wiretide_query_talkers_packets gauge
 wiretide_query_talkers_packets{{src_ip="2001:db8::1"}} 7.0
 wiretide_query_talkers_packets{{src_ip="other"}} 5.0
-# HELP wiretide_query_talkers_mean Column mean of the group with the greatest packets in the last closed window of \
+# HELP wiretide_query_talkers_mean Column mean of the group with the greatest packets, which change rarely, in the \
+last closed window of \
 query talkers; there is no series other, because values of this column cannot be combined. SQL: {sql} GROUP BY srcIP
 # TYPE wiretide_query_talkers_mean gauge
 wiretide_query_talkers_mean{{src_ip="2001:db8::1"}} 1500.0
