@@ -59,7 +59,7 @@ quick: setup ## Run the tests of every module that need no Java and no server: t
 
 oldest: setup ## Run the tests of make quick with the oldest versions of packages that pyproject.toml allows
 	@.venv/bin/uv venv --quiet --clear .venv/oldest
-	@.venv/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct --editable '.[spark,plots,generate,fallback,frames,dev]'
+	@.venv/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct --editable '.[spark,plots,generate,fallback,frames,auth,dev]'
 	@.venv/oldest/bin/wiretide doctor --compile
 	@PYTHONDONTWRITEBYTECODE= .venv/oldest/bin/python -m pytest -n auto --quick
 

@@ -17,6 +17,7 @@ PACKAGES = {
     "pyspark": ("spark", "wiretide run, and queries on Spark"),
     "scapy": ("generate", "wiretide generate with scripts and protocols"),
     "dpkt": ("fallback", "rare link layers"),
+    "bcrypt": ("auth", "users of the metrics server"),
     "matplotlib": ("plots", "reports and plots"),
     "grafana_foundation_sdk": ("grafana", "dashboards for Grafana"),
     "pandas": ("frames", "results as pandas data frames"),

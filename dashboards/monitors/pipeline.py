@@ -37,6 +37,7 @@ from dashboards.page.history import History
 from dashboards.page.site import Site
 from dashboards.page.stored_windows import FILE as HISTORY_FILE
 from dashboards.page.views import Views
+from dashboards.prometheus.access import read_access
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import OPTION, Server, serve
 from dashboards.wire_text import escape, escape_lines
@@ -97,10 +98,13 @@ class Monitor:
     def __enter__(self) -> Monitor:
         """Check Java and the folder, serve metrics, then start Spark and the stream."""
         try:
+            access = read_access(self.pipeline.web_config, self.pipeline.token_file)
             self._prepare()
             self._open_alerts()
             site = self._open_page()
-            self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option, site=site)
+            self.server = serve(
+                self.exporter, self.pipeline.host, self.pipeline.port, self._port_option, site=site, access=access
+            )
             if site is not None:
                 self.say(f"live page at {self.server.url}")
             self.say(f"metrics at {self.server.url}metrics")

@@ -146,7 +146,8 @@ HTTP_REJECTED = Metric(
     "counter",
     ("cause",),
     "Rejected requests: incomplete at the end of the allowed time (deadline), too long (size), with another method "
-    "than GET (method), or with the name of another machine in the header Host (host).",
+    "than GET (method), with the name of another machine in the header Host (host), without a valid user or token "
+    "(authorization), or with a failed handshake of TLS (tls).",
 )
 HTTP_RETRIES = Metric(
     "wiretide_http_accept_retries_total",

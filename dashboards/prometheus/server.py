@@ -20,6 +20,7 @@ import errno
 import io
 import ipaddress
 import socket
+import ssl
 import sys
 import time
 from collections import Counter
@@ -35,6 +36,7 @@ from prometheus_client import make_wsgi_app
 
 from capture.descriptors import is_shortage
 from dashboards.http_counts import HttpCounts
+from dashboards.prometheus.access import Access, Guard
 from dashboards.prometheus.exporter import Exporter
 from highlevel.plan.plan import Plan
 
@@ -78,6 +80,9 @@ PORT = 9464
 
 OPTION = "port under [metrics] of the pipeline file"
 """The setting of a pipeline that names the port."""
+
+OPEN = Access()
+"""Everybody who can connect may read."""
 
 HEADERS = [
     ("Server", "wiretide"),
@@ -159,37 +164,43 @@ def serve(
     option: str = OPTION,
     seconds: float = CONNECTION_SECONDS,
     site: Site | None = None,
+    access: Access = OPEN,
 ) -> Server:
     """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; 0 means any free port.
 
-    `option`: the setting of the port, for messages. `seconds`: maximum time of a connection. `site`: the live page; by
-    default `/` is a list of the queries. Raises OSError with host and port if the server cannot use them, ValueError
-    for a number that is not a port.
+    * `option`: the setting of the port, for messages. `seconds`: maximum time of a connection.
+    * `site`: the live page; by default `/` is a list of the queries.
+    * `access`: TLS and authentication, for all paths.
+
+    Raises OSError with host and port if the server cannot use them, ValueError for a number that is not a port.
     """
     if not 0 <= port <= 65535:
         raise ValueError(f"got the port {port}, expected 0 (any free port) to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        http = _HTTPServer(family, (str(address[0]), port), seconds)
+        http = _HTTPServer(family, (str(address[0]), port), seconds, access.tls)
     except OSError as error:
         advice = "choose another address to serve metrics on"
         if error.errno == errno.EADDRINUSE:
             advice = f"another program uses this port: choose another port with {option}, or 0 for any free port"
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
     local = host if _is_loopback(str(address[0])) else None
-    http.set_app(_make_application(exporter, http.counts, local, site))
+    http.set_app(_make_application(exporter, http.counts, local, site, access))
     # Clients cannot connect to the address that means all interfaces.
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
-    return Server(
-        http, f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{http.server_port}/", exporter, site
-    )
+    scheme = "http" if access.tls is None else "https"
+    host_text = f"[{reachable}]" if ":" in reachable else reachable
+    return Server(http, f"{scheme}://{host_text}:{http.server_port}/", exporter, site)
 
 
-def _make_application(exporter: Exporter, counts: HttpCounts, local: str | None, site: Site | None) -> Application:
+def _make_application(
+    exporter: Exporter, counts: HttpCounts, local: str | None, site: Site | None, access: Access
+) -> Application:
     """Return the WSGI application. `local` is the configured host if only this machine can connect, otherwise None."""
     metrics = make_wsgi_app(exporter.registry)
     page = render_index_page(exporter.plans)
     one_at_a_time = Lock()
+    guard = Guard(access)
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
@@ -207,6 +218,9 @@ def _make_application(exporter: Exporter, counts: HttpCounts, local: str | None,
         if local is not None and not is_local_name(environ.get("HTTP_HOST"), local):
             counts.reject("host")
             return respond("403 Forbidden", "the header Host names another machine: expected localhost or an address\n")
+        if not guard.allows(environ.get("HTTP_AUTHORIZATION")):
+            counts.reject("authorization")
+            return respond("401 Unauthorized", "expected a user or a token\n", ("WWW-Authenticate", access.challenge))
         path = environ["PATH_INFO"]
         if path == "/metrics":
             with one_at_a_time:
@@ -315,8 +329,9 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     allow_reuse_port = False
     request_queue_size = 64
 
-    def __init__(self, family: int, address: tuple[str, int], seconds: float) -> None:
+    def __init__(self, family: int, address: tuple[str, int], seconds: float, tls: ssl.SSLContext | None) -> None:
         self.address_family = family
+        self._tls = tls
         self.counts = HttpCounts()
         self.seconds = seconds
         self._deadlines: dict[socket.socket, float] = {}  # end of the allowed time (monotonic) by connection
@@ -362,6 +377,30 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
                 request.setblocking(False)
                 request.send(BUSY)
         return cause is None
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer the requests of a connection, in its own thread: a slow handshake of TLS delays no other client."""
+        try:
+            if self._tls is not None:
+                request = self._secured(request, self._tls)
+                request.do_handshake()
+            self.finish_request(request, client_address)
+        except Exception as error:
+            if isinstance(error, ssl.SSLError):
+                self.counts.reject("tls")
+            self.handle_error(request, client_address)
+        finally:
+            self.shutdown_request(request)
+
+    def _secured(self, request: Any, tls: ssl.SSLContext) -> ssl.SSLSocket:
+        """Return the connection with TLS, before its handshake. It replaces `request`, which is detached."""
+        request.settimeout(2 * self.seconds)
+        with self._lock:
+            secured = tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+            if request in self._deadlines:
+                self._deadlines[secured] = self._deadlines.pop(request)
+                self._client_by_connection[secured] = self._client_by_connection.pop(request)
+        return secured
 
     def service_actions(self) -> None:
         """End the connections whose time is over. The server calls this several times per second."""

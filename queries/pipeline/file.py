@@ -22,6 +22,8 @@ host = "127.0.0.1"
 port = 9464
 top = 10                      # groups shown of each query; the rest is one series `other`
 counters = false              # values that can be added are counters too
+web_config = "web.yml"        # TLS and users, in the format of Prometheus's exporters; left out: neither
+token_file = "token"          # a bearer token; left out: none
 
 [page]
 enabled = true                # the live page
@@ -138,6 +140,8 @@ class PipelineFile:
     port: int = 9464
     top: int = 10
     counters: bool = False
+    web_config: Path | None = None
+    token_file: Path | None = None
     master: str = "local[*]"
     partitions: int = 2
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
@@ -231,10 +235,15 @@ def read_pipeline(path: Path) -> PipelineFile:
         raise PipelineError(f"{path}: {error}") from error
 
 
+def _path(section: Section, key: str, base: Path) -> Path | None:
+    text = section.value(key, str, "")
+    return base / text if text else None
+
+
 def parse_pipeline(text: str, base: Path) -> PipelineFile:
     """Parse the text of a pipeline file. Its paths are relative to `base`."""
     top = Section("", tomllib.loads(text), _TABLES)
-    metrics = top.section("metrics", ("host", "port", "top", "counters"))
+    metrics = top.section("metrics", ("host", "port", "top", "counters", "web_config", "token_file"))
     page, defaults = top.section("page", ("enabled", "keep", "size")), PageSettings()
     spark = top.section("spark", ("master", "partitions"))
     queries = {
@@ -253,6 +262,8 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         port=metrics.number("port", int, 9464, "0 (any free port) to 65535", lambda port: 0 <= port <= 65535),
         top=metrics.number("top", int, 10, "at least 1", lambda groups: groups >= 1),
         counters=metrics.value("counters", bool, False),
+        web_config=_path(metrics, "web_config", base),
+        token_file=_path(metrics, "token_file", base),
         master=spark.value("master", str, "local[*]"),
         partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
         spooled=spooled,
