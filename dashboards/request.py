@@ -76,7 +76,8 @@ def bind(
     from queries.catalogue.catalogue import query_text
 
     query = query_text(sql, params)
-    (plan,), inputs = bind_all({"query": query}, layer, sampling, files, streams, follow, watching, threads)
+    name = sql.strip().removeprefix("@").lower() if sql.strip().startswith("@") else "query"
+    (plan,), inputs = bind_all({name: query}, layer, sampling, files, streams, follow, watching, threads)
     return plan, inputs
 
 

@@ -21,7 +21,7 @@ from dashboards.idle_kernels import IdleKernels
 from dashboards.output.console import compile_kernels, progress_bar, warn
 from dashboards.output.formats import SUFFIXES, Format, Times
 from dashboards.output.run_warnings import plan_warnings
-from dashboards.output.writers import open_output, write_results
+from dashboards.output.writers import open_output, write_answer
 from dashboards.stop_signals import interrupting
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
@@ -137,10 +137,9 @@ def answer_all_into(
             with open_output(None if folder is None else folder / f"{name}{style.suffix}") as sink:
                 if folder is None:
                     sink.write(f"{name}\n".encode())
-                write_results(
-                    result.batches(), result.plan.schema, style.format, sink,
-                    times=result.plan.times, style=style.times, raw_csv=style.raw_csv,
-                )  # fmt: skip
+                write_answer(
+                    result.plan, result.batches(), style.format, sink, style=style.times, raw_csv=style.raw_csv
+                )
                 if folder is None and result is not results[-1]:
                     sink.write(b"\n")
     return samples, warnings

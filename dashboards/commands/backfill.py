@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from dashboards.alerts.past_alerts import PastAlerts
-    from dashboards.prometheus.backfill import Backfill
+    from dashboards.prometheus.backfill import Backfill, Families
     from queries.pipeline.file import PipelineFile
 
 
@@ -18,11 +18,19 @@ def backfill(
         Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for OpenMetrics files, one for each day.")
-    ],
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="The folder for OpenMetrics files, one for each day."),
+    ] = None,
     blocks: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Also convert them to blocks in this folder, the data of a Prometheus."),
+    ] = None,
+    remote_write: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send them to a server that receives remote write, such as Mimir."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the bearer token for --remote-write.")
     ] = None,
     job: Annotated[str, typer.Option(help="The label `job` of all series.")] = "wiretide",
     instance: Annotated[
@@ -35,14 +43,23 @@ def backfill(
     dashboards of `wiretide dashboards` show them, at the date of the capture. With alert rules, so is the number of
     alerts that were firing:
 
+    \b
     wiretide backfill pipeline.toml -o samples --blocks /var/lib/prometheus
-    """
+    wiretide backfill pipeline.toml --remote-write http://127.0.0.1:9090/api/v1/write
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.alerts.past_alerts import MAX_SAMPLES
-    from dashboards.output.console import warn
+    from dashboards.output.console import progress_bar, warn
     from dashboards.prometheus.backfill import create_blocks, require_promtool, write_days
+    from dashboards.prometheus.remote_write import RemoteWrite
+    from dashboards.stop_signals import interrupting
     from queries.pipeline.file import read_pipeline
     from queries.pipeline.sections import PipelineError
 
+    if output is None and remote_write is None:
+        raise typer.BadParameter("got no target, expected --output DIR or --remote-write URL")
+    if output is None and blocks is not None:
+        raise typer.BadParameter(f"--blocks {blocks}: got no folder of samples, expected --output DIR too")
+    receiver = None if remote_write is None else RemoteWrite(remote_write, token_file)
     promtool = require_promtool() if blocks is not None else None
     settings = read_pipeline(pipeline)
     if settings.spooled:
@@ -50,19 +67,23 @@ def backfill(
         raise PipelineError(f"links.{name}.spool: a spool is no finished capture; expected links with files only")
     backfills, past = _answer_queries(settings)
     extra = {"job": job, "instance": instance or f"{settings.host}:{settings.port}"}
-    output.mkdir(parents=True, exist_ok=True)
-    for path, count in write_days([*backfills, past], extra, output):
-        line = f"{path}: {count:,} samples"
-        if blocks is not None and promtool is not None:
-            made = create_blocks(promtool, path, blocks, count)
-            line += f", {made} block{'' if made == 1 else 's'} in {blocks}"
-        print(line)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for path, count in write_days([*backfills, past], extra, output):
+            line = f"{path}: {count:,} samples"
+            if blocks is not None and promtool is not None:
+                made = create_blocks(promtool, path, blocks, count)
+                line += f", {made} block{'' if made == 1 else 's'} in {blocks}"
+            print(line)
+    if receiver is not None:
+        sources: list[Families] = [*backfills, past]
+        families = [family for source in sources for family in source.families()]
+        with interrupting(), progress_bar("samples") as bar:
+            sent = receiver.send(families, extra, bar)
+        print(f"{remote_write}: {sent:,} samples")
     for backfilled in backfills:
-        query = f"query {backfilled.series.plan.name}"
-        if early := backfilled.too_early:
-            warn(f"{query}: {early:,} samples before 1970 are left out: Prometheus has no such times")
-        if close := backfilled.too_close:
-            warn(f"{query}: {close:,} samples are left out: Prometheus has one sample per millisecond")
+        for warning in backfilled.warnings():
+            warn(warning)
     if past.samples_cut:
         warn(f"alerts: {past.samples_cut:,} samples are left out: a rule has at most {MAX_SAMPLES:,}")
 

@@ -120,7 +120,7 @@ def query(
             "--output",
             "-o",
             help="Write the answer to this file. The suffix selects the format: .txt, .csv, .json, .jsonl, .ndjson, "
-            ".parquet, .arrow or .arrows. For several queries: the folder of their files.",
+            ".parquet, .arrow, .arrows or .om (OpenMetrics). For several queries: the folder of their files.",
         ),
     ] = None,
     times: Annotated[
@@ -219,7 +219,7 @@ def query(
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.output.console import BelowBar, compile_kernels, print_live_hint, progress_bar, report, warn
     from dashboards.output.run_warnings import plan_warnings
-    from dashboards.output.writers import open_output, write_results
+    from dashboards.output.writers import open_output, write_answer
     from dashboards.several import Style, answer_all_into
 
     if on == INLINE:
@@ -243,6 +243,8 @@ def query(
         raise typer.BadParameter(f"--raw-csv: got --format {kind}, expected --format csv")
     if kind in BINARY and output is None and sys.stdout.isatty():
         raise typer.BadParameter(f"{kind} is not text: use --output PATH, or send standard output to a file or a pipe")
+    if kind is Format.OPENMETRICS and times is not None:
+        raise typer.BadParameter(f"--times {times} with openmetrics: expected table, csv or json")
     if kind in BINARY and times is not None:
         raise typer.BadParameter(f"--times {times} with {kind}: expected table, csv or json; {kind} has timestamps")
     try:
@@ -309,7 +311,8 @@ def query(
         for warning in plan_warnings(plan):
             warn(warning)
         print_live_hint(result.live)
-        growing = result.live and kind is not Format.PARQUET  # a Parquet file cannot be read before it is complete
+        # A Parquet file cannot be read before it is complete, and samples are sorted by series.
+        growing = result.live and kind not in (Format.PARQUET, Format.OPENMETRICS)
         with (
             result.until_stopped(),
             progress_bar(shown=result.shows_progress, detail=result.joined_pairs) as bar,
@@ -325,10 +328,7 @@ def query(
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
             batches = drawn.collect(result.batches)
             if drawn.writes_rows:
-                write_results(
-                    batches, plan.schema, kind, text,
-                    live=result.live, times=plan.times, style=times, raw_csv=raw_csv,
-                )  # fmt: skip
+                write_answer(plan, batches, kind, text, live=result.live, style=times, raw_csv=raw_csv)
             else:
                 drawn.read(batches)
         report(result.samples(), result.warnings(), stats=stats)
@@ -357,7 +357,7 @@ def _answer_tables(
 ) -> None:
     """Answer a query over tables."""
     from dashboards.output.console import BelowBar, progress_bar, report, warn
-    from dashboards.output.writers import open_output, write_results
+    from dashboards.output.writers import open_output, write_answer
     from dashboards.stop_signals import interrupting
 
     kind, output, times, raw_csv, stats = style
@@ -371,7 +371,7 @@ def _answer_tables(
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
             batches = drawn.collect(result.batches)
             if drawn.writes_rows:
-                write_results(batches, plan.schema, kind, text, times=plan.times, style=times, raw_csv=raw_csv)
+                write_answer(plan, batches, kind, text, style=times, raw_csv=raw_csv)
             else:
                 drawn.read(batches)
         if stats:

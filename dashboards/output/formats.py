@@ -13,6 +13,7 @@ class Format(StrEnum):
     JSON = "json"
     PARQUET = "parquet"
     ARROW = "arrow"
+    OPENMETRICS = "openmetrics"
 
 
 class Times(StrEnum):
@@ -34,6 +35,7 @@ SUFFIXES = {
     ".parquet": Format.PARQUET,
     ".arrow": Format.ARROW,
     ".arrows": Format.ARROW,
+    ".om": Format.OPENMETRICS,
 }
 """The format by the suffix of the output file."""
 

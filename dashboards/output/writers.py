@@ -29,6 +29,7 @@ from capture.private_files import SHARED_FILE_MODE, replacing
 from dashboards.output.formats import DEFAULT_TIMES, Format, Times
 from dashboards.output.table import ResultTable
 from dashboards.wire_text import escape_json, neutralise_column
+from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable, readable_schema
 from lowlevel.times import time_texts
 
@@ -68,6 +69,28 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
         yield sink
 
 
+def write_answer(
+    plan: Plan,
+    batches: Iterable[pa.RecordBatch],
+    kind: Format,
+    sink: BinaryIO,
+    *,
+    live: bool = False,
+    style: Times | None = None,
+    raw_csv: bool = False,
+) -> None:
+    """Write the answer of a query in a format. The arguments are those of `write_results`.
+
+    Raises OpenMetricsError for OpenMetrics of an answer without windows of time.
+    """
+    if kind is Format.OPENMETRICS:
+        from dashboards.output.openmetrics import write_openmetrics
+
+        write_openmetrics(plan, batches, sink)
+        return
+    write_results(batches, plan.schema, kind, sink, live=live, times=plan.times, style=style, raw_csv=raw_csv)
+
+
 def write_results(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
@@ -98,6 +121,8 @@ def write_results(
             _write_parquet((readable(batch, times) for batch in batches), readable_schema(schema, times), sink)
         case Format.ARROW:
             _write_arrow((readable(batch, times) for batch in batches), readable_schema(schema, times), sink)
+        case Format.OPENMETRICS:
+            raise ValueError("samples need the plan of the query, not only its schema: use write_answer")
 
 
 def _texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:

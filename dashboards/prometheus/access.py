@@ -79,7 +79,7 @@ class Access:
 
 def read_access(web_config: Path | None, token_file: Path | None) -> Access:
     """Read both files. Raises AccessError for a wrong file, and for a file that cannot be read."""
-    token = None if token_file is None else _read_token(token_file)
+    token = None if token_file is None else read_token(token_file)
     if web_config is None:
         return Access(token=token)
     config = _read_yaml(web_config)
@@ -102,7 +102,8 @@ def _read_text(path: Path) -> str:
         raise AccessError(f"{path}: got a file that is no text") from error
 
 
-def _read_token(path: Path) -> bytes:
+def read_token(path: Path) -> bytes:
+    """Return the token of a file. Raises AccessError for a text that is no token."""
     token = _read_text(path).strip()
     if len(token) < MIN_TOKEN or not token.isascii() or any(character.isspace() for character in token):
         expected = f"one line of at least {MIN_TOKEN} ASCII characters without blanks, such as `openssl rand -hex 32`"

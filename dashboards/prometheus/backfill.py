@@ -120,6 +120,14 @@ class Backfill:
     def _shown(self) -> Shown:
         return self.series.shown(self._waiting, self._stable, self._waiting_end)
 
+    def warnings(self) -> Iterator[str]:
+        """Yield a sentence for each reason for which samples are left out."""
+        query = f"query {self.series.plan.name}"
+        if self.too_early:
+            yield f"{query}: {self.too_early:,} samples before 1970 are left out: Prometheus has no such times"
+        if self.too_close:
+            yield f"{query}: {self.too_close:,} samples are left out: Prometheus has one sample per millisecond"
+
     def families(self) -> Iterator[SampleFamily]:
         """Yield the value columns with their samples."""
         for value in self.series.values:
@@ -135,21 +143,29 @@ def write_days(sources: Iterable[Families], extra: Mapping[str, str], folder: Pa
     families = [family for source in sources for family in source.families()]
     days = {time // DAY for family in families for samples in family.series.values() for time in samples.times}
     for day in sorted(days):
-        collector = _DayCollector(families, extra, day)
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(collector)
         date = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)
         path = folder / f"wiretide-{date:%Y-%m-%d}.om"
-        text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+        text, count = render_samples(families, extra, day * DAY, (day + 1) * DAY)
         path.write_bytes(text)
-        yield path, collector.count
+        yield path, count
 
 
-class _DayCollector:
-    """A collector of prometheus-client with the samples of one day."""
+def render_samples(
+    families: Iterable[SampleFamily], extra: Mapping[str, str], start: int = 0, end: int = 2**62
+) -> tuple[bytes, int]:
+    """Return the samples of `[start, end)`, in ms, as OpenMetrics, and their number. `extra`: labels of all series."""
+    collector = _SampleCollector(tuple(families), extra, start, end)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text, collector.count
 
-    def __init__(self, families: Sequence[SampleFamily], extra: Mapping[str, str], day: int) -> None:
-        self._families, self._extra, self._day = families, extra, day
+
+class _SampleCollector:
+    """A collector of prometheus-client with the samples of `[start, end)`, in ms."""
+
+    def __init__(self, families: Sequence[SampleFamily], extra: Mapping[str, str], start: int, end: int) -> None:
+        self._families, self._extra, self._start, self._end = families, extra, start, end
         self.count = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -163,7 +179,7 @@ class _DayCollector:
                 yield metric
 
     def _add(self, family: GaugeMetricFamily, labels: list[str], samples: SeriesSamples) -> None:
-        first, after = (bisect_left(samples.times, day * DAY) for day in (self._day, self._day + 1))
+        first, after = bisect_left(samples.times, self._start), bisect_left(samples.times, self._end)
         for time, number in zip(samples.times[first:after], samples.values[first:after], strict=True):
             family.add_metric(labels, number, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
         self.count += after - first

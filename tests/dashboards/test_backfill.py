@@ -135,6 +135,27 @@ def test_a_real_prometheus_has_them_at_their_own_time(folder: Path) -> None:
             assert sorted(found) == sorted(sample for sample in samples if sample[0] == metric)
 
 
+@pytest.mark.slow("a real Prometheus")
+def test_a_real_prometheus_receives_them_by_remote_write(folder: Path) -> None:
+    (folder / "token").write_text("0123456789abcdef")
+    with prometheus(folder, retention="100y", options=["--web.enable-remote-write-receiver"]) as server:
+        words = ("--remote-write", f"{server.url}/api/v1/write", "--token-file", "token", "--job", "j")
+        status, out, err = run("backfill", "pipeline.toml", "-o", "samples", *words, cwd=folder)
+        assert status == 0, err
+        (file,) = (folder / "samples").iterdir()
+        samples = read_samples(file)
+        assert out.splitlines()[-1] == f"{server.url}/api/v1/write: {len(samples):,} samples"
+        times = sorted({time for _, _, time, _ in samples})
+        for metric in ("packets", "bytes"):
+            expression = f'wiretide_query_talkers_{metric}{{job="j"}}[1y]'
+            found = [
+                (metric, one["metric"].get("src_ip", ""), float(time), float(value))
+                for one in server.ask("query", query=expression, time=str(times[-1]))["result"]
+                for time, value in one["values"]
+            ]
+            assert sorted(found) == sorted(sample for sample in samples if sample[0] == metric)
+
+
 def test_each_day_is_a_file_and_samples_that_prometheus_would_drop_are_counted(tmp_path: Path) -> None:
     backfill = Backfill(QuerySeries(TALKERS, 2))
     day = DAY // 1000

@@ -33,6 +33,8 @@ COMMAND_OF = {
     "dashboards/grafana/disorder_dashboard.py": "compare",
     "highlevel/compare/recording.py": "compare",
     "dashboards/output/formats.py": "query",
+    "dashboards/output/openmetrics.py": "query",
+    "dashboards/prometheus/remote_write.py": "backfill",
     "dashboards/output/run_warnings.py": "query",
     "dashboards/plots/answer_charts.py": "query",
     "dashboards/plots/plot_file.py": "query",

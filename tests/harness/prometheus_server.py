@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -156,10 +156,12 @@ def alertmanager(folder: Path) -> Iterator[Alertmanager]:
 
 
 @contextmanager
-def prometheus(folder: Path, *urls: str, retention: str = "15d", rules: Path | None = None) -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, *urls: str, retention: str = "15d", rules: Path | None = None, options: Sequence[str] = ()
+) -> Iterator[Prometheus]:
     """Run Prometheus on `/metrics` of the servers `urls`, with its configuration, data and log in `folder`.
 
-    It evaluates the file `rules` every second.
+    It evaluates the file `rules` every second. `options` are further words of its command.
     """
     binary = program("prometheus")
     config = folder / "prometheus.yml"
@@ -172,6 +174,7 @@ def prometheus(folder: Path, *urls: str, retention: str = "15d", rules: Path | N
         f"--storage.tsdb.path={folder / 'data'}",
         f"--storage.tsdb.retention.time={retention}",
         "--web.listen-address=127.0.0.1:0",
+        *options,
     ]
     with log.open("wb") as out, subprocess.Popen(command, cwd=folder, stdout=out, stderr=out) as process:
         try:

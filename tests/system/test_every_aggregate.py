@@ -179,7 +179,7 @@ def valued(found: Any, want: Any) -> Any:
     return type(want)(found) if isinstance(found, str) and want is not None else spelled(found)
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", [kind for kind in Format if kind is not Format.OPENMETRICS])
 def test_every_aggregate_is_written_and_read_back(
     kind: Format, questions: list[Question], answers: dict[str, pa.Table]
 ) -> None:
