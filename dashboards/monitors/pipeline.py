@@ -79,7 +79,9 @@ class Monitor:
             open_finite(capture.path, "the stream engine")
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
-            self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks, pipeline.counters)
+            self.exporter = Exporter(
+                self.plans, metrics, pipeline.top, pipeline.ranks, pipeline.counters, pipeline.histograms
+            )
         except ValueError as error:  # equal names, a rank that is no column
             raise PipelineError(str(error)) from error
         self._evaluation = Evaluation(pipeline.alerts, self.plans, self.exporter.series)

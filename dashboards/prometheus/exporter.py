@@ -13,13 +13,14 @@ from threading import Lock
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
 from dashboards.prometheus.query_counters import QueryCounters, counted_values, counter_name
+from dashboards.prometheus.query_histograms import QueryHistogram
 from dashboards.prometheus.query_series import QuerySeries, Shown
 from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
@@ -55,13 +56,13 @@ class LastWindow:
     """
 
     def __init__(self, series: QuerySeries) -> None:
-        self._series = series
+        self.series = series
         self._stable = StableGroups(series.top)
         self.current: ClosedWindow | None = None
 
     def rows(self, table: pa.Table) -> None:
         """Add rows of closed windows. Raises ValueError if a column of the plan is missing."""
-        plan = self._series.plan
+        plan = self.series.plan
         if missing := [name for name in plan.schema.names if name not in table.schema.names]:
             raise ValueError(
                 f"results of query {plan.name!r} lack {', '.join(missing)}; "
@@ -70,7 +71,7 @@ class LastWindow:
         if not table.num_rows:
             return
         table = table.select(plan.schema.names).cast(plan.schema)
-        if self._series.aggregation.emit_late:
+        if self.series.aggregation.emit_late:
             # A late row is a second row of its group. Only files and tables contain late rows.
             table = table.filter(pc.invert(table[LATE]))
             if not table.num_rows:
@@ -87,7 +88,7 @@ class LastWindow:
 
         At the end of the input the shown window does not change.
         """
-        plan = self._series.plan
+        plan = self.series.plan
         last = plan.window.last_final(low) if low < END and plan.windowed else None
         if last is not None:
             start, end = last
@@ -96,9 +97,9 @@ class LastWindow:
     def _show(self, start: int, end: int, tables: tuple[pa.Table, ...]) -> None:
         previous = self.current
         if previous is None or previous.end < end:
-            self.current = ClosedWindow(start, end, tables, self._series, self._stable)
+            self.current = ClosedWindow(start, end, tables, self.series, self._stable)
         elif previous.end == end and tables:
-            self.current = ClosedWindow(start, end, previous.tables + tables, self._series, self._stable)
+            self.current = ClosedWindow(start, end, previous.tables + tables, self.series, self._stable)
 
 
 # Metrics of the shown windows and of the HTTP server.
@@ -169,6 +170,7 @@ class Exporter:
     * `metrics`: declarations of the metrics in `samples`.
     * `top`: largest number of groups per query.
     * `rank`: by query name, the column that selects the groups. Default: the first value column.
+    * `histograms`: by query name, the column of bounds (`dashboards.prometheus.query_histograms`).
     * `counters`: values that can be added have counters too (`dashboards.prometheus.query_counters`).
 
     Raises ValueError for equal names, and for names that Prometheus does not accept. Thread safe: one thread adds
@@ -182,10 +184,13 @@ class Exporter:
         top: int = 10,
         rank: Mapping[str, str] | None = None,
         counters: bool = False,
+        histograms: Mapping[str, str] | None = None,
     ) -> None:
         self.plans = tuple(plans)
         self._metrics = _declarations([*metrics, *METRICS])
         self.series = make_series(self.plans, self._metrics.values(), top, rank)
+        by_name = {one.plan.name: one for one in self.series}
+        self._histograms = make_histograms(by_name, histograms or {})
         self._counters = {one.plan.name: QueryCounters(one) for one in self.series if counters}
         self._lock = Lock()
         self._computing = Lock()
@@ -203,9 +208,15 @@ class Exporter:
         if last := self._window(query):
             with self._lock:
                 last.rows(table)
-            if counters := self._counters.get(query):
+            both: tuple[QueryCounters | QueryHistogram | None, ...]
+            both = (self._counters.get(query), self._histograms.get(query))
+            cumulative = [each for each in both if each is not None]
+            if cumulative:
+                schema = last.series.plan.schema
+                rows = table.select(schema.names).cast(schema)
                 with self._computing:
-                    counters.add(table.select(counters.series.plan.schema.names).cast(counters.series.plan.schema))
+                    for each in cumulative:
+                        each.add(rows)
 
     def progress(self, query: str, low: int) -> None:
         """Record that all windows that end by `low` (ns) are closed, and that their rows have been added.
@@ -240,15 +251,17 @@ class Exporter:
         with self._lock:
             return self._samples
 
-    def describe(self) -> Iterator[Family]:
+    def describe(self) -> Iterator[Family | HistogramMetricFamily]:
         """Yield every metric family without samples."""
         yield from self._families({}, {})
         for counters in self._counters.values():
             for family in counters.families():
                 family.samples = []
                 yield family
+        for histogram in self._histograms.values():
+            yield HistogramMetricFamily(histogram.name, "")
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Family | HistogramMetricFamily]:
         """Yield every metric family with its current samples, in a fixed order."""
         with self._lock:
             samples = self._samples
@@ -256,9 +269,12 @@ class Exporter:
         with self._computing:
             for window in windows.values():
                 _ = window.shown
-            counters = [family for one in self._counters.values() for family in one.families()]
+            cumulative: list[Family | HistogramMetricFamily] = []
+            for counters in self._counters.values():
+                cumulative += counters.families()
+            cumulative += [histogram.family() for histogram in self._histograms.values()]
         yield from self._families(samples, windows)
-        yield from counters
+        yield from cumulative
 
     def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
         window_samples = Samples()
@@ -304,6 +320,13 @@ def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
     return declared
 
 
+def make_histograms(series: Mapping[str, QuerySeries], columns: Mapping[str, str]) -> dict[str, QueryHistogram]:
+    """Return the histograms of queries by name. Raises ValueError for a query that has none."""
+    if unknown := columns.keys() - series.keys():
+        raise ValueError(f"query {min(unknown)!r} has no windows, so it has no histogram")
+    return {name: QueryHistogram(series[name], column) for name, column in columns.items()}
+
+
 def make_series(
     plans: Sequence[Plan], metrics: Iterable[Metric], top: int = 10, rank: Mapping[str, str] | None = None
 ) -> list[QuerySeries]:
@@ -343,5 +366,5 @@ def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> No
         for value in one.values:
             names.reserve(value.name, f"column {value.column!r} of query {one.plan.name!r}")
         for value in counted_values(one):
-            for name in {counter_name(value), counter_name(value).removesuffix("_total")}:
+            for name in {counter_name(value), counter_name(value).removesuffix("_total"), f"{value.name}_histogram"}:
                 names.reserve(name, f"the counter of column {value.column!r} of query {one.plan.name!r}")

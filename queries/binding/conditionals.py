@@ -1,4 +1,4 @@
-"""CASE, COALESCE, NULLIF, GREATEST, LEAST and FILTER as conditionals: the common type of their results."""
+"""CASE, COALESCE, NULLIF, GREATEST, LEAST, bucket and FILTER as conditionals: the common type of their results."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ USAGES: dict[str, str] = {
     "nullif": "nullif(x, y)",
     "greatest": "greatest(x, y, …)",
     "least": "least(x, y, …)",
+    "bucket": "bucket(len, 64, 512, 1518)",
 }
 """Functions by name, each with an example of its call."""
 
 MAX_ARGUMENTS = 20
-"""Most arguments of coalesce, greatest and least."""
+"""Most arguments of coalesce, greatest, least and bucket."""
 
 
 def case(what: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:
@@ -53,6 +54,8 @@ def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> E
     if function == "coalesce":
         values = with_common_type(function, operands)
         return reduce(lambda rest, value: Conditional(is_known(value), value, rest), reversed(values[:-1]), values[-1])
+    if function == "bucket":
+        return _bucket(operands)
     if any(operand.type is Type.ADDRESS for operand in operands):
         if len(operands) > 2:
             operands[2].fail(f"{function} over {len(operands)} addresses", "two addresses")
@@ -61,6 +64,28 @@ def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> E
         if operand.type not in NUMBERS:
             operand.fail(f"{function} over a value of type {operand.type}", " or ".join((*NUMBERS, Type.ADDRESS)))
     return reduce(lambda one, other: Extreme(one, other, function == "greatest"), (each.bound for each in operands))
+
+
+def _bucket(operands: Sequence[Operand]) -> Expression:
+    """Return the smallest of the bounds that is not less than the first operand; NULL if all are less."""
+    number, *bounds = operands
+    if number.type not in NUMBERS:
+        number.fail(f"bucket over a value of type {number.type}", " or ".join(NUMBERS))
+    before = None
+    for bound in bounds:
+        value = bound.bound.value if isinstance(bound.bound, Literal) else None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            bound.fail("a bound of bucket that is no constant number", USAGES["bucket"])
+        elif before is not None and not value > before:
+            bound.fail(f"the bound {value} after {before}", f"bounds that rise, such as {USAGES['bucket']}")
+        before = value
+    values = with_common_type("bucket", bounds)
+    nothing: Expression = Literal(None, values[0].type)
+    return reduce(
+        lambda rest, pair: Conditional(compare(Op.LE, number, pair[0]), pair[1], rest),
+        reversed(list(zip(bounds, values, strict=True))),
+        nothing,
+    )
 
 
 def _extreme_address(function: str, addresses: Sequence[Expression]) -> Expression:

@@ -12,6 +12,7 @@ Main2 = ["main2-*.pcap"]
 sql = "SELECT srcIP, count(*) AS packets FROM Main1 [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP"
 rank = "packets"              # the column that chooses the groups shown
 layer = "inner"               # the IP layer that plain names mean; left out: the outermost
+histogram = "size"            # the column of upper bounds, if the groups are classes; left out: no histogram
 topic = "talkers"             # the dashboard that shows it; left out: that of a ready query, or by its groups
 
 [queries.hours]               # a query may read the others by their names, in any order
@@ -85,13 +86,14 @@ class QueryText:
     """One query of the file: its text, the column that ranks its groups (or None), and the IP layer of its names.
 
     Relative paths of watchlists are relative to `base`; None is the working directory. `topic`: the dashboard of the
-    query; None if its plan decides.
+    query; None if its plan decides. `histogram`: the column with the upper bounds of its histogram; None for none.
     """
 
     sql: str
     rank: str | None = None
     layer: str = Layer.OUTER
     topic: Topic | None = None
+    histogram: str | None = None
     base: Path | None = field(default=None, compare=False)
 
     def plan(
@@ -149,6 +151,11 @@ class PipelineFile:
     functions: tuple[Path, ...] = ()
     page: PageSettings = field(default_factory=PageSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
+
+    @property
+    def histograms(self) -> dict[str, str]:
+        """The columns with the bounds of histograms, by the name of the query."""
+        return {name: query.histogram for name, query in self.queries.items() if query.histogram is not None}
 
     @property
     def ranks(self) -> dict[str, str]:
@@ -309,7 +316,7 @@ def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str
 
 
 def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
-    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer", "topic", "params"))
+    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer", "topic", "params", "histogram"))
     sql = section.value("sql", str, "")
     if not sql.strip():
         raise PipelineError(f"queries.{name}.sql is missing: expected the text of a query")
@@ -323,4 +330,5 @@ def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
     layer = section.value("layer", str, Layer.OUTER)
     if layer not in list(Layer):
         raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")
-    return QueryText(sql, section.value("rank", str, "") or None, layer, topic, base)
+    histogram = section.value("histogram", str, "") or None
+    return QueryText(sql, section.value("rank", str, "") or None, layer, topic, histogram, base)

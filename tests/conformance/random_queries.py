@@ -92,6 +92,9 @@ class Expressions:
             case 6:
                 return join("nullif({0}, {1})", a, b)
             case 7:
+                if random.random() < 0.3:
+                    cases = "CASE WHEN {0} <= 64 THEN 64 WHEN {0} <= 500 THEN 500 END"
+                    return join("bucket({0}, 64, 500)", a, duck=cases)
                 return join(random.choice(["greatest({0}, {1})", "least({0}, {1})"]), a, b)
             case 8:
                 forms = ["(- {0})", "abs({0})", "sign({0})", "mod({0}, 7)", "CAST({0} AS BIGINT)"]

@@ -1,0 +1,83 @@
+"""Histograms of Prometheus from a query whose groups are classes of sizes or latencies.
+
+    SELECT bucket(len, 64, 512, 1518) AS size, count(*) AS packets FROM p [RANGE 10 seconds] GROUP BY size
+
+`histogram = "size"` names the column with the upper bounds. Each bucket of the histogram contains all windows, and all
+classes up to its bound, as `histogram_quantile` expects. NULL, for values above the last bound, is the bucket `+Inf`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from math import inf, isnan
+
+import pyarrow as pa
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.utils import floatToGoString
+
+from dashboards.prometheus.query_counters import counted_values
+from dashboards.prometheus.query_series import QuerySeries
+from lowlevel.expressions.types import NUMBERS
+
+MAX_BOUNDS = 64
+"""Largest number of bounds. Values with later bounds are part of the next larger bucket."""
+
+
+class QueryHistogram:
+    """The histogram of one query. Not thread safe.
+
+    `column`: the column with the upper bounds. Raises ValueError for a query that has no histogram.
+    """
+
+    def __init__(self, series: QuerySeries, column: str) -> None:
+        """Begin with an empty histogram."""
+        query = f"query {series.plan.name!r}"
+        if series.key_columns != (column,):
+            columns = ", ".join(series.key_columns) or "none"
+            raise ValueError(f"{query}: got the group columns {columns}, expected only {column}, the bounds")
+        kind = next(each.type for each in series.plan.root.columns if each.name == column)
+        if kind not in NUMBERS:
+            raise ValueError(
+                f"{query}: got the type {kind} of {column}, expected a number, such as bucket(len, 64, 512)"
+            )
+        values = counted_values(series)
+        if not values:
+            raise ValueError(f"{query}: got no count in windows that do not overlap, expected for example count(*)")
+        self._series, self._column, self._value = series, column, values[0]
+        self.name = f"{self._value.name}_histogram"
+        self._bounds: list[float] = []
+        self._counts: dict[float, float] = {inf: 0.0}
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows of closed windows, with the schema of the plan."""
+        bounds, counts = rows[self._column].to_pylist(), rows[self._value.column].to_pylist()
+        for bound, count in zip(bounds, counts, strict=True):
+            if count is None:
+                continue
+            known = inf if bound is None or isnan(bound) else self._known(float(bound))
+            self._counts[known] += count
+
+    def _known(self, bound: float) -> float:
+        """Return the bound, or the next larger one if there are too many."""
+        if bound in self._counts:
+            return bound
+        if len(self._bounds) < MAX_BOUNDS:
+            insort(self._bounds, bound)
+            self._counts[bound] = 0.0
+            return bound
+        at = bisect_left(self._bounds, bound)
+        return self._bounds[at] if at < len(self._bounds) else inf
+
+    def family(self) -> HistogramMetricFamily:
+        """Return the metric family."""
+        sql = " ".join(self._series.plan.sql.split())
+        text = (
+            f"Column {self._value.column} of query {self._series.plan.name} by {self._column}, over all closed windows."
+        )
+        family = HistogramMetricFamily(self.name, f"{text} SQL: {sql}")
+        total = 0.0
+        for bound in (*self._bounds, inf):
+            total += self._counts[bound]
+            family.add_sample(f"{self.name}_bucket", {"le": floatToGoString(bound)}, total)  # type: ignore[no-untyped-call]
+        family.add_sample(f"{self.name}_count", {}, total)
+        return family
