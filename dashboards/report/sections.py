@@ -101,6 +101,46 @@ PACKET_SECTIONS = (
         ("median_ms",),
         empty="No DNS question has an answer.",
     ),
+    *(
+        Section(
+            name,
+            title,
+            f"{note} Only names that are in the captured bytes of one packet are found.",
+            f"SELECT name, count(*) AS {count} FROM (SELECT ts, {function}(payload) AS name FROM packets "
+            f"WHERE {condition}) names WHERE name IS NOT NULL GROUP BY name ORDER BY {count} DESC, name LIMIT 20",
+            (count,),
+            f"No name was found in packets to port {port}.",
+        )
+        for name, title, note, count, function, condition, port in (
+            (
+                "dns-names",
+                "Names in DNS",
+                "The names that most questions contain.",
+                "questions",
+                "dns_name",
+                "protocol = 17 AND destPort = 53",
+                53,
+            ),
+            (
+                "tls-names",
+                "Names in TLS",
+                "The servers that most connections name (SNI).",
+                "connections",
+                "tls_server_name",
+                "protocol = 6 AND destPort = 443",
+                443,
+            ),
+            (
+                "http-hosts",
+                "Hosts in HTTP",
+                "The hosts of most requests.",
+                "requests",
+                "http_host",
+                "protocol = 6 AND destPort = 80",
+                80,
+            ),
+        )
+    ),
     Section(
         "scans",
         "Port scans",

@@ -25,6 +25,7 @@ from lowlevel.expressions.columns import (
     Vector,
     shape_of,
 )
+from lowlevel.expressions.payload_names import names_of
 from lowlevel.expressions.tree import (
     ENDS_COLUMN,
     AtEnd,
@@ -54,7 +55,7 @@ from lowlevel.expressions.tree import (
     UserCall,
     Variance,
 )
-from lowlevel.expressions.types import COMPARISON, SPELLINGS, Function, Op, Type
+from lowlevel.expressions.types import COMPARISON, PAYLOAD_NAMES, SPELLINGS, Function, Op, Type
 from lowlevel.watch.contents import Contents
 from lowlevel.watch.ranges import MAC_SHIFT, NONE, Numbers
 from lowlevel.watch.watched_file import Version, Watchlist
@@ -370,6 +371,8 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
         test = (lambda name: part in name) if function is Function.CONTAINS else (lambda name: name.startswith(part))
         return Vector(texts.check_texts(operand, test), operand.valid)
     assert isinstance(operand, BytesVector)
+    if function in PAYLOAD_NAMES:
+        return names_of(function, operand)
     if function in SPELLINGS:
         return byte_functions.spelled(operand, as_hex=function is Function.HEX)
     if function is Function.LENGTH:

@@ -17,6 +17,7 @@ from lowlevel.expressions.types import (
     FUNCTION_TYPES,
     LOGICAL,
     PARTIAL,
+    PAYLOAD_NAMES,
     SAME_TYPE,
     SPELLINGS,
     TO_INTEGER,
@@ -270,6 +271,7 @@ class Call:
     * `byte(x, n)`: the byte at offset n of BYTES, NULL if x has no such byte.
     * `matches(x, y)`: whether x contains a match of the regular expression y, a TEXT.
     * `text(x)`, `hex(x)`: BYTES as text, with `.` for bytes that are not printable ASCII, or as hexadecimal digits.
+    * `dns_name(x)`, `tls_server_name(x)`, `http_host(x)`: the name in a payload, NULL if there is none.
     """
 
     function: Function
@@ -283,8 +285,8 @@ class Call:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL: the operand is NULL, or `byte` has an offset outside the byte string."""
-        return self.operand.nullable or self.function is Function.BYTE
+        """Whether the value may be NULL: the operand is NULL, or it has no such byte or name."""
+        return self.operand.nullable or self.function is Function.BYTE or self.function in PAYLOAD_NAMES
 
 
 @dataclass(frozen=True, slots=True)

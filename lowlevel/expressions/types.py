@@ -77,6 +77,9 @@ class Function(StrEnum):
     MATCHES = "matches"
     TEXT = "text"
     HEX = "hex"
+    DNS_NAME = "dns_name"
+    TLS_SERVER_NAME = "tls_server_name"
+    HTTP_HOST = "http_host"
 
 
 FUNCTION_TYPES: dict[Function, Type] = {
@@ -87,9 +90,15 @@ FUNCTION_TYPES: dict[Function, Type] = {
     Function.MATCHES: Type.BOOL,
     Function.TEXT: Type.TEXT,
     Function.HEX: Type.TEXT,
+    Function.DNS_NAME: Type.TEXT,
+    Function.TLS_SERVER_NAME: Type.TEXT,
+    Function.HTTP_HOST: Type.TEXT,
 }
 
-SPELLINGS = frozenset({Function.TEXT, Function.HEX})
+PAYLOAD_NAMES = frozenset({Function.DNS_NAME, Function.TLS_SERVER_NAME, Function.HTTP_HOST})
+"""Functions that find a name in bytes, NULL if there is none."""
+
+SPELLINGS = frozenset({Function.TEXT, Function.HEX, *PAYLOAD_NAMES})
 """Functions that write bytes as text. Their texts have other IDs in each batch, so they are no keys of tables."""
 
 

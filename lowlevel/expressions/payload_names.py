@@ -1,0 +1,124 @@
+r"""Names of hosts in payloads: DNS questions, TLS server names, and the Host of HTTP requests.
+
+A payload is the part of one packet after its UDP or TCP header; streams are not reassembled. So a name is found if it
+is in the captured bytes of this packet. Otherwise, and for other payloads, the result is NULL.
+
+Names are in small letters, because these names do not depend on the case. Bytes that are not printable ASCII are
+`\DDD` with three decimal digits (RFC 1035 §5.1), so a name contains no control characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lowlevel.expressions.columns import BytesVector, Names, TextVector
+from lowlevel.expressions.types import Function
+
+MAX_BYTES = 16_384
+"""Bytes of a payload that are searched."""
+
+_ESCAPES = tuple(
+    "\\" + chr(byte) if chr(byte) in ".\\" else chr(byte).lower() if 0x21 <= byte <= 0x7E else f"\\{byte:03d}"
+    for byte in range(256)
+)
+"""For each byte its text in a label of DNS."""
+
+_HOST_ESCAPES = tuple(
+    "\\\\" if byte == 0x5C else chr(byte).lower() if 0x21 <= byte <= 0x7E else f"\\{byte:03d}" for byte in range(256)
+)
+"""For each byte its text in other names."""
+
+DNS_HEADER, MAX_LABEL, MAX_NAME = 12, 63, 255
+
+
+def dns_name(payload: bytes) -> str | None:
+    """Return the name of the first question of a DNS message over UDP (RFC 1035 §4.1.2); the root is `.`."""
+    if len(payload) < DNS_HEADER + 1 or payload[4:6] == b"\0\0":
+        return None
+    labels: list[str] = []
+    at = DNS_HEADER
+    while at < len(payload):
+        length = payload[at]
+        if length == 0:
+            return ".".join(labels) or "."
+        at += 1 + length
+        if length > MAX_LABEL or at > len(payload) or at - DNS_HEADER > MAX_NAME - 1:
+            return None
+        labels.append("".join([_ESCAPES[byte] for byte in payload[at - length : at]]))
+    return None
+
+
+TLS_RECORD, TLS_HANDSHAKE, CLIENT_HELLO, SERVER_NAME, HOST_NAME = 5, 22, 1, 0, 0
+
+
+def tls_server_name(payload: bytes) -> str | None:
+    """Return the server name of a TLS ClientHello (RFC 6066 §3, RFC 8446 §4.1.2)."""
+    if len(payload) < TLS_RECORD + 38 or payload[0] != TLS_HANDSHAKE or payload[1] != 3:
+        return None
+    if payload[TLS_RECORD] != CLIENT_HELLO:
+        return None
+    at = TLS_RECORD + 4 + 2 + 32  # after the header of the handshake, the version and the random value
+    at += 1 + _number(payload, at, 1)  # the session
+    at += 2 + _number(payload, at, 2)  # the cipher suites
+    at += 1 + _number(payload, at, 1)  # the compression methods
+    at += 2  # the length of all extensions
+    while at + 4 <= len(payload):
+        kind, length = _number(payload, at, 2), _number(payload, at + 2, 2)
+        at += 4
+        if kind == SERVER_NAME:
+            size = _number(payload, at + 3, 2)
+            name = payload[at + 5 : at + 5 + size]
+            is_whole = 0 < size == len(name) and size <= length - 5 and payload[at + 2] == HOST_NAME
+            return _host(name) if is_whole else None
+        at += length
+    return None
+
+
+def _number(payload: bytes, at: int, size: int) -> int:
+    """Return a number of `size` bytes, 0 after the end of the payload."""
+    return int.from_bytes(payload[at : at + size], "big") if at + size <= len(payload) else 0
+
+
+METHODS = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"TRACE ", b"PATCH ")
+
+
+def http_host(payload: bytes) -> str | None:
+    """Return the header Host of an HTTP/1 request (RFC 9112 §3.2), with its port if it has one."""
+    if not payload.startswith(METHODS):
+        return None
+    request, *lines = payload.split(b"\n")
+    if b" HTTP/1." not in request:
+        return None
+    for line in lines[:-1]:  # the last line has no end
+        if line in (b"\r", b""):
+            return None
+        name, colon, value = line.partition(b":")
+        if colon and name.lower() == b"host":
+            value = value.strip()
+            return _host(value) if value else None
+    return None
+
+
+def _host(name: bytes) -> str:
+    return "".join([_HOST_ESCAPES[byte] for byte in name])
+
+
+PARSERS: dict[Function, Callable[[bytes], str | None]] = {
+    Function.DNS_NAME: dns_name,
+    Function.TLS_SERVER_NAME: tls_server_name,
+    Function.HTTP_HOST: http_host,
+}
+
+
+def names_of(function: Function, column: BytesVector) -> TextVector:
+    """Return the name in each payload; NULL for a payload without one."""
+    parse, names = PARSERS[function], Names()
+    ids = np.zeros(column.start.shape, np.int64)
+    valid = np.zeros(column.start.shape, np.bool_)
+    for row, (start, length) in enumerate(zip(column.start.tolist(), column.length.tolist(), strict=True)):
+        name = parse(column.data[start : start + min(length, MAX_BYTES)].tobytes()) if length else None
+        if name is not None:
+            ids[row], valid[row] = names.add(name), True
+    return TextVector(ids, names.texts, valid if column.valid is None else valid & column.valid)
