@@ -55,6 +55,7 @@ BENCHES = {
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "the start-up time of commands",
     "page": "the live page in Chromium: a reload, frames per second, memory",
+    "exporter": "the exporter with a hundred queries of fifty series: CPU of a scrape",
     "newcomer": "from a clone to the first windows on the live page and in Prometheus, step by step",
 }
 """Names and subjects of benches. The lower-case name is that of a module here with `run(setting) -> Report`."""

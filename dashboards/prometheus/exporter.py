@@ -21,7 +21,7 @@ from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
 from dashboards.prometheus.query_counters import QueryCounters, counted_values, counter_name
 from dashboards.prometheus.query_histograms import QueryHistogram
-from dashboards.prometheus.query_series import QuerySeries, Shown
+from dashboards.prometheus.query_series import QuerySeries, Series, Shown
 from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
@@ -46,6 +46,20 @@ class ClosedWindow:
         """
         rows = pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables])
         return self.series.shown(rows, self.stable, self.end)
+
+    @cached_property
+    def families(self) -> tuple[GaugeMetricFamily, ...]:
+        """The metric families of the value columns. They are made once, because most scrapes find no new window."""
+        return tuple(gauge_families(self.series, self.shown.series))
+
+
+def gauge_families(series: QuerySeries, shown: Sequence[Sequence[Series]]) -> Iterator[GaugeMetricFamily]:
+    """Yield the metric family of each value column with its samples."""
+    for value, samples in zip(series.values, shown, strict=True):
+        family = GaugeMetricFamily(value.name, value.help, labels=series.labels)
+        for labels, number in samples:
+            family.add_metric(labels, number)
+        yield family
 
 
 class LastWindow:
@@ -268,7 +282,7 @@ class Exporter:
             windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
         with self._computing:
             for window in windows.values():
-                _ = window.shown
+                _ = window.families
             cumulative: list[Family | HistogramMetricFamily] = []
             for counters in self._counters.values():
                 cumulative += counters.families()
@@ -290,12 +304,8 @@ class Exporter:
             declared[name].add_metric(labels, number)
         yield from declared.values()
         for one in self.series:
-            shown = windows[one.plan.name].shown.series if one.plan.name in windows else ((),) * len(one.values)
-            for value, series in zip(one.values, shown, strict=True):
-                family = GaugeMetricFamily(value.name, value.help, labels=one.labels)
-                for labels, number in series:
-                    family.add_metric(labels, number)
-                yield family
+            window = windows.get(one.plan.name)
+            yield from gauge_families(one, ((),) * len(one.values)) if window is None else window.families
 
 
 def family_of(metric: Metric) -> Family:

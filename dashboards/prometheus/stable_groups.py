@@ -45,9 +45,14 @@ class StableGroups:
         """Add a window, and return the groups to show.
 
         `values` contains the shown groups that are in the window, and the `candidates` largest groups, the largest
-        first. NULL and NaN are less than all numbers. `time` identifies the window: if it is that of the last call,
-        this call replaces the last one.
+        first. NULL and NaN are less than all numbers. `time` is the end of the window: if it is that of the
+        last call, this call replaces the last one. If it is before that, because another scrape was faster, nothing
+        changes: the shown groups of the window are returned, and the largest others for the missing ones.
         """
+        if self._time is not None and time < self._time:
+            present = [group for group in self.shown if group in values]
+            others = [group for group in values if group not in self.shown]
+            return tuple([*present, *others][: self.size])
         if time == self._time:
             self.shown, scores = self._before
         else:

@@ -66,6 +66,14 @@ def test_a_window_that_arrives_in_parts_counts_once() -> None:
         assert once.update(time, values) == twice.update(time, values)
 
 
+def test_an_older_window_changes_nothing() -> None:
+    stable = StableGroups(2)
+    stable.update(5, {"a": 9.0, "b": 8.0})
+    assert stable.update(4, {"c": 100.0, "b": 1.0, "d": 0.5}) == ("b", "c")
+    assert stable.shown == ("a", "b")
+    assert stable.update(6, {"a": 9.0, "b": 8.0}) == ("a", "b")
+
+
 def test_values_that_are_no_numbers_are_last() -> None:
     stable = StableGroups(2)
     assert set(stable.update(0, {"inf": inf, "nan": nan, "null": None, "least": -5.0})) == {"inf", "least"}
@@ -76,7 +84,11 @@ def test_values_that_are_no_numbers_are_last() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_series_and_others_add_up_in_every_window(seed: int) -> None:
+@pytest.mark.parametrize("small_window", [0, 2_000])
+def test_series_and_others_add_up_in_every_window(
+    small_window: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboards.prometheus.query_series.SMALL_WINDOW", small_window)
     random = Random(seed)
     query = plan("srcIP, destPort, count(*) AS packets", "srcIP, destPort")
     series, stable = QuerySeries(query, 3), StableGroups(3)
