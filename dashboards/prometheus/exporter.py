@@ -7,13 +7,16 @@ the scrape. The time of the window in the capture is in `wiretide_query_window_*
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as AnyFamily
 
 from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
@@ -37,6 +40,8 @@ class ClosedWindow:
     tables: tuple[pa.Table, ...]
     series: QuerySeries
     stable: StableGroups
+    texts: dict[str, bytes] = field(default_factory=dict, compare=False)
+    """The exposition of the window by content type."""
 
     @cached_property
     def shown(self) -> Shown:
@@ -268,6 +273,8 @@ class Exporter:
     def describe(self) -> Iterator[Family | HistogramMetricFamily]:
         """Yield every metric family without samples."""
         yield from self._families({}, {})
+        for one in self.series:
+            yield from gauge_families(one, ((),) * len(one.values))
         for counters in self._counters.values():
             for family in counters.families():
                 family.samples = []
@@ -277,6 +284,33 @@ class Exporter:
 
     def collect(self) -> Iterator[Family | HistogramMetricFamily]:
         """Yield every metric family with its current samples, in a fixed order."""
+        windows, families = self._snapshot()
+        yield from families
+        for one in self.series:
+            window = windows.get(one.plan.name)
+            yield from gauge_families(one, ((),) * len(one.values)) if window is None else window.families
+
+    def exposition(self, encode: Encoder, content_type: str, others: Iterable[Any]) -> bytes:
+        """Return the text of a scrape, of this exporter and of `others` (collectors).
+
+        `encode` returns the text of a registry in the format of `content_type`. The text of a window is written once,
+        because most scrapes find no new window and the text of thousands of samples takes long.
+        """
+        windows, families = self._snapshot()
+        for one in self.series:
+            if one.plan.name not in windows:
+                families += gauge_families(one, ((),) * len(one.values))
+        text = _encode(encode, [_Families(families), *others])
+        end = EOF if text.endswith(EOF) else b""
+        parts = [text.removesuffix(end)]
+        for window in windows.values():
+            if content_type not in window.texts:
+                window.texts[content_type] = _encode(encode, [_Families(window.families)]).removesuffix(end)
+            parts.append(window.texts[content_type])
+        return b"".join([*parts, end])
+
+    def _snapshot(self) -> tuple[dict[str, ClosedWindow], list[Family | HistogramMetricFamily]]:
+        """Return the shown windows, whose series are computed, and all families without the values of windows."""
         with self._lock:
             samples = self._samples
             windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
@@ -287,8 +321,7 @@ class Exporter:
             for counters in self._counters.values():
                 cumulative += counters.families()
             cumulative += [histogram.family() for histogram in self._histograms.values()]
-        yield from self._families(samples, windows)
-        yield from cumulative
+        return windows, [*self._families(samples, windows), *cumulative]
 
     def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
         window_samples = Samples()
@@ -303,9 +336,29 @@ class Exporter:
         for (name, labels), number in sorted([*samples.items(), *window_samples.items()]):
             declared[name].add_metric(labels, number)
         yield from declared.values()
-        for one in self.series:
-            window = windows.get(one.plan.name)
-            yield from gauge_families(one, ((),) * len(one.values)) if window is None else window.families
+
+
+EOF = b"# EOF\n"
+"""The last line of OpenMetrics."""
+
+Encoder = Callable[[Any], bytes]
+
+
+class _Families:
+    """A collector of given families."""
+
+    def __init__(self, families: Iterable[AnyFamily]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[AnyFamily]:
+        return self._families
+
+
+def _encode(encode: Encoder, collectors: Iterable[Any]) -> bytes:
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    return encode(registry)
 
 
 def family_of(metric: Metric) -> Family:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import io
 import ipaddress
 import socket
@@ -33,6 +34,7 @@ from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from capture.descriptors import is_shortage
 from dashboards.http_counts import HttpCounts
@@ -197,7 +199,8 @@ def _make_application(
     exporter: Exporter, counts: HttpCounts, local: str | None, site: Site | None, access: Access
 ) -> Application:
     """Return the WSGI application. `local` is the configured host if only this machine can connect, otherwise None."""
-    metrics = make_wsgi_app(exporter.registry)
+    selected = make_wsgi_app(exporter.registry)
+    others = [counts, *([site] if site is not None else [])]
     page = render_index_page(exporter.plans)
     one_at_a_time = Lock()
     guard = Guard(access)
@@ -224,7 +227,17 @@ def _make_application(
         path = environ["PATH_INFO"]
         if path == "/metrics":
             with one_at_a_time:
-                return metrics(environ, start)
+                if "name[]" in environ.get("QUERY_STRING", "") or "name%5B%5D" in environ.get("QUERY_STRING", ""):
+                    return selected(environ, start)
+                encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+                text = exporter.exposition(encode, content_type, others)
+            headers = [("Content-Type", content_type)]
+            if gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
+                # The text is repetitive: the fastest level is nearly as small as the others, in a fifth of their time.
+                text = gzip.compress(text, 1)
+                headers.append(("Content-Encoding", "gzip"))
+            start("200 OK", headers)
+            return [text]
         if site is not None and site.serves(path):
             return site.respond(environ, start)
         if path in ("", "/"):

@@ -9,6 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import Server, serve
@@ -33,8 +34,14 @@ def server(exporter: Exporter) -> Iterator[Server]:
 
 def test_metrics_are_the_exposition_of_this_moment(exporter: Exporter, server: Server) -> None:
     with urlopen(f"{server.url}metrics") as answer:
-        assert answer.read().decode() == exposition(exporter)
+        text = answer.read().decode()
+        assert sorted(text.splitlines()) == sorted(exposition(exporter).splitlines())
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(names) == len(set(names))
+    with urlopen(f"{server.url}metrics") as answer:  # the text of the window is stored
+        again = [line for line in answer.read().decode().splitlines() if "wiretide_http" not in line]
+    assert again == [line for line in text.splitlines() if "wiretide_http" not in line]
     exporter.results("<syn> & flood", rows(SYNS, 120, ("10.0.0.1", 6)))
     with urlopen(f"{server.url}metrics") as answer:
         assert f'{METRIC}{{dest_ip="10.0.0.1"}} 6.0\n' in answer.read().decode()
@@ -42,9 +49,18 @@ def test_metrics_are_the_exposition_of_this_moment(exporter: Exporter, server: S
 
 def test_openmetrics_and_compression_are_spoken_when_asked_for(server: Server) -> None:
     headers = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}
-    with urlopen(Request(f"{server.url}metrics", headers=headers)) as answer:
-        assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
-        assert gzip.decompress(answer.read()).endswith(b"# EOF\n")
+    for _ in range(2):  # the second answer has the stored text of the window
+        with urlopen(Request(f"{server.url}metrics", headers=headers)) as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+            text = gzip.decompress(answer.read()).decode()
+        assert text.endswith("# EOF\n")
+        families = {family.name: family.samples for family in text_string_to_metric_families(text)}
+        assert [sample.value for sample in families[METRIC]] == [5.0]
+
+
+def test_before_the_first_window_a_metric_has_its_help() -> None:
+    with serve(Exporter([SYNS], []), port=0) as server, urlopen(f"{server.url}metrics") as answer:
+        assert f"# TYPE {METRIC} gauge\n" in answer.read().decode()
 
 
 def test_one_metric_can_be_asked_for_by_name(server: Server) -> None:

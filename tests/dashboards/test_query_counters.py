@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,7 +13,7 @@ from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.query_counters import counted_values
 from dashboards.prometheus.query_series import QuerySeries
 from queries.gsql import compile_query
-from tests.references.exporter_rows import exposition, plan, rows, samples
+from tests.references.exporter_rows import SECOND, exposition, plan, rows, samples
 
 TALKERS = plan("srcIP, count(*) AS packets, sum(len) AS bytes, avg(len) AS mean", "srcIP")
 
@@ -91,3 +92,28 @@ def test_a_column_with_the_name_of_a_counter_is_refused() -> None:
     query = compile_query("SELECT count(*) AS n, sum(len) AS n_added_total FROM p [RANGE 1 minute]", "q")
     with pytest.raises(ValueError, match="n_added_total"):
         Exporter([query], [], counters=True)
+
+
+@pytest.mark.slow("a million groups")
+def test_a_flood_of_a_million_sources_stays_within_the_limit() -> None:
+    count = 1_000_000
+    addresses = pa.Array.from_buffers(
+        pa.binary(),
+        count,
+        [None, pa.py_buffer(np.arange(0, 4 * count + 4, 4, np.int32)), pa.py_buffer(np.arange(count, dtype=">u4"))],
+    )
+    plan_of_two = plan("srcIP, count(*) AS packets, sum(len) AS bytes", "srcIP")
+    exporter = Exporter([plan_of_two], [], top=10, counters=True)
+    for window in range(3):
+        bounds = [pa.repeat(pa.scalar((60 * (window + each)) * SECOND), count) for each in (0, 1)]
+        packets = np.ones(count, np.int64)
+        packets[17] = 1000
+        columns = [*bounds, addresses, pa.array(packets), pa.array(packets * 60)]
+        exporter.results("talkers", pa.table(columns, plan_of_two.schema))
+        text = exposition(exporter)
+        for name, most in (("packets", 11), ("bytes", 11), ("packets_added_total", 21), ("bytes_added_total", 21)):
+            lines = [line for line in text.splitlines() if line.startswith(f"wiretide_query_talkers_{name}{{")]
+            assert len(lines) <= most
+            total = sum(float(line.rpartition(" ")[2]) for line in lines)
+            factor = (60 if "bytes" in name else 1) * (window + 1 if "added" in name else 1)
+            assert total == (count + 999) * factor

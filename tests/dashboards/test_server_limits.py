@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -66,6 +67,47 @@ def test_one_client_cannot_take_all_connections_and_what_it_is_refused_is_counte
             again.sendall(b"GET / HTTP/1.0\r\n\r\n")
             answer = everything(again)
     assert answer.startswith(b"HTTP/1.0 200 OK")
+
+
+@LINUX
+@pytest.mark.slow("1,500 connections")
+def test_a_thousand_slow_clients_and_500_scrapes_harm_nobody() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip(f"a process may open only {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    exporter = Exporter([], [])
+    try:
+        with serve(exporter, port=0) as server:
+            answers: Counter[bytes] = Counter()
+
+            def ask(number: int) -> None:
+                with contextlib.suppress(ConnectionError), connect(server, f"127.0.1.{number % 200 + 1}") as one:
+                    one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                    answers[everything(one)[:12]] += 1
+
+            with ExitStack() as stack:
+                for number in range(1000):  # a request that never ends
+                    slow = stack.enter_context(connect(server, f"127.0.2.{number % 200 + 1}"))
+                    with contextlib.suppress(ConnectionError):
+                        slow.sendall(b"GET /metrics HTTP/1.0\r\n")
+                clients = [threading.Thread(target=ask, args=(number,)) for number in range(500)]
+                for client in clients:
+                    client.start()
+                names = [thread.name for thread in threading.enumerate()]
+                assert sum("process_request_thread" in name for name in names) <= MAX_CONNECTIONS
+                exporter.samples({})  # the pipeline goes on
+                for client in clients:
+                    client.join()
+            assert set(answers) <= {b"HTTP/1.0 200", b"HTTP/1.0 503"}
+            counts, end = {}, time.monotonic() + 60
+            while "connections_total" not in counts and time.monotonic() < end:
+                with contextlib.suppress(HTTPError, ConnectionError):
+                    counts = scrape(server)
+            assert counts["connections_total"] >= 1500
+            assert counts['connections_refused_total{cause="connections"}'] >= 1000 - MAX_CONNECTIONS
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @LINUX
