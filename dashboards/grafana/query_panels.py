@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dashboards.grafana.metric_panels import matchers
 from dashboards.grafana.panels import AnyPanel, Line, PanelMaker, Variable
 from dashboards.prometheus.names import prometheus_name
+from dashboards.prometheus.query_counters import counted_values, counter_name
+from dashboards.prometheus.query_histograms import histogram_name
 from dashboards.prometheus.query_series import OTHER, QuerySeries, Value
 from dashboards.units import unit_of
 
@@ -15,6 +17,11 @@ def make_query_panels(series: QuerySeries, maker: PanelMaker, variables: Collect
     """Yield the panels of a query with value columns. Series are selected by those `variables` that are labels."""
     for value in series.values:
         yield make_value_panel(series, value, maker, variables)
+    if series.has_counters:
+        for value in counted_values(series):
+            yield make_rate_panel(series, value, maker, variables)
+    if series.histogram is not None:
+        yield make_quantile_panel(series, maker)
     if series.labels:
         columns = [
             (_selector(series, value, variables), value.column, unit_of(value.column).grafana)
@@ -32,6 +39,31 @@ def make_value_panel(series: QuerySeries, value: Value, maker: PanelMaker, varia
     title = f"{series.plan.name}: {value.column}"
     unit = unit_of(value.column).grafana
     return maker.make_time_series(title, f"{_sql_of(series)}{groups}", lines, unit, steps=True)
+
+
+RATE_UNITS = {"decbytes": "Bps", "decbits": "bps"}
+"""The unit of a rate in Grafana by the unit of the counter; of others it is `short`."""
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+def make_rate_panel(series: QuerySeries, value: Value, maker: PanelMaker, variables: Collection[str] = ()) -> AnyPanel:
+    """Return the panel with the rate of a counter, the mean over all windows."""
+    legend = " ".join(f"{{{{{label}}}}}" for label in series.labels)
+    selector = f"{counter_name(value)}{matchers(series.labels, variables)}"
+    lines = [Line(f"rate({selector}[$__rate_interval])", legend or value.column)]
+    title = f"{series.plan.name}: {value.column} per second"
+    unit = RATE_UNITS.get(unit_of(value.column).grafana, "short")
+    return maker.make_time_series(title, f"{_sql_of(series)} The mean over all windows, from a counter.", lines, unit)
+
+
+def make_quantile_panel(series: QuerySeries, maker: PanelMaker) -> AnyPanel:
+    """Return the panel with quantiles of the histogram of a query, over all windows."""
+    bucket = f"rate({histogram_name(counted_values(series)[0])}_bucket[$__rate_interval])"
+    lines = [Line(f"histogram_quantile({share}, {bucket})", f"{share:.0%}") for share in QUANTILES]
+    column = str(series.histogram)
+    title = f"{series.plan.name}: quantiles of {column}"
+    return maker.make_time_series(title, _sql_of(series), lines, unit_of(column).grafana)
 
 
 def main_value(series: QuerySeries) -> Value:

@@ -23,7 +23,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
 from dashboards.prometheus.query_counters import QueryCounters, counted_values, counter_name
-from dashboards.prometheus.query_histograms import QueryHistogram
+from dashboards.prometheus.query_histograms import QueryHistogram, histogram_name
 from dashboards.prometheus.query_series import QuerySeries, Series, Shown
 from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
@@ -207,10 +207,9 @@ class Exporter:
     ) -> None:
         self.plans = tuple(plans)
         self._metrics = _declarations([*metrics, *METRICS])
-        self.series = make_series(self.plans, self._metrics.values(), top, rank)
-        by_name = {one.plan.name: one for one in self.series}
-        self._histograms = make_histograms(by_name, histograms or {})
-        self._counters = {one.plan.name: QueryCounters(one) for one in self.series if counters}
+        self.series = make_series(self.plans, self._metrics.values(), top, rank, counters, histograms)
+        self._histograms = {one.plan.name: QueryHistogram(one) for one in self.series if one.histogram is not None}
+        self._counters = {one.plan.name: QueryCounters(one) for one in self.series if one.has_counters}
         self._lock = Lock()
         self._computing = Lock()
         """Held while the series of windows are computed, which must not delay the results of the pipeline."""
@@ -383,20 +382,18 @@ def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
     return declared
 
 
-def make_histograms(series: Mapping[str, QuerySeries], columns: Mapping[str, str]) -> dict[str, QueryHistogram]:
-    """Return the histograms of queries by name. Raises ValueError for a query that has none."""
-    if unknown := columns.keys() - series.keys():
-        raise ValueError(f"query {min(unknown)!r} has no windows, so it has no histogram")
-    return {name: QueryHistogram(series[name], column) for name, column in columns.items()}
-
-
 def make_series(
-    plans: Sequence[Plan], metrics: Iterable[Metric], top: int = 10, rank: Mapping[str, str] | None = None
+    plans: Sequence[Plan],
+    metrics: Iterable[Metric],
+    top: int = 10,
+    rank: Mapping[str, str] | None = None,
+    counters: bool = False,
+    histograms: Mapping[str, str] | None = None,
 ) -> list[QuerySeries]:
     """Return the series of all plans whose results have windows.
 
-    `metrics`: all other metrics. `top` and `rank` are as for Exporter. Raises ValueError for equal names, for names
-    that Prometheus does not accept, and for a wrong rank.
+    `metrics`: all other metrics. The others are as for Exporter. Raises ValueError for equal names, for names that
+    Prometheus does not accept, for a wrong rank, and for a query that has no histogram.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1 group per query, got {top}")
@@ -409,7 +406,18 @@ def make_series(
     for plan in plans:
         if plan.aggregation is None and plan.name in rank:
             raise ValueError(f"query {plan.name!r} cannot be ranked: its rows have no window, and are only counted")
-    series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in plans if plan.aggregation is not None]
+    histograms = dict(histograms or {})
+    for plan in plans:
+        if plan.aggregation is None and plan.name in histograms:
+            raise ValueError(f"query {plan.name!r} has no windows, so it has no histogram")
+    series = [
+        QuerySeries(plan, top, rank.get(plan.name), has_counters=counters, histogram=histograms.get(plan.name))
+        for plan in plans
+        if plan.aggregation is not None
+    ]
+    for one in series:
+        if one.histogram is not None:
+            QueryHistogram(one)  # checks the query
     _check_names(metrics, series)
     return series
 
@@ -429,5 +437,5 @@ def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> No
         for value in one.values:
             names.reserve(value.name, f"column {value.column!r} of query {one.plan.name!r}")
         for value in counted_values(one):
-            for name in {counter_name(value), counter_name(value).removesuffix("_total"), f"{value.name}_histogram"}:
+            for name in {counter_name(value), counter_name(value).removesuffix("_total"), histogram_name(value)}:
                 names.reserve(name, f"the counter of column {value.column!r} of query {one.plan.name!r}")

@@ -15,9 +15,11 @@ from queries.pipeline.sections import PipelineError
 def make_pipeline_series(pipeline: PipelineFile, plans: Sequence[Plan]) -> list[QuerySeries]:
     """Return the series that `wiretide run` serves for the plans of a pipeline.
 
-    Raises PipelineError for equal names and for a wrong rank.
+    Raises PipelineError for equal names, a wrong rank, and a query that has no histogram.
     """
     try:
-        return make_series(plans, ALL_METRICS.values(), pipeline.top, pipeline.ranks)
+        return make_series(
+            plans, ALL_METRICS.values(), pipeline.top, pipeline.ranks, pipeline.counters, pipeline.histograms
+        )
     except ValueError as error:
         raise PipelineError(str(error)) from None

@@ -16,21 +16,27 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
 from dashboards.prometheus.query_counters import counted_values
-from dashboards.prometheus.query_series import QuerySeries
+from dashboards.prometheus.query_series import QuerySeries, Value
 from lowlevel.expressions.types import NUMBERS
 
 MAX_BOUNDS = 64
 """Largest number of bounds. Values with later bounds are part of the next larger bucket."""
 
 
+def histogram_name(value: Value) -> str:
+    """Return the name of the histogram whose counts are this value column."""
+    return f"{value.name}_histogram"
+
+
 class QueryHistogram:
     """The histogram of one query. Not thread safe.
 
-    `column`: the column with the upper bounds. Raises ValueError for a query that has no histogram.
+    `series.histogram` is the column with the upper bounds. Raises ValueError for a query that has no histogram.
     """
 
-    def __init__(self, series: QuerySeries, column: str) -> None:
+    def __init__(self, series: QuerySeries) -> None:
         """Begin with an empty histogram."""
+        column = series.histogram or ""
         query = f"query {series.plan.name!r}"
         if series.key_columns != (column,):
             columns = ", ".join(series.key_columns) or "none"
@@ -44,7 +50,7 @@ class QueryHistogram:
         if not values:
             raise ValueError(f"{query}: got no count in windows that do not overlap, expected for example count(*)")
         self._series, self._column, self._value = series, column, values[0]
-        self.name = f"{self._value.name}_histogram"
+        self.name = histogram_name(self._value)
         self._bounds: list[float] = []
         self._counts: dict[float, float] = {inf: 0.0}
 

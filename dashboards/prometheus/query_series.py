@@ -112,16 +112,26 @@ class Shown:
 class QuerySeries:
     """The labels and values of one query's series. They depend only on the plan. Immutable.
 
-    `rank`: the value column that selects the shown groups; None means the first value column of the select list. Raises
-    ValueError for names that are equal or missing.
+    * `rank`: the value column that selects the shown groups; None means the first value column of the select list.
+    * `has_counters`: values that can be added have counters too. `histogram`: the column of bounds of a histogram.
+
+    Raises ValueError for names that are equal or missing.
     """
 
-    def __init__(self, plan: Plan, top: int, rank: str | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        top: int,
+        rank: str | None = None,
+        *,
+        has_counters: bool = False,
+        histogram: str | None = None,
+    ) -> None:
         if plan.aggregation is None:
             raise ValueError(f"the results of query {plan.name!r} have no windows: only windows have series")
         self.plan = plan
         self.aggregation = aggregation = plan.aggregation
-        self.top = top
+        self.top, self.has_counters, self.histogram = top, has_counters, histogram
         columns = Names("column")
         for index, name in enumerate(plan.schema.names):
             columns.reserve(name, f"column {index + 1} of the results of query {plan.name!r}")

@@ -25,6 +25,8 @@ from dashboards.monitors.pipeline import Monitor
 from dashboards.prometheus.backfill import create_blocks
 from dashboards.prometheus.comparison_samples import METRICS as COMPARISON_METRICS
 from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.query_counters import counted_values, counter_name
+from dashboards.prometheus.query_histograms import histogram_name
 from dashboards.prometheus.server import serve
 from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
 from highlevel.metrics import METRICS as HIGH_METRICS
@@ -70,8 +72,12 @@ sql = "@flow-talkers"
 params = { window = "1 minute" }
 [queries.exporters]
 sql = "SELECT exporter, count(*) AS flows, sum(bytes) AS bytes FROM flows [RANGE 1 minute] GROUP BY exporter"
+[queries.sizes]
+sql = "SELECT bucket(len, 64, 512, 1518) AS size, count(*) AS n FROM packets [RANGE 5 s] GROUP BY size"
+histogram = "size"
 [metrics]
 top = 3
+counters = true
 """
 )
 
@@ -99,7 +105,9 @@ def replay(pipeline: PipelineFile) -> Exporter:
     plans = pipeline.plans()
     inputs = [Input(link, Path(path), link) for link, paths in pipeline.links.items() for path in paths]
     replayed = InlineRun(plans, inputs)
-    exporter = Exporter(plans, ALL_METRICS.values(), pipeline.top, pipeline.ranks)
+    exporter = Exporter(
+        plans, ALL_METRICS.values(), pipeline.top, pipeline.ranks, pipeline.counters, pipeline.histograms
+    )
     samples = None
     for number, batch in replayed.results():
         samples = samples or replayed.samples()
@@ -126,6 +134,8 @@ def exporter(pipeline: PipelineFile) -> Iterator[str]:
 def unknown_metrics(files: dict[str, str], exporter: Exporter) -> set[str]:
     """Return the metrics in queries that no process exposes. A query of a rare counter is 0 if it does not exist."""
     known = KNOWN_METRICS | {value.name for series in exporter.series for value in series.values}
+    counted = {value for series in exporter.series for value in counted_values(series)}
+    known |= {counter_name(value) for value in counted} | {f"{histogram_name(value)}_bucket" for value in counted}
     texts = [
         target["expr"]
         for dashboard in read_dashboards(files).values()
