@@ -215,7 +215,7 @@ class Exporter:
         """Held while the series of windows are computed, which must not delay the results of the pipeline."""
         self._windows = {one.plan.name: LastWindow(one) for one in self.series}
         self._samples: Mapping[LabelledName, float] = {}
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         self.registry.register(self)
 
     def results(self, query: str, table: pa.Table) -> None:
@@ -289,8 +289,8 @@ class Exporter:
             window = windows.get(one.plan.name)
             yield from gauge_families(one, ((),) * len(one.values)) if window is None else window.families
 
-    def exposition(self, encode: Encoder, content_type: str, others: Iterable[Any]) -> bytes:
-        """Return the text of a scrape, of this exporter and of `others` (collectors).
+    def exposition(self, encode: Encoder, content_type: str) -> bytes:
+        """Return the text of a scrape: of this exporter, and of all other collectors of `registry`.
 
         `encode` returns the text of a registry in the format of `content_type`. The text of a window is written once,
         because most scrapes find no new window and the text of thousands of samples takes long.
@@ -299,6 +299,7 @@ class Exporter:
         for one in self.series:
             if one.plan.name not in windows:
                 families += gauge_families(one, ((),) * len(one.values))
+        others = [collector for collector in self.registry.collectors if collector is not self]
         text = _encode(encode, [_Families(families), *others])
         end = EOF if text.endswith(EOF) else b""
         parts = [text.removesuffix(end)]
@@ -341,6 +342,24 @@ EOF = b"# EOF\n"
 """The last line of OpenMetrics."""
 
 Encoder = Callable[[Any], bytes]
+
+
+class Registry(CollectorRegistry):
+    """A registry that knows its collectors: those of alerts, of the live page and of the server are added later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.collectors: tuple[Any, ...] = ()
+
+    def register(self, collector: Any) -> None:
+        """Add a collector. Raises ValueError for a name that is registered."""
+        super().register(collector)
+        self.collectors = (*self.collectors, collector)
+
+    def unregister(self, collector: Any) -> None:
+        """Remove a collector."""
+        super().unregister(collector)
+        self.collectors = tuple(each for each in self.collectors if each is not collector)
 
 
 class _Families:

@@ -9,6 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from dashboards.prometheus.exporter import Exporter
@@ -56,6 +57,16 @@ def test_openmetrics_and_compression_are_spoken_when_asked_for(server: Server) -
         assert text.endswith("# EOF\n")
         families = {family.name: family.samples for family in text_string_to_metric_families(text)}
         assert [sample.value for sample in families[METRIC]] == [5.0]
+
+
+def test_a_collector_that_is_registered_later_is_served(exporter: Exporter, server: Server) -> None:
+    class Later:
+        def collect(self) -> Iterator[GaugeMetricFamily]:
+            yield GaugeMetricFamily("later", "Help.", 7)
+
+    exporter.registry.register(Later())
+    with urlopen(f"{server.url}metrics") as answer:
+        assert "\nlater 7.0\n" in answer.read().decode()
 
 
 def test_before_the_first_window_a_metric_has_its_help() -> None:
