@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Generic, TypeVar
 
@@ -116,10 +116,12 @@ def answer(
     threads: int | None = None,
     slack: int | None = None,
     lull: IdleRule | None = None,
+    spark_settings: Mapping[str, str] | None = None,
 ) -> Iterator[Answer[pa.RecordBatch]]:
     """Open the inputs and start the query. Raises InputError for an input that cannot be read.
 
     `on`: the engine. `slots`: slots of each low-level table. `slack`: allowed disorder in ns.
+    `spark_settings`: settings of Spark that the user gave, for other engines than inline.
     Raises ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
     """
     if on == INLINE:
@@ -130,7 +132,7 @@ def answer(
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import open_finite_session
 
-    with open_finite_session(on, [source.path for source in inputs]) as spark:
+    with open_finite_session(on, [source.path for source in inputs], spark_settings or {}) as spark:
         batch = BatchRun(spark, plan, list(inputs), slots or TABLE_SLOTS)
         rows = batch.run()
         if plan.windowed:

@@ -17,6 +17,7 @@ from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, Format, Time
 from dashboards.request import INLINE, is_results
 from dashboards.wire_text import escape
 from lowlevel.layers import Layer
+from queries.pipeline.spark_settings import MASTERS, is_master, parse_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,8 +60,16 @@ def parse_params(pairs: list[str]) -> dict[str, object]:
 
 def check_engine_name(on: str) -> None:
     """Raise BadParameter for a text that is no engine."""
-    if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
-        raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
+    if on != INLINE and not is_master(on):
+        raise typer.BadParameter(f"--on {on}: expected inline, local, or {MASTERS}")
+
+
+def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
+    """Parse the settings of --conf. Raises BadParameter for a wrong one."""
+    try:
+        return parse_settings(pairs)
+    except ValueError as error:
+        raise typer.BadParameter(f"--conf: {error}") from error
 
 
 def load_functions(files: list[Path]) -> None:
@@ -136,6 +145,10 @@ def query(
             metavar="ENGINE", help="inline (this process), local (Spark on this machine), or the URL of a Spark master."
         ),
     ] = INLINE,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="With --on: a setting of Spark (docs/guide/spark.md). Repeatable."),
+    ] = None,
     layer: Annotated[
         Layer,
         typer.Option(help="IP layer of plain column names. outer.srcIP and inner.srcIP always name their layer."),
@@ -232,6 +245,9 @@ def query(
         raise typer.BadParameter(NO_INPUT)
     several = len(queries) > 1
     check_engine_name(on)
+    settings = parse_conf(conf or [])
+    if settings and on == INLINE:
+        raise typer.BadParameter(f"--conf {(conf or [''])[0]} is a setting of Spark: expected --on local, or {MASTERS}")
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
     kind = _format_of(format, None if several else output)
@@ -304,7 +320,7 @@ def query(
     drawn = _Drawing(plan, plot, output is not None or format is not None)
     with (
         contextlib.nullcontext() if live else interrupting(),
-        answer(plan, inputs, on, slots, threads, disorder, idle) as result,
+        answer(plan, inputs, on, slots, threads, disorder, idle, settings) as result,
     ):
         if result.run is not None:
             compile_kernels(idle=IdleKernels(result.run))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from dashboards.commands.query import parse_conf
+from queries.pipeline.spark_settings import MASTERS, is_master
 
 if TYPE_CHECKING:
     from queries.pipeline.file import PipelineFile
@@ -18,6 +22,20 @@ def run(
     until_done: Annotated[
         bool, typer.Option("--until-done", help="Exit at the end of the inputs. Default: serve metrics until Ctrl-C.")
     ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MASTER",
+            help="local (Spark on this machine), or the URL of a Spark master, in place of `master` in the file.",
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A setting of Spark, before those of [spark.conf] in the file (docs/guide/spark.md). Repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Run a monitoring pipeline on Spark.
 
@@ -29,7 +47,13 @@ def run(
     from dashboards.output.console import compile_kernels
     from queries.pipeline.file import read_pipeline
 
+    if on is not None and not is_master(on):
+        raise typer.BadParameter(f"--on {on}: expected local, or {MASTERS}")
+    chosen = parse_conf(conf or [])
     settings = read_pipeline(pipeline)
+    if on is not None:
+        settings = replace(settings, master="local[*]" if on == "local" else on)
+    settings = replace(settings, spark_conf={**settings.spark_conf, **chosen})
     compile_kernels()
     monitor_pipeline(settings, until_done)
 

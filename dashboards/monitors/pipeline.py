@@ -128,7 +128,12 @@ class Monitor:
 
         pipeline = self.pipeline
         self.run = StreamRun(
-            lambda: start_session(pipeline.master, partitions=pipeline.partitions, log=pipeline.folder / "spark.log"),
+            lambda: start_session(
+                pipeline.master,
+                partitions=pipeline.partitions,
+                log=pipeline.folder / "spark.log",
+                chosen=pipeline.spark_conf,
+            ),
             self.plans,
             self.inputs,
             pipeline.folder,
@@ -182,6 +187,8 @@ class Monitor:
         os.close(open_private(self.pipeline.folder / "spark.log", os.O_WRONLY))
         self.say("starting Spark (takes some seconds) …")
         self.run.start()
+        if self.run.spark is not None and (address := self.run.spark.sparkContext.uiWebUrl):
+            self.say(f"page of Spark at {address}")
         self._show_previous_run()
         self.say(f"{self._describe_activity()}; state and results in {self.pipeline.folder}")
 

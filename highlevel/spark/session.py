@@ -11,12 +11,12 @@ import atexit
 import contextlib
 import logging
 import os
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -29,26 +29,9 @@ from capture.open import open_finite
 from highlevel.spark.errors import RunError, find_start_failure, make_report
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import Scratch
+from highlevel.spark.settings import check_known, choose_python, combine_settings
 
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.worker.reuse": "true",
-    "spark.sql.streaming.pollingDelay": "50ms",
-    "spark.sql.streaming.minBatchesToRetain": "10",
-    "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.shuffle.compress": "false",  # shuffled data are already compressed
-    "spark.driver.memory": "2g",
-    "spark.driver.maxResultSize": "1g",  # a larger answer raises an error and does not fill the heap
-}
-LOOPBACK_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options without the optimising compiler, and with a garbage collector that has no threads."""
-
-
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _use_counts: dict[SparkContext, int] = {}
 """Number of users of each session that was started here. Other sessions are never stopped."""
 
@@ -63,13 +46,18 @@ JVM_END_SECONDS = 5.0
 
 
 def start_session(
-    master: str = "local[*]", partitions: int = 2, name: str = "wiretide", log: Path = Path(os.devnull)
+    master: str = "local[*]",
+    partitions: int = 2,
+    name: str = "wiretide",
+    log: Path = Path(os.devnull),
+    chosen: Mapping[str, str] = NO_SETTINGS,
 ) -> SparkSession:
     """Start a session, or use the existing session of this process. End it with `close_session`, once for each call.
 
     `partitions` is the number of partitions of a shuffle. Warnings and traces of the JVM are written to the file `log`,
-    because they are not messages for users. Raise JavaMissingError, or RunError with the reason if Spark does not start
-    (an unknown master, a cluster without answer).
+    because they are not messages for users. `chosen` are settings that the user gave; they override all others. An
+    existing session keeps its settings. Raise JavaMissingError, or RunError with the reason if Spark does not start (an
+    unknown master, a cluster without answer, a wrong setting).
     """
     active_context = SparkContext._active_spark_context
     if active_context is not None:
@@ -77,25 +65,19 @@ def start_session(
             _use_counts[active_context] += 1
         return SparkSession.builder.getOrCreate()
     require_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = choose_python(master, chosen)
     builder = SparkSession.builder.master(master).appName(name)
-    settings = SETTINGS | {"spark.sql.shuffle.partitions": str(partitions)}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= LOOPBACK_SETTINGS
-    settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), JVM_OPTIONS)
     starts_jvm = SparkContext._gateway is None
     scratch: Scratch | None = None
     spark = None
     try:
         with uninterrupted():
             scratch = Scratch.create()
-        if starts_jvm:
-            settings["spark.driver.extraJavaOptions"] += f" {shlex.quote(f'-Djava.io.tmpdir={scratch.path}')}"
-            if len(os.fsencode(scratch.path)) > LONGEST_SOCKET_FOLDER:
-                settings["spark.python.unix.domain.socket.enabled"] = "false"
-            if master.startswith("local") and "SPARK_LOCAL_DIRS" not in os.environ:
-                settings["spark.local.dir"] = str(scratch.path)
+        settings = combine_settings(master, partitions, scratch.path if starts_jvm else None, chosen)
+        if starts_jvm and len(os.fsencode(scratch.path)) > LONGEST_SOCKET_FOLDER:
+            settings["spark.python.unix.domain.socket.enabled"] = "false"
         for key, value in settings.items():
             builder = builder.config(key, value)
         jvm_settings = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
@@ -106,6 +88,7 @@ def start_session(
                 # If this is interrupted, the JVM has no folder for the file with its port. Then it never ends.
                 with uninterrupted():
                     SparkContext._ensure_initialized(conf=jvm_settings)
+                check_known(SparkContext._jvm, chosen)
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
             jvm_answered = isinstance(failure, Py4JJavaError | PySparkException)
@@ -174,15 +157,18 @@ def close_session(spark: SparkSession) -> None:
 
 
 @contextmanager
-def open_finite_session(on: str, paths: Sequence[Path]) -> Iterator[SparkSession]:
+def open_finite_session(
+    on: str, paths: Sequence[Path], chosen: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[SparkSession]:
     """Start a session on the engine `on` (`local`, `local[N]` or the URL of a master) for finite inputs, and end it.
 
-    Raises InputError for an input that Spark cannot read, before a JVM is started.
+    `chosen` are settings of Spark that the user gave. Raises InputError for an input that Spark cannot read, before a
+    JVM is started.
     """
     require_java()
     for path in paths:
         open_finite(path, "Spark")
-    spark = start_session("local[*]" if on == "local" else on)
+    spark = start_session("local[*]" if on == "local" else on, chosen=chosen)
     try:
         yield spark
     finally:

@@ -34,6 +34,8 @@ size = "512 MiB"              # and their size in bytes
 [spark]
 master = "local[*]"
 partitions = 2                # parts of the operators' state
+[spark.conf]                  # settings of Spark
+"spark.executor.memory" = "4g"
 
 `[alerts]` and `[receivers]` are described in `queries.pipeline.alert_settings`.
 
@@ -77,6 +79,7 @@ from queries.pipeline.node_settings import (
     spooled_link,
 )
 from queries.pipeline.sections import PipelineError, Section
+from queries.pipeline.spark_settings import MASTERS, is_master, settings_of
 from queries.plans.known_queries import NamedQuery
 from queries.text.errors import QueryError
 
@@ -146,6 +149,7 @@ class PipelineFile:
     token_file: Path | None = None
     master: str = "local[*]"
     partitions: int = 2
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
     node: NodeSettings = field(default_factory=NodeSettings)
     functions: tuple[Path, ...] = ()
@@ -252,7 +256,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     top = Section("", tomllib.loads(text), _TABLES)
     metrics = top.section("metrics", ("host", "port", "top", "counters", "web_config", "token_file"))
     page, defaults = top.section("page", ("enabled", "keep", "size")), PageSettings()
-    spark = top.section("spark", ("master", "partitions"))
+    spark = top.section("spark", ("master", "partitions", "conf"))
     queries = {
         name: _query(name, top.section("queries").value(name, dict, {}), base) for name in top.section("queries").names
     }
@@ -271,8 +275,9 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         counters=metrics.value("counters", bool, False),
         web_config=_path(metrics, "web_config", base),
         token_file=_path(metrics, "token_file", base),
-        master=spark.value("master", str, "local[*]"),
+        master=_master(spark),
         partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
+        spark_conf=_spark_conf(spark),
         spooled=spooled,
         node=node_settings(top.section("node", NODE_KEYS)),
         functions=tuple(base / path for path in top.texts("functions"))
@@ -285,6 +290,20 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         ),
         alerts=alert_settings(top, queries, base),
     )
+
+
+def _master(section: Section) -> str:
+    master: str = section.value("master", str, "local[*]")
+    if not is_master(master):
+        raise PipelineError(f"spark.master: got {master!r}, expected {MASTERS}")
+    return master
+
+
+def _spark_conf(section: Section) -> dict[str, str]:
+    try:
+        return settings_of(section.value("conf", dict, {}))
+    except ValueError as error:
+        raise PipelineError(f"spark.conf: {error}") from error
 
 
 def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:

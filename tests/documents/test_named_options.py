@@ -44,7 +44,9 @@ COMMAND_OF = {
     "highlevel/plan/measurement.py": "explain",
     "highlevel/spark/result_files.py": "query",
     "queries/catalogue/ready_query.py": "query",
+    "highlevel/spark/settings.py": "run",
     "highlevel/spark/stream.py": "query",
+    "queries/pipeline/spark_settings.py": "run",
 }
 """The command that prints the messages of a module. Each module of `dashboards/commands` is one command."""
 

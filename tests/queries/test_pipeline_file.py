@@ -130,7 +130,7 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
             "folders is not known; valid here: folder, speed, functions, links, queries",
         ),
         (LINKS + QUERIES + "[metrics]\nprot = 1\n", "metrics.prot is not known; valid here: host, port, top"),
-        (LINKS + QUERIES + "[spark]\nx = 1\n", "spark.x is not known; valid here: master, partitions"),
+        (LINKS + QUERIES + "[spark]\nx = 1\n", "spark.x is not known; valid here: master, partitions, conf"),
         (LINKS + QUERIES + "ranks = 1\n", "queries.q.ranks is not known; valid here: sql, rank, layer"),
         # Values of the wrong kind.
         ("folder = 3\n" + LINKS + QUERIES, "folder: got 3, expected text"),
