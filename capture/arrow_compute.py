@@ -3,7 +3,7 @@
 At its import `pyarrow.compute` writes 300 documented functions, which takes half as long as the import of numpy. The
 functions here have the same parameters and call the same code. A call with options that are not defined here imports
 `pyarrow.compute`. Methods of Arrow arrays, such as `cast` and `take`, import it too. `pyarrow.array` imports `numpy.ma`
-for a numpy array, so `array_of` replaces it where many queries need it.
+for a numpy array, so code that many queries run calls `array_of` instead.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def __getattr__(name: str) -> Any:
     try:
         function = _compute.get_function(name.rstrip("_"))
     except KeyError:
-        return _documented(name)
+        return _pyarrow_function(name)
 
     def call(*arguments: Any, **options: Any) -> Any:
         if options or len(arguments) != function.arity:
-            return _documented(name)(*arguments, **options)
+            return _pyarrow_function(name)(*arguments, **options)
         return function.call(list(arguments))
 
     globals()[name] = call
     return call
 
 
-def _documented(name: str) -> Any:
+def _pyarrow_function(name: str) -> Any:
     import pyarrow.compute
 
     return getattr(pyarrow.compute, name)
@@ -42,12 +42,12 @@ def _documented(name: str) -> Any:
 def array_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return an array of integers, floats (over the same memory) or booleans; NULL where `mask` is true."""
     contiguous = np.ascontiguousarray(values)
-    kind = pa.from_numpy_dtype(contiguous.dtype)
-    data = _bits(contiguous) if contiguous.dtype == np.bool_ else pa.py_buffer(contiguous)
-    return pa.Array.from_buffers(kind, len(contiguous), [None if mask is None else _bits(~mask), data])
+    arrow_type = pa.from_numpy_dtype(contiguous.dtype)
+    data = _pack_bits(contiguous) if contiguous.dtype == np.bool_ else pa.py_buffer(contiguous)
+    return pa.Array.from_buffers(arrow_type, len(contiguous), [None if mask is None else _pack_bits(~mask), data])
 
 
-def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+def _pack_bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 

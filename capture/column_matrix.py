@@ -16,7 +16,7 @@ CACHE_LINE = 64
 LINE_WORDS = CACHE_LINE // 8
 
 PADDING_LINES = 8
-"""Padding of a column in cache lines; one more if the total would be even."""
+"""Padding of a column in cache lines. A column with an even number of lines gets one more."""
 
 
 def column_matrix(columns: int, capacity: int) -> npt.NDArray[np.int64]:

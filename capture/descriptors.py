@@ -1,7 +1,7 @@
 """Shortage of file descriptors in this process (EMFILE) or on the machine (ENFILE).
 
-A capture does not cause the shortage. It ends when another process, or another part of this process, closes files or
-connections. So a capture that needs a descriptor does not fail: it waits, counts the retry and tries again.
+A capture does not cause the shortage. The shortage ends when another process, or another part of this process, closes
+files or connections. So a capture that needs a descriptor does not fail: it counts a retry, waits and tries again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 SHORTAGE = (errno.EMFILE, errno.ENFILE)
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-"""Seconds before the second attempt, and the maximum between two attempts. Each pause is twice the previous one."""
+FIRST_PAUSE, MAX_PAUSE = 0.02, 1.0
+"""Seconds before the second attempt, and maximum seconds between attempts. Each pause is twice the previous pause."""
 
 T = TypeVar("T")
 
@@ -38,4 +38,4 @@ def retry_shortage(attempt: Callable[[], T], count_retry: Callable[[], None], gi
                 raise
             count_retry()
         time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, MAX_PAUSE)

@@ -16,16 +16,16 @@ BLOCK_BYTES = MEBIBYTE
 
 RING_BYTES = 64 * MEBIBYTE
 MIN_RING_BYTES, MAX_RING_BYTES = 4 * MEBIBYTE, 2048 * MEBIBYTE
-"""Limits of the ring size in bytes. Minimum: the kernel can fill some blocks while another one is read. Maximum: the
-ring is one memory mapping."""
+"""Limits of the ring size in bytes. With the minimum, the kernel can fill some blocks while another block is read. The
+maximum exists because the ring is one memory mapping."""
 
-SNAPSHOT = 262_144
+MAX_SNAPSHOT = 262_144
 """Maximum captured bytes of a frame, as in libpcap. Frames are never longer in practice."""
 
 MIN_SNAPSHOT = 64
-"""Minimum snapshot length. Less would not contain the headers of a TCP segment over IPv6."""
+"""Minimum snapshot length in bytes. A shorter snapshot would not contain the headers of a TCP segment over IPv6."""
 
-LONGEST_NAME = 15
+MAX_NAME_BYTES = 15
 """Maximum bytes of an interface name (IFNAMSIZ without its NUL)."""
 
 EXPECTED = "expected interface:NAME, with options such as ?promiscuous&ring=128MiB&snaplen=128"
@@ -42,14 +42,14 @@ class InterfaceSettings:
     name: str
     promiscuous: bool = False
     ring: int = RING_BYTES
-    snaplen: int = SNAPSHOT
+    snaplen: int = MAX_SNAPSHOT
 
     def __post_init__(self) -> None:
         """Reject impossible interface names and sizes."""
         length = len(os.fsencode(self.name))
-        if not 1 <= length <= LONGEST_NAME or "/" in self.name or any(character.isspace() for character in self.name):
+        if not 1 <= length <= MAX_NAME_BYTES or "/" in self.name or any(character.isspace() for character in self.name):
             raise SettingError(
-                f"{PREFIX}{self.name}: not the name of an interface (1 to {LONGEST_NAME} bytes, no / or space); "
+                f"{PREFIX}{self.name}: not the name of an interface (1 to {MAX_NAME_BYTES} bytes, no / or space); "
                 f"{EXPECTED}"
             )
         if not MIN_RING_BYTES <= self.ring <= MAX_RING_BYTES:
@@ -57,10 +57,10 @@ class InterfaceSettings:
                 f"{PREFIX}{self.name}: a ring of {self.ring:,} bytes: expected {MIN_RING_BYTES // MEBIBYTE} MiB to "
                 f"{MAX_RING_BYTES // MEBIBYTE // 1024} GiB"
             )
-        if not MIN_SNAPSHOT <= self.snaplen <= SNAPSHOT:
+        if not MIN_SNAPSHOT <= self.snaplen <= MAX_SNAPSHOT:
             raise SettingError(
                 f"{PREFIX}{self.name}: a snapshot length of {self.snaplen:,} bytes: expected {MIN_SNAPSHOT} to "
-                f"{SNAPSHOT:,}"
+                f"{MAX_SNAPSHOT:,}"
             )
 
     @property
@@ -90,7 +90,7 @@ def parse_interface(path: str | os.PathLike[str]) -> InterfaceSettings:
     InterfaceSettings(name='eth0', promiscuous=True, ring=134217728, snaplen=96)
     """
     text = os.fspath(path)
-    promiscuous, ring, snaplen = False, RING_BYTES, SNAPSHOT
+    promiscuous, ring, snaplen = False, RING_BYTES, MAX_SNAPSHOT
     for option in filter(None, text.partition("?")[2].split("&")):
         key, equals, value = option.partition("=")
         if option == "promiscuous":

@@ -1,7 +1,7 @@
 """Code blocks of the main thread that Ctrl-C and SIGTERM do not interrupt.
 
-Creating a folder or a process, and registering it for removal, must not be interrupted between these two steps. Its
-removal must not be interrupted either, because then a second Ctrl-C would leave a part of it.
+A new folder or process is registered for removal. An interrupt before the registration would prevent the
+removal. An interrupt of the removal, such as a second Ctrl-C, would leave a part of the folder or process.
 """
 
 from __future__ import annotations

@@ -13,42 +13,42 @@ from pathlib import Path
 
 from capture.private_files import UnsafeFolderError, belongs_to_us, check_private_folder, only_we_can_write
 
-CACHE = "kernels"
+CACHE_NAME = "kernels"
 """Name of the cache folder for machine code."""
 
 
 def cache_folder() -> Path:
     """Return the folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`.
 
-    Machine code runs with the rights of this user. A hash in the file gives no protection, because an attacker
-    who can replace the code can replace the hash. So a folder that another user could write to is not used. Instead,
-    this process prints one warning and compiles into a temporary folder.
+    Machine code runs with the rights of this user. A hash in the file would not protect it, because an attacker who
+    can replace the code can replace the hash. So a folder that another user can write to is not used: this process
+    prints one warning and compiles into a temporary folder.
     """
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return _safe_folder(Path(base) if base else Path.home() / ".cache")
     except RuntimeError:  # no HOME and no such user, as in some containers: compile again in every process
-        return _scratch_folder()
+        return _temporary_folder()
 
 
 @functools.cache
 def _safe_folder(base: Path) -> Path:
-    """Return the cache folder below `base`, or the scratch folder if a part of the cache folder is not safe."""
-    folder = base / "wiretide" / CACHE
-    for part in (base / "wiretide", folder):
+    """Return the cache folder below `base`, or the temporary folder if another user can change the cache folder."""
+    folder = base / "wiretide" / CACHE_NAME
+    for level in (base / "wiretide", folder):
         try:
-            check_private_folder(part)
-            owned = belongs_to_us(part.lstat())
+            check_private_folder(level)
+            is_owned = belongs_to_us(level.lstat())
         except FileNotFoundError:
             continue  # it will be created with mode 0700
         except (NotADirectoryError, PermissionError):
             return folder  # it can be neither read nor written, so it is harmless
         except UnsafeFolderError as error:
             _warn(f"{error}; until then kernels are compiled again in every process")
-            return _scratch_folder()
-        if not owned:
-            _warn(f"{part}: a symbolic link of another user; delete it; kernels are compiled again in every process")
-            return _scratch_folder()
+            return _temporary_folder()
+        if not is_owned:
+            _warn(f"{level}: a symbolic link of another user; delete it; kernels are compiled again in every process")
+            return _temporary_folder()
     return folder
 
 
@@ -57,7 +57,7 @@ def _warn(text: str) -> None:
 
 
 @functools.cache
-def _scratch_folder() -> Path:
+def _temporary_folder() -> Path:
     """Create a temporary folder that only this process uses, because code from a shared folder is not trusted."""
     scratch = tempfile.TemporaryDirectory(prefix="wiretide-kernels-")
     atexit.register(scratch.cleanup)
@@ -66,10 +66,10 @@ def _scratch_folder() -> Path:
 
 def has_lasting_cache() -> bool:
     """Return whether the machine code that this process stores is kept for other processes."""
-    return cache_folder().name == CACHE
+    return cache_folder().name == CACHE_NAME
 
 
-def read_own(path: Path) -> bytes:
+def read_trusted(path: Path) -> bytes:
     """Read a file that only this user or root can write. Raises OSError for other files and for symbolic links."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:

@@ -1,6 +1,6 @@
 """The metrics of this folder, and the types with which every folder declares and carries its metrics.
 
-Invariant: `records_read = packets_decoded + records_skipped (all causes)`. Every record is decoded or counted.
+Invariant: `records_read = packets_decoded + records_skipped (all causes)`. Every record becomes a row or is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LabelledName = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Declaration of a metric. `kind`: `counter` (only grows; values are added) or `gauge` (the last value counts)."""
+    """Declaration of a metric. `kind`: `counter` (only grows; values are added) or `gauge` (the last value is used)."""
 
     name: str
     kind: str
@@ -38,8 +38,8 @@ class Samples(dict[LabelledName, float]):
     def merge(self, other: Mapping[LabelledName, float], metrics: Mapping[str, Metric]) -> None:
         """Merge the samples of another part of the pipeline: counters are added, gauges are replaced."""
         for key, value in other.items():
-            counts = metrics[key[0]].kind == "counter"
-            self[key] = self.get(key, 0) + value if counts else value
+            is_counter = metrics[key[0]].kind == "counter"
+            self[key] = self.get(key, 0) + value if is_counter else value
 
     def total(self, metric: Metric, **match: str) -> float:
         """Return the sum of a metric over all label sets with the given label values."""

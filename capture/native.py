@@ -1,9 +1,10 @@
 """Kernels: numba functions that run without importing numba.
 
 Importing numba and loading its cached functions takes longer than most queries. So numba is used once per machine, as
-a compiler. The machine code of a kernel is stored in a cache folder. Later processes load it without numba, and on
-Linux on x86-64 without llvmlite too (`capture.object_code`).
-Only public interfaces of both packages are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
+a compiler. The machine code of a kernel is stored in a cache folder. Later processes load it without numba. On x86-64
+Linux they do not need llvmlite either (`capture.object_code`).
+
+Only public interfaces of numba and llvmlite are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
 
 A kernel takes pointers and scalars, indexes pointers like arrays, returns one integer (a count or a status code),
 raises nothing and runs without the GIL. `Kernel.function` is the same kernel as plain Python for numpy arrays (slow).
@@ -34,7 +35,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 
 from capture import object_code
-from capture.kernel_cache import cache_folder, read_own
+from capture.kernel_cache import cache_folder, read_trusted
 from capture.private_files import UnsafeFolderError, make_private_folder, replace_file
 
 SCALARS: dict[str, tuple[str, Any, Any]] = {
@@ -50,15 +51,15 @@ Integers = Annotated[Any, "i64*"]
 Unsigned = Annotated[Any, "u64*"]
 Floats = Annotated[Any, "f64*"]
 Bytes = Annotated[Any, "u8*"]
-"""Types of the fields of records. A field with a pointer has an address, or the array in plain Python."""
+"""Types of the fields of records. The value of a pointer field is an address, or in plain Python an array."""
 
 IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
-"""Attributes of helpers. The first two are marks; the value of BUILDER is a function that builds an intrinsic."""
+"""Names of attributes that mark helpers. The value of BUILDER is a function that builds an intrinsic."""
 
 kernels: list[Kernel] = []
 """All kernels declared in this process."""
 
-_loading = threading.Lock()  # without it, two threads could compile the same kernel, which takes seconds
+_load_lock = threading.Lock()  # without it, two threads could compile the same kernel, which takes seconds
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
 """Entries of /proc/cpuinfo that identify the processor for which machine code is compiled."""
 
@@ -104,12 +105,12 @@ def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def missing(needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
-    """Return the kernels that are not in the cache; their first call would compile them. `needed` selects kernels."""
-    return [kernel for kernel in kernels if (needed is None or needed(kernel)) and kernel.stored() is None]
+def missing(is_needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
+    """Return the kernels that are not in the cache: their first call compiles them. `is_needed` selects kernels."""
+    return [kernel for kernel in kernels if (is_needed is None or is_needed(kernel)) and kernel.stored() is None]
 
 
-def _fingerprint(symbol: str, code: bytes) -> str:
+def _compute_digest(symbol: str, code: bytes) -> str:
     """Return a digest of symbol and code. The symbol is included: calling a missing symbol jumps to address 0."""
     return hashlib.sha256(symbol.encode() + b"\n" + code).hexdigest()
 
@@ -129,7 +130,7 @@ class Kernel:
         self.arguments = [
             kind
             for name, record in zip(names, self.records, strict=True)
-            for kind in ([name] if record is None else _kinds(record))
+            for kind in ([name] if record is None else _field_types(record))
         ]
         self._pointers = [argument[:-1] if argument[-1] == "*" else "" for argument in self.arguments]
         self.signature = signature
@@ -147,14 +148,14 @@ class Kernel:
         )
 
     def at(self, *arguments: Any) -> int:
-        """Run the machine code; all pointers are addresses. The checks of `__call__` take as long as many rows."""
+        """Run the machine code; all pointers are addresses. The slow checks of `__call__` are omitted."""
         if self._native is None:
-            with _loading:
+            with _load_lock:
                 self._native = self._native or self._load(self.stored() or self.compile())
         return self._native(*flatten(arguments))
 
     def group(self, flat: Sequence[Any]) -> list[Any]:
-        """Return the arguments of `function`, with its records, for the values of all fields and other arguments."""
+        """Return the arguments of `function`: `flatten` reversed. Records are built from the values of their fields."""
         values = iter(flat)
         return [
             next(values) if record is None else record(*islice(values, len(record._fields))) for record in self.records
@@ -167,7 +168,7 @@ class Kernel:
         """
         digest = hashlib.sha256("\0".join([self.signature, *_target()]).encode())
         for record in filter(None, self.records):
-            digest.update(repr((record._fields, _kinds(record))).encode())
+            digest.update(repr((record._fields, _field_types(record))).encode())
         for name, function in sorted(self._functions().items()):
             code = function.__code__
             values = [function.__globals__.get(variable) for variable in code.co_names]
@@ -182,10 +183,10 @@ class Kernel:
     def stored(self) -> tuple[str, bytes] | None:
         """Return symbol and machine code from the cache; None unless the file is complete and writable only by us."""
         try:
-            header, _, code = read_own(self.path()).partition(b"\n")
+            header, _, code = read_trusted(self.path()).partition(b"\n")
             header_fields = json.loads(header)
             symbol = header_fields["symbol"]
-            complete = header_fields["sha256"] == _fingerprint(symbol, code)
+            complete = header_fields["sha256"] == _compute_digest(symbol, code)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return (symbol, code) if complete else None
@@ -233,21 +234,21 @@ class Kernel:
         """Return the function to compile. With records, it takes their fields as parameters and builds them."""
         if not any(self.records):
             return _with_compiled_helpers(self.function)
-        parameters = [f"value{number}" for number in range(len(self.arguments))]
+        parameters = [f"value{index}" for index in range(len(self.arguments))]
         values = iter(parameters)
-        built = [
+        kernel_arguments = [
             next(values) if record is None else f"{record.__name__}({', '.join(islice(values, len(record._fields)))})"
             for record in self.records
         ]
         names = {record.__name__: record for record in self.records if record is not None}
-        source = f"lambda {', '.join(parameters)}: kernel({', '.join(built)})"
+        source = f"lambda {', '.join(parameters)}: kernel({', '.join(kernel_arguments)})"
         entry = eval(source, names | {"kernel": _compile_helper(self.function)})
         assert isinstance(entry, FunctionType)
         entry.__name__ = entry.__qualname__ = self.name
         return entry
 
     def _store(self, symbol: str, code: bytes) -> None:
-        header = json.dumps({"symbol": symbol, "sha256": _fingerprint(symbol, code)}).encode()
+        header = json.dumps({"symbol": symbol, "sha256": _compute_digest(symbol, code)}).encode()
         target = self.path()
         try:
             make_private_folder(target.parent)
@@ -265,14 +266,14 @@ class Kernel:
     def _functions(self) -> dict[str, FunctionType]:
         """Return by name the kernel's function and all helpers that it calls, directly or through other helpers."""
         functions: dict[str, FunctionType] = {}
-        todo = [self.function]
-        while todo:
-            function = todo.pop()
+        unvisited = [self.function]
+        while unvisited:
+            function = unvisited.pop()
             functions[function.__name__] = function
-            reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
-            todo += [
+            referenced: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
+            unvisited += [
                 candidate
-                for candidate in reached
+                for candidate in referenced
                 if hasattr(candidate, IS_HELPER) and candidate.__name__ not in functions
             ]
         return functions
@@ -290,7 +291,7 @@ def flatten(arguments: Iterable[Any]) -> list[Any]:
 
 
 @functools.cache
-def _kinds(record: Any) -> list[str]:
+def _field_types(record: Any) -> list[str]:
     """Return the types of the fields of a record."""
     hints = get_type_hints(record, include_extras=True)
     return [hints[name].__metadata__[0] for name in record._fields]

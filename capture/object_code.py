@@ -14,7 +14,7 @@ import struct
 import sys
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 2**32
-"""True on systems whose objects the loader supports: Linux on x86-64."""
+"""True on x86-64 Linux, the only system whose objects the loader supports."""
 
 C_FUNCTIONS = ("memset", "memcpy", "memmove")
 """Functions of the C library that objects may call."""
@@ -48,15 +48,15 @@ def _map(code: bytes, symbol: str) -> int | None:
     _, kind, machine, _, _, _, table, _, _, _, _, size, count, names = HEADER.unpack_from(code)
     if (kind, machine, size) != (REL, X86_64, SECTION.size):
         return None
-    sections = [SECTION.unpack_from(code, table + number * SECTION.size) for number in range(count)]
-    section_offsets, length = _layout(code, sections, sections[names][4])
+    sections = [SECTION.unpack_from(code, table + index * SECTION.size) for index in range(count)]
+    section_offsets, length = _lay_out(code, sections, sections[names][4])
     memory = mmap.mmap(-1, max(length, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for number, memory_offset in section_offsets.items():
-        _, kind, _, _, offset, size, _, _, _, _ = sections[number]
+    for index, memory_offset in section_offsets.items():
+        _, kind, _, _, offset, size, _, _, _, _ = sections[index]
         if kind != NOBITS:
             memory[memory_offset : memory_offset + size] = code[offset : offset + size]
-    addresses = _addresses(code, sections, section_offsets, base)
+    addresses = _resolve_symbols(code, sections, section_offsets, base)
     if (
         addresses is None
         or symbol not in addresses[0]
@@ -70,18 +70,18 @@ def _map(code: bytes, symbol: str) -> int | None:
     return addresses[0][symbol]
 
 
-def _layout(code: bytes, sections: list[tuple[int, ...]], strings: int) -> tuple[dict[int, int], int]:
+def _lay_out(code: bytes, sections: list[tuple[int, ...]], strings: int) -> tuple[dict[int, int], int]:
     """Return the memory offset of each section to load, by section number, and the total length in bytes."""
     section_offsets, length = {}, 0
-    for number, (name, _, flags, _, _, size, _, _, alignment, _) in enumerate(sections):
+    for index, (name, _, flags, _, _, size, _, _, alignment, _) in enumerate(sections):
         if flags & ALLOC and not code.startswith(UNWINDING, strings + name):
             length = -(-length // max(alignment, 1)) * max(alignment, 1)
-            section_offsets[number] = length
+            section_offsets[index] = length
             length += size
     return section_offsets, length
 
 
-def _addresses(
+def _resolve_symbols(
     code: bytes, sections: list[tuple[int, ...]], section_offsets: dict[int, int], base: int
 ) -> tuple[dict[str, int], list[int | None]] | None:
     """Return the addresses of symbols by name and by number; None if the object calls an unknown function.

@@ -28,13 +28,13 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
     """Open a capture and check its first bytes.
 
     A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. A live interface is
-    named `interface:NAME`. Opening a pipe does not wait for its data, so `blocks` raises the errors
-    of its content.
+    named `interface:NAME`. Opening a pipe does not wait for data, so errors in its content are raised later, by
+    `blocks`.
 
     With `follow`, a file is read as it grows and is replaced. The same applies to the files of a folder, and to the
     files that match a glob. `follow` does not change how pipes and interfaces are read.
 
-    Raises InputError if the file is missing, unreadable or not a capture; the message names the format recognised.
+    Raises InputError if the file is missing, unreadable or not a capture; the message names its format if it is known.
     """
     path = Path(path)
     if is_interface(path):
@@ -42,7 +42,7 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
 
         return InterfaceCapture(path)
     try:
-        if follow and (rotation := _rotation(path)):
+        if follow and (rotation := _files_to_follow(path)):
             return FollowedCapture(path, rotation, single=path.is_file())
         source = open_source(path)
         if isinstance(source, PipeBytes) or str(path) == STANDARD_INPUT:
@@ -60,7 +60,7 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
     return Capture(path, form, np.frombuffer(mapped, np.uint8), mapped)
 
 
-def _rotation(path: Path) -> Rotation | None:
+def _files_to_follow(path: Path) -> Rotation | None:
     """Return the files to follow: one file, all files of a folder, or files that match a glob in the last part."""
     if path.is_dir():
         return Rotation(path, "*")
@@ -72,7 +72,7 @@ def _rotation(path: Path) -> Rotation | None:
 
 
 def open_finite(path: str | os.PathLike[str], reader: str) -> AnyCapture:
-    """Open a capture for a `reader` that may read it more than once. Raises InputError for a live input."""
+    """Open a capture that may be read more than once. `reader` names the reader in the InputError for a live input."""
     if is_interface(path):
         raise InputError(
             f"{path}: got a live interface, expected a file: {reader} reads it twice; use the inline engine, or "
@@ -84,7 +84,7 @@ def open_finite(path: str | os.PathLike[str], reader: str) -> AnyCapture:
 
 
 def open_mapped(path: str | os.PathLike[str], reader: str) -> Capture:
-    """Open a capture for a `reader` that needs random access. Raises InputError for an input that is streamed."""
+    """Open a capture for random access. `reader` names the reader in the InputError for an input that is streamed."""
     capture = open_finite(path, reader)
     if isinstance(capture, Capture):
         return capture

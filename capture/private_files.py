@@ -26,8 +26,8 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 SHARED_FILE_MODE = 0o666
 """Mode of a file that the user names (`-o`), before the umask is applied."""
 
-NAME_PREFIX = 32
-"""Number of characters of a file's name at the start of its temporary name. File names have at most 255 bytes."""
+NAME_PREFIX_LENGTH = 32
+"""Maximum characters of a file's name that its temporary name repeats. File names have at most 255 bytes."""
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -103,14 +103,14 @@ def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
     With `mode` SHARED_FILE_MODE the umask decides who can read it.
     """
     while True:
-        part = path.with_name(f".{path.name[:NAME_PREFIX]}.{os.urandom(8).hex()}.part")
+        temporary = path.with_name(f".{path.name[:NAME_PREFIX_LENGTH]}.{os.urandom(8).hex()}.part")
         try:
-            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         except FileExistsError:
             continue
         if mode == FILE_MODE:
             os.fchmod(descriptor, mode)
-        return descriptor, part
+        return descriptor, temporary
 
 
 @contextlib.contextmanager
@@ -119,23 +119,23 @@ def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
 
     If the block raises, the temporary file is removed and `path` stays unchanged. The descriptor is closed here.
     """
-    descriptor, part = create_temporary(path, mode)
+    descriptor, temporary = create_temporary(path, mode)
     try:
         try:
-            yield descriptor, part
+            yield descriptor, temporary
         finally:
             os.close(descriptor)
-        part.replace(path)
+        temporary.replace(path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
     """Write a private file atomically: readers see either the old content or the new one. `sync`: call fsync."""
     with replacing(path) as (descriptor, _):
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        remaining = memoryview(content)
+        while remaining:
+            remaining = remaining[os.write(descriptor, remaining) :]
         if sync:
             os.fsync(descriptor)

@@ -59,7 +59,7 @@ class IdleKernels:
             self.unused.add("highlevel.groups.long_strings")
         self.joins = any(isinstance(node, Join) for node in nodes)
         captures = [shard.capture for shard in run.shards]
-        unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
+        unknown = [isinstance(capture, StreamedCapture) and not capture.is_recognised for capture in captures]
         known = [capture for capture, is_unknown in zip(captures, unknown, strict=True) if not is_unknown]
         formats = {type(capture.format) for capture in known}
         formats |= {PcapFormat} if any(unknown) else set()

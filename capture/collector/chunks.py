@@ -1,12 +1,12 @@
 """Batches and chunks: fixed buffers between the receivers, the recorder and the writer.
 
 A batch contains the datagrams of one read of a socket. A receiver writes it, the recorder reads it. Payloads are stored
-in slots of the maximum datagram size, so none is truncated. The metadata of a datagram is a row of int64 values in the
-same form for all receivers. So only the receivers depend on the system.
+in slots of the maximum datagram size, so none is truncated. The metadata of a datagram is a row of int64 values with
+the same words for all receivers. So only the receivers depend on the operating system.
 
-A chunk contains records for the writer. If the disk is slower than the network for a while, chunks fill up. If all are
-full, the receiver waits, and datagrams stay in the buffer of the socket. The system counts the datagrams that do not
-fit into this buffer. So datagrams are lost at one point only, and its counter is exact.
+A chunk contains records for the writer. While the disk is slower than the network, chunks fill up. If all chunks are
+full, the receiver waits, and datagrams stay in the receive buffer of the socket. The system counts the datagrams that
+do not fit into this buffer. No other datagrams are lost, so the counter of lost datagrams is exact.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SLOT_STRIDE = SLOT_BYTES + 192
 """Distance of slots in bytes. With a power of two, all slots would map to the same few sets of the cache."""
 
 LENGTH, TIME, VERSION, SRC_HIGH, SRC_LOW, SRC_PORT, DEST_HIGH, DEST_LOW, ROW_WORDS = range(9)
-"""Words of a row: payload bytes, arrival time in ns, IP version (4 or 6), sender address (two 64-bit halves), sender
-port, local address (two halves). ROW_WORDS: number of words."""
+"""Words of a row: payload bytes, arrival time in ns, IP version (4 or 6), sender address (two 64-bit halves),
+sender port, local address (two 64-bit halves). ROW_WORDS: number of words."""
 
 
 class Batch:
-    """The slots and rows of a batch. They are reused. The system allocates memory only for slots that are written."""
+    """Slots and rows, reused by every read. The system allocates memory only for slots that are written."""
 
     def __init__(self) -> None:
         """Reserve the address space."""
@@ -54,15 +54,15 @@ class Receiver(Protocol):
 
 CHUNK_BYTES = 1 << 20
 CHUNKS = 64
-"""Number of chunks. Together they have 64 MiB: half a second at 100 000 datagrams per second."""
+"""Number of chunks. Together they have 64 MiB, enough for half a second at 100 000 datagrams per second."""
 
 
 @dataclass
 class Chunk:
     """Whole records: the first `used` bytes of `data`, with `datagrams` datagrams.
 
-    `file_time`: time in ns of the file that begins with this chunk; None if the current file continues. `end`: True for
-    the last chunk of a run.
+    `file_time`: time in ns of the file that begins with this chunk, or None if the chunk continues the current file.
+    `end`: True for the last chunk of a run.
     """
 
     data: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(CHUNK_BYTES, np.uint8))

@@ -1,11 +1,11 @@
-"""The collector: one thread receives, one writes, one decodes the recorded datagrams for counters.
+"""The collector: three threads receive datagrams, write them to files, and decode the recorded datagrams for counters.
 
     sockets ──recvmmsg──► batch ──kernel──► chunk ──► writer ──► file ──► inspector
                                               ▲                              │
                                               └────────── free chunks ◄──────┘
 
-The receiver waits only for free chunks. So even if the writer or the disk fails, datagrams are lost only in the buffers
-of the sockets, and the system counts them.
+The receiver waits only for free chunks. While it waits, datagrams that do not fit into the buffers of the sockets are
+lost, and the system counts them. After a failure of the disk, the collector counts the unwritten datagrams and stops.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ FLUSH_SECONDS = 0.2
 """Maximum seconds from the arrival of a datagram until it is in its file, while the disk keeps up."""
 
 MAX_STOP_SECONDS = 10.0
-"""Maximum seconds for which a stopping collector waits for a free file descriptor. It needs one to write the received
-datagrams."""
+"""Maximum seconds for which a stopping collector waits for a free file descriptor, which it needs to write the
+received datagrams."""
 
 MAX_WAITING_INSPECTIONS = CHUNKS // 4
 """Maximum number of chunks that wait for inspection. If more wait, new chunks are recorded without inspection."""
@@ -87,7 +87,7 @@ class Inspector(Protocol):
 
 
 class Collector:
-    """A running collector, used as a context manager. At its end the collector stops and raises a recording failure."""
+    """A running collector, used as a context manager. At the end of the block it stops and raises any failure."""
 
     def __init__(
         self, settings: Settings, inspector: Inspector | None = None, stop: threading.Event | None = None
@@ -130,7 +130,7 @@ class Collector:
             thread.start()
 
     def close(self) -> None:
-        """Write all datagrams that have arrived, then stop. Raises a recording failure. Repeated calls do nothing."""
+        """Write all datagrams that have arrived, then stop. Raises a thread's failure. Repeated calls do nothing."""
         if self._closed:
             return
         self._stop_at = self._stop_at or time.time_ns()
@@ -267,7 +267,7 @@ class Collector:
             self.files.append(chunk.data.data[: chunk.used])
 
     def _inspect_or_free(self, chunk: Chunk, *, inspect: bool) -> None:
-        """Pass a written chunk to the inspector if it keeps up, else free it."""
+        """Pass a written chunk to the inspector, or free it if too many chunks wait for inspection."""
         if inspect and self.inspector is not None:
             if self._to_inspect.qsize() < MAX_WAITING_INSPECTIONS:
                 self._to_inspect.put(chunk)

@@ -1,7 +1,7 @@
-"""The inspection of recorded datagrams: they are decoded only for counters.
+"""Inspection: recorded datagrams are decoded only for counters.
 
-The counters are those of the flow decoder: records and losses by exporter, missing templates, malformed datagrams. The
-recording does not depend on the inspection, which reads the records as a later query does.
+The flow decoder counts records and losses by exporter, missing templates and malformed datagrams. The inspection reads
+the records as a later query does. The recording does not depend on it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ STORE_SECONDS = 10
 """Minimum seconds between two writes of the template file."""
 
 STORED_WORDS = [words.ELSE_NUM, words.ELSE_DEN, words.INIT]
-"""The stored words of a session's row: the sampling rate of all its records, and the start of the exporter."""
+"""Words of a session's row that are stored: the sampling rate of all its records, and the start of the exporter."""
 
 MAX_DATAGRAMS = CHUNK_BYTES // (RECORD_HEADER + IPV4_HEADER + UDP_HEADER) + 1
-"""Maximum number of datagrams in a chunk (all of them empty)."""
+"""Maximum number of datagrams in a chunk, reached if all datagrams are empty."""
 
 DECODED_ROWS = 4096
 """Number of flow records, or of sFlow samples, that are decoded at once."""
@@ -57,7 +57,7 @@ SFLOW_VERSION = 5
 
 @kernel("i64(u8*, i64, i64*, i64, i64*, i64*)")
 def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no-untyped-def]
-    """List the datagrams in the records `records[:end]` of a recorder. Return the number of flow datagrams.
+    """List the datagrams in `records[:end]`, which a recorder wrote. Return the number of flow datagrams.
 
     * `jobs`: receives the flow datagrams, JOB_ROWS x `stride`.
     * `sflow`: receives the sFlow datagrams, three rows (offset, length, time) x `stride`.
@@ -98,8 +98,8 @@ def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no
 class ExportInspector:
     """An Inspector that decodes flows and sFlow with the decoders of queries.
 
-    Announcements of exporters are stored in the template file of the folder. The next run and all queries of the folder
-    load it, because the newest capture file often lacks the templates.
+    Announcements of exporters are stored in the template file of the folder. The next collector and all queries of the
+    folder load this file, because the newest capture file often lacks the templates.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
@@ -143,7 +143,7 @@ class ExportInspector:
         self._store()
 
     def _load(self) -> bool:
-        """Load the template file. Return whether it may be replaced. A file that cannot be read has another owner."""
+        """Load the template file. Return whether it may be replaced. An unreadable file may not be replaced."""
         if self._path.exists():
             try:
                 load(self._path, self._flows)
@@ -159,9 +159,9 @@ class ExportInspector:
         return *changes, self._flows.forgotten, sessions.keys.tobytes(), sessions.rows[:, STORED_WORDS].tobytes()
 
     def _store(self) -> None:
-        """Replace the template file if announcements are new.
+        """Replace the template file if there are new announcements.
 
-        No lock is needed, because only the inspecting thread, which calls this, changes the announcements.
+        No lock is needed, because only the thread that calls this method changes the announcements.
         """
         announced = self._announcement_state()
         if not self._may_store or announced == self._stored_state:

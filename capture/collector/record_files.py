@@ -1,15 +1,15 @@
 """The files of a collector's folder: named by time, visible while they grow, oldest deleted first.
 
 A file has its final name before its first record is written. The next file is created only after a file is complete. So
-a reader can follow the folder. It reads the files in the order of their names. At the end of the last file it waits
-until a next file exists. It reads no record twice, and it reads datagrams shortly after their arrival. Only the file
-header is written under a hidden name, so that a reader can open every visible file.
+a reader can follow the folder: it reads the files in the order of their names, and waits at the end of the last file
+for more records or a next file. It reads each record once, shortly after the arrival of the datagram. The file header
+is written under a hidden name, so that a reader can open every visible file.
 
 A name is the time of the first datagram, `20260131T235959.123456789Z.pcap`. Names only increase: if the newest existing
 name is not older than this time, the next name is 1 ns later than the newest name. (The clock may have been set back.)
 
-A complete file is written to disk (`fsync`) while the next one is recorded. Records survive a crash of the process as
-soon as they are written, and a power failure after the system's write-back delay, usually 30 s.
+A complete file is written to disk (`fsync`) while the next file is recorded. Written records survive a crash of the
+process. They survive a power failure after the system's write-back delay, usually 30 s.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
 
 
 class RecordingError(WiretideError):
-    """The disk cannot store the received datagrams: free space or repair it, then start again."""
+    """The disk cannot store the received datagrams. The user must free space or repair the disk, then start again."""
 
 
 def file_name(time: int) -> str:
@@ -172,7 +172,7 @@ class RecordFiles:
             self._lock = -1
 
     def _complete_file(self) -> None:
-        """Let another thread sync and close the current file, if there is one."""
+        """Let the sync thread sync and close the current file, if there is one. Wait if too many syncs are pending."""
         if self._file is not None:
             self._pending_syncs.append(self._sync_thread.submit(_sync, self._file, self._folder))
             self._file = None

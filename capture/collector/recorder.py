@@ -1,8 +1,8 @@
-"""The recorder: it writes batches into chunks, with the recording kernel and its exporter table, allow-list and state.
+"""The recorder: it writes batches into chunks, with a kernel and the kernel's exporter table, allow-list and state.
 
-The exporter table counts datagrams by sender. An exporter gets an index with its first datagram, as long as the limit
-is not reached. All later exporters are counted together as `other`. An exporter never changes from `other` to an index:
-its counters would jump, and the rates in Prometheus would be wrong.
+The exporter table counts datagrams by sender. An exporter gets an index with its first datagram, until the limit is
+reached. All later exporters are counted together as `other`. They never get an index later, because then their counters
+would jump and the rates in Prometheus would be wrong.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Exporters:
 
     def copy(self) -> Exporters:
         """Return a copy of the table, which can be read while the kernel continues."""
-        copied = Exporters(self.limit)
-        copied.keys[:], copied.counts[:] = self.keys, self.counts
-        return copied
+        table_copy = Exporters(self.limit)
+        table_copy.keys[:], table_copy.counts[:] = self.keys, self.counts
+        return table_copy
 
     def snapshot(self) -> dict[str, ExporterCounts]:
-        """Return the counters by address (in the form of RFC 5952), and those of `other` if it has datagrams."""
+        """Return the counters by address (as text, RFC 5952), and the counters of `other` if it has datagrams."""
         counters = {}
         for version, high, low, index in self.keys[self.keys[:, 0] != 0].tolist():
             counters[_address_text(version, high % TWO_64, low % TWO_64)] = _exporter_counts(self.counts[index])
@@ -107,7 +107,7 @@ assert CHUNK_BYTES >= LONGEST_RECORD
 
 
 class Recorder:
-    """Writer of the datagrams of batches into chunks. It counts them, and decides with which datagram a file begins."""
+    """Writer of batches into chunks. It counts the datagrams, and decides with which datagram a file begins."""
 
     def __init__(self, settings: Settings, batch: Batch) -> None:
         """Record the datagrams that receivers write to `batch`."""
@@ -133,8 +133,8 @@ class Recorder:
     def record(self, udp: UdpSocket, first: int, count: int, chunk: Chunk) -> int:
         """Record datagrams `[first, count)` of the batch. Return the index of the next datagram, or `count`.
 
-        `udp` is the socket that has received them. The next datagram needs another chunk. If `file_due` is then True,
-        this chunk must begin a new file.
+        `udp` is the socket that received them. The next datagram needs another chunk; this chunk must begin a new file
+        if `file_due` is True.
         """
         slots, rows = self._batch_pointers
         keys, counts = self._table_pointers
@@ -152,7 +152,7 @@ class Recorder:
 
     @property
     def file_due(self) -> bool:
-        """True if the next datagram belongs to another file."""
+        """True if the next datagram must begin a new file."""
         return int(self._state[STATUS]) == FILE_FULL
 
     def begin_file(self, index: int) -> int:

@@ -1,6 +1,6 @@
 """Conversion of datagrams into capture records: an IP header, a UDP header, and the payload of the datagram.
 
-All capture readers can read the records: `tcpdump` writes equal records on a raw IP interface (link type 101).
+The records have the format of a raw IP interface (link type 101), which all capture readers support.
 Addresses, ports, length and time are those of the datagram. The other fields are unknown and constant: TTL 64, TOS 0,
 identification 0 with "don't fragment". The UDP checksum is computed for IPv6, which requires it; for IPv4 it is 0,
 which means "no checksum" (RFC 768).
@@ -55,7 +55,7 @@ PREFIX_WORDS = 5
 """
 
 ALL_DONE, CHUNK_FULL, FILE_FULL = 0, 1, 2
-"""Values of STATUS: all datagrams are processed; the next datagram needs another chunk; or it needs another file."""
+"""Values of STATUS. CHUNK_FULL, FILE_FULL: the next datagram needs another chunk, or another file."""
 
 
 @helper

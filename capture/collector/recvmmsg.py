@@ -1,4 +1,4 @@
-"""Receivers of datagrams. On Linux, a system call returns many datagrams with arrival times and local addresses.
+"""Receivers of datagrams. On Linux, one system call returns many datagrams with their arrival times and destinations.
 
 `recvmmsg(2)` fills an array of `struct mmsghdr`. Sender addresses (names) and control messages are in separate arrays.
 The struct layouts are those of 64-bit little-endian Linux.
@@ -37,9 +37,9 @@ from capture.native import helper, kernel, pointer
 
 
 class LoopReceiver:
-    """Receiver for systems without recvmmsg (macOS). A system call returns one datagram.
+    """Receiver for systems without recvmmsg (macOS), where each system call returns one datagram.
 
-    The time of a datagram is the time of this call, not of the arrival. Its local address is the address of the socket:
+    The time of a datagram is the time of this call, not of its arrival. Its local address is the address of the socket:
     0.0.0.0 or :: if the socket is bound to all addresses.
     """
 

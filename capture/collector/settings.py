@@ -1,4 +1,4 @@
-"""Settings of a collector, validated on construction, and parsers for the texts of its options."""
+"""Settings of a collector, validated on construction, and parsers for the values of its options."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MIN_FILE_BYTES = MEBIBYTE
 """Minimum of `Settings.rotate_size`."""
 
 MAX_EXPORTERS = 4096
-"""Maximum of `Settings.exporters`: each exporter adds several series of metrics to Prometheus."""
+"""Maximum of `Settings.exporters`. Each exporter adds several time series to Prometheus."""
 
 MAX_PREFIXES = 1024
-"""Maximum length of `Settings.allow`: a datagram of an unknown sender is compared with every prefix."""
+"""Maximum length of `Settings.allow`. A datagram of an unknown sender is compared with every prefix."""
 
 
 class SettingError(WiretideError):

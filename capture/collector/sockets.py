@@ -1,8 +1,8 @@
 """UDP sockets for receiving: the size of the granted receive buffer, and the number of dropped datagrams.
 
-Linux drops datagrams if the receive buffer is full. It counts them per socket and returns the counter at any time
-(`SO_MEMINFO`, Linux 4.12). /proc/net/udp has it in the column `drops`. `SO_RXQ_OVFL` would report the counter only with
-the next received datagram, so losses at the end of a burst would remain unknown.
+Linux drops datagrams if the receive buffer is full. It counts them per socket, and `SO_MEMINFO` (Linux 4.12) returns
+the counter at any time. `SO_RXQ_OVFL` would report the counter only with the next received datagram, so losses at the
+end of a burst would remain unknown.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ipaddress import ip_address
 from capture.errors import InputError
 
 SO_RCVBUFFORCE, SO_TIMESTAMPNS, SO_MEMINFO = 33, 35, 55
-"""Linux's values of these constants (asm-generic/socket.h). Python does not define them."""
+"""Values of these constants in Linux (asm-generic/socket.h). Python does not define them."""
 
 IP_PKTINFO, IPV6_RECVPKTINFO = 8, 49
-"""Linux's values of these constants (linux/in.h, linux/in6.h)."""
+"""Values of these constants in Linux (linux/in.h, linux/in6.h)."""
 
 MEMORY_INFO = struct.Struct("=9I")
 MEMORY_USED, MEMORY_DROPS = 0, 8
@@ -52,7 +52,7 @@ class UdpSocket:
         self.read_memory()
 
     @property
-    def smaller_than_requested(self) -> bool:
+    def is_smaller_than_requested(self) -> bool:
         """True if the system granted less than requested."""
         return self.granted < self.requested * (2 if LINUX else 1)
 

@@ -33,13 +33,13 @@ def put_block_row(rows, block, start, end, records, min_ts, max_ts, section):  #
 
 
 BLOCK_RECORDS = 16_384
-"""Maximum number of records in a block. Its decoded columns then fit into the second-level cache."""
+"""Maximum number of records in a block. The decoded columns of a block then fit into the second-level cache."""
 
 END_OF_FILE = 2**63 - 1
 """Watermark after the last block of a file."""
 
 NO_WATERMARK = -(2**63)
-"""Watermark of a block of a stream: its later records are unknown."""
+"""Watermark of a block of a stream, for which the times of later records are unknown."""
 
 END_OF_DATA, CONTINUE, CUT_HEADER, CUT_RECORD, BAD_LENGTH = 0, 1, 2, 3, 4
 BAD_SECTION, BAD_INTERFACE, UNKNOWN_INTERFACE, TOO_MANY_INTERFACES = 5, 6, 7, 8
@@ -60,7 +60,7 @@ RETRY_WITH_MORE_BYTES = (END_OF_DATA, CUT_HEADER, CUT_RECORD)
 """Statuses of a walk that may change when more bytes arrive. All other statuses are final."""
 
 TRUNCATIONS = frozenset({DAMAGE[CUT_HEADER], DAMAGE[CUT_RECORD]})
-"""Names of damage for which only the last record is truncated."""
+"""Names of the kinds of damage that mean only a truncated last record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Index:
-    """All blocks of a capture. `damage`: the damage after the last block, a name from DAMAGE, or None."""
+    """All blocks of a capture. `damage`: the name (from DAMAGE) of the damage after the last block, or None."""
 
     blocks: list[Block]
     damage: str | None
@@ -100,7 +100,7 @@ class Index:
 
 
 NO_SECTION = -1
-"""Section of a walk before its first section header."""
+"""Section of a walk that has not yet read a section header."""
 
 
 class WalkState:

@@ -1,4 +1,4 @@
-"""Byte sources of captures that are not mapped: files that are read sequentially, and pipes."""
+"""Byte sources of captures that are not mapped into memory: files that are read sequentially, and pipes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAIT_SECONDS = 0.2
 """Maximum seconds that one read waits for bytes."""
 
 PIPE_BYTES = 1 << 20
-"""Buffer size in bytes requested for pipes (Linux only), so that a writer of bursts waits less often."""
+"""Buffer size in bytes requested for pipes (Linux only). A large buffer lets a writer of bursts wait less often."""
 
 
 class ByteSource(Protocol):
@@ -34,7 +34,7 @@ class ByteSource(Protocol):
 
     @property
     def live(self) -> bool:
-        """True if more bytes may arrive later, so a read may time out."""
+        """True if more bytes may arrive later. A read may then return None."""
         ...
 
     @property
@@ -132,16 +132,16 @@ def open_source(path: Path) -> FileBytes | PipeBytes:
     if str(path) == STANDARD_INPUT:
         descriptor = os.dup(0)
     else:
-        kind = path.stat().st_mode  # checked before open, because opening a device can have side effects
-        if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind) or stat.S_ISDIR(kind)):
+        mode = path.stat().st_mode  # checked before open, because opening a device can have side effects
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISDIR(mode)):
             raise InputError(f"{path}: got a device or a socket, expected a file or a pipe")
-        descriptor = os.open(path, os.O_RDONLY | (os.O_NONBLOCK if stat.S_ISFIFO(kind) else 0))
-    kind = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(kind):
+        descriptor = os.open(path, os.O_RDONLY | (os.O_NONBLOCK if stat.S_ISFIFO(mode) else 0))
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
         return FileBytes(descriptor)
-    if stat.S_ISFIFO(kind):
+    if stat.S_ISFIFO(mode):
         return PipeBytes(descriptor)
     os.close(descriptor)
-    if stat.S_ISDIR(kind):
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     raise InputError(f"{path}: got a terminal, a device or a socket as standard input, expected a file or a pipe")

@@ -15,7 +15,7 @@ from capture.files.stream import StreamedCapture
 from capture.lazy_dataclasses import dataclass
 
 MADV_POPULATE_READ = 22
-"""Linux's value of this constant. Python's mmap module does not define it."""
+"""Value of this constant in Linux. Python's mmap module does not define it."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Capture:
     mapped: mmap.mmap
 
     def prefault_pages(self, start: int, length: int) -> None:
-        """Map the pages of bytes `[start, start + length)`, which are read next, in one system call.
+        """Map the pages of bytes `[start, start + length)`, which will be read next, with one system call.
 
-        Page faults (one per sixteen pages) would cost more. A system without this call (Linux before 5.14, macOS)
-        maps the pages when they are touched.
+        Otherwise every sixteenth page costs a page fault, which is slower. A system without this call (Linux before
+        5.14, macOS) maps the pages when they are first read.
         """
         start = start // mmap.PAGESIZE * mmap.PAGESIZE
         length = min(length, len(self.mapped) - start)
@@ -41,4 +41,4 @@ class Capture:
 
 
 AnyCapture = Capture | StreamedCapture
-"""A capture that is read in blocks. `format` and `data` belong to the current block and may change with the next."""
+"""A capture that is read in blocks. `format` and `data` are those of the current block and may change with each."""

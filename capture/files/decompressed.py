@@ -1,8 +1,8 @@
-"""Decompression of a byte source, if its first bytes show that it is compressed.
+"""Decompression of a byte source whose first bytes show that it is compressed.
 
 A compressed file is a sequence of members (gzip), frames (zstd, lz4) or streams (bzip2, xz). The contents of all
 members are concatenated. Zeros are allowed between members (padding of tapes and block devices). zstd and lz4 also
-allow skippable frames. All other bytes between members are damage.
+allow skippable frames. Any other bytes between members are damage.
 
 Memory is bounded, even for malicious files: INPUT_BYTES, OUTPUT_BYTES, and the window of the decompressor. The window
 has at most 128 MiB for zstd, and XZ_MEMORY for xz.
@@ -20,10 +20,10 @@ from typing import Any, Protocol
 from capture.files.byte_source import ByteSource, FileBytes
 from capture.lazy_dataclasses import dataclass
 
-# The libraries were chosen by measurement with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4). zstd
-# reaches 1.1 GB/s, lz4 1.0 GB/s. bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All of them release
-# the GIL, report the end of a member, and return all bytes before a truncation. Arrow's streams report no end of a
-# member, and they lose the bytes before a truncation.
+# The libraries were chosen by measurement with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4), zstd
+# 1.1 GB/s, lz4 1.0 GB/s. bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All these libraries release
+# the GIL, report the end of a member, and return all bytes before a truncation. Arrow's streams do not report the end
+# of a member, and they lose the bytes before a truncation.
 
 CUT_IN_COMPRESSION = "cut_in_compression"
 """Damage: the file ends within its compressed data. The bytes before this end are read."""
@@ -32,7 +32,7 @@ BAD_COMPRESSION = "bad_compression"
 """Damage: the bytes are not valid compressed data, or a checksum is wrong. The bytes before the damage are read."""
 
 XZ_MEMORY = 192 << 20
-"""Memory limit of xz in bytes: three times the need of `xz -9`."""
+"""Memory limit of xz in bytes: about three times what a file compressed with `xz -9` requires."""
 
 
 class Decompressor(Protocol):
@@ -60,11 +60,11 @@ class Decompressor(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """One compression. `make` returns a decompressor for one member, and the error class that it raises for bad bytes.
+    """A compression format. `make` returns a decompressor for one member, and the class of its errors for bad bytes.
 
     `magic`: the first bytes of a member; only they identify the compression. `suffix`: usual suffix of file names.
-    `header` returns the length of a member's header if the decompressor needs the header in one piece, else 0. It
-    returns None if the bytes end within the header.
+    `header` returns the length of a member's header if the decompressor needs the header in one piece, otherwise 0. It
+    returns None if the given bytes end within the header.
     """
 
     name: str
@@ -84,8 +84,8 @@ def gzip_header(data: bytes) -> int | None:
     flags, offset = data[3], 10
     if flags & 0b100:
         offset += 2 + int.from_bytes(data[10:12], "little")
-    for text in (0b1000, 0b10000):
-        if flags & text:
+    for text_flag in (0b1000, 0b10000):
+        if flags & text_flag:
             end = data.find(0, offset)
             if end < 0:
                 return None
@@ -161,8 +161,8 @@ INPUT_BYTES = 1 << 17
 """Maximum number of compressed bytes per read."""
 
 OUTPUT_BYTES = 1 << 19
-"""Maximum number of bytes decompressed at once. Damage in a pipe may lose the last OUTPUT_BYTES before it, at most.
-Damage in a file loses none, because the bytes before it are decompressed again."""
+"""Maximum number of bytes decompressed at once. At damage in a pipe, up to OUTPUT_BYTES before the damage may be lost.
+At damage in a file none are lost, because the bytes before the damage are decompressed again."""
 
 Pieces = Iterator[bytes | None]
 """Pieces of bytes; None means that no bytes are available now."""
@@ -172,7 +172,7 @@ class Decompressed:
     """The bytes of another source, decompressed if they are compressed. Implements ByteSource.
 
     `codec`: the compression; None if the bytes are not compressed or have not been read yet. `problem`: the message of
-    the decompressor for bad bytes. `size` and `consumed` count bytes of `source`, before decompression.
+    the decompressor for bad bytes. `size` and `consumed` are bytes of `source`, before decompression.
     """
 
     def __init__(self, source: ByteSource) -> None:
@@ -258,13 +258,13 @@ class Decompressed:
                 self.damage = CUT_IN_COMPRESSION if is_truncated else BAD_COMPRESSION
                 self.problem = f"no {self.codec.name} data after the first member"
 
-    def _read_at_least(self, wanted: int) -> Generator[None, None, bool]:
-        """Read until `wanted` bytes are available or the source ends. Return whether any bytes are available."""
-        while len(self._raw) < wanted:
-            more = yield from self._read_slice()
-            if not more:
+    def _read_at_least(self, min_bytes: int) -> Generator[None, None, bool]:
+        """Read until `min_bytes` bytes are available or the source ends. Return whether any bytes are available."""
+        while len(self._raw) < min_bytes:
+            new_bytes = yield from self._read_slice()
+            if not new_bytes:
                 break
-            self._raw += more
+            self._raw += new_bytes
         return bool(self._raw)
 
     def _read_slice(self) -> Generator[None, None, bytes]:
@@ -292,11 +292,11 @@ class Decompressed:
             if len(self._raw) > INPUT_BYTES:
                 self.damage, self.problem = BAD_COMPRESSION, f"a {codec.name} header of more than {INPUT_BYTES} bytes"
                 return
-            more = yield from self._read_slice()
-            if not more:
+            new_bytes = yield from self._read_slice()
+            if not new_bytes:
                 self.damage = CUT_IN_COMPRESSION
                 return
-            self._raw += more
+            self._raw += new_bytes
             header = codec.header(self._raw)
         begin = self.source.consumed - len(self._raw)
         decompressor, error_class = codec.make()
@@ -327,31 +327,31 @@ class Decompressed:
         """Yield the bytes before an error that a failed call of `decompress` has not returned.
 
         The member, which begins at offset `begin`, is decompressed again. From offset `input_offset` on, the
-        decompressor gets single bytes: the failed input begins at this offset, or the header ends at it. The first
+        decompressor gets single bytes: there the failed input begins, or the member's header ends. The first
         `yielded` decompressed bytes have been yielded before and are not yielded again.
         """
         decompressor, error_class = codec.make()
         for data in _read_in_single_bytes(file, begin, input_offset):
-            is_passed = False
-            while not (is_passed and decompressor.needs_input):
+            is_fed = False
+            while not (is_fed and decompressor.needs_input):
                 try:
-                    piece = decompressor.decompress(b"" if is_passed else data, OUTPUT_BYTES)
+                    piece = decompressor.decompress(b"" if is_fed else data, OUTPUT_BYTES)
                 except error_class:
                     return
-                is_passed = True
+                is_fed = True
                 if len(piece) > yielded:
                     yield piece[yielded:]
                 yielded = max(0, yielded - len(piece))
 
 
-def _read_in_single_bytes(file: FileBytes, begin: int, singles: int) -> Iterator[bytes]:
-    """Yield the bytes of a file from offset `begin`: in slices before offset `singles`, one by one from it on."""
+def _read_in_single_bytes(file: FileBytes, begin: int, singles_offset: int) -> Iterator[bytes]:
+    """Yield the bytes of a file from offset `begin`: in slices up to offset `singles_offset`, then one by one."""
     offset = begin
     while data := os.pread(
-        file.descriptor, min(INPUT_BYTES, singles - offset) if offset < singles else INPUT_BYTES, offset
+        file.descriptor, min(INPUT_BYTES, singles_offset - offset) if offset < singles_offset else INPUT_BYTES, offset
     ):
         offset += len(data)
-        if offset <= singles:
+        if offset <= singles_offset:
             yield data
         else:
             yield from (data[index : index + 1] for index in range(len(data)))

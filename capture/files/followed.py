@@ -1,4 +1,4 @@
-"""Follow a file or a folder that grows, as one capture without end."""
+"""A growing file or folder as one endless capture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_
 
 
 class NoBytes:
-    """The byte source before the first file: live, but without bytes."""
+    """The byte source while no file is open: live, but without bytes."""
 
     live = True
     size = 0
@@ -35,12 +35,12 @@ class NoBytes:
 
 
 class FollowedCapture(StreamedCapture):
-    """The files that a `Rotation` chooses, read one after the other until they are complete. Always live.
+    """The files that a `Rotation` chooses. Each file is read until it is complete, then the next file. Always live.
 
-    * Each file has its own `format`: files of a folder may differ in format, compression and link types.
+    * Each file has its own `format`: the files of a folder may differ in format, compression and link types.
     * Files with damage are counted in `samples`. Files that are not captures are counted and skipped. `damage` is
       always None. InputError is raised only if a `single` file is followed and its first content is not a capture.
-    * A partial record at the end of a file is damage only if another file follows. Else later bytes complete it.
+    * A partial record at the end of a file is damage only if another file follows. Otherwise later bytes complete it.
     """
 
     def __init__(self, path: Path, rotation: Rotation, *, single: bool) -> None:
@@ -61,7 +61,7 @@ class FollowedCapture(StreamedCapture):
         return self._bytes_before + self._source.consumed
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks of all files until the capture is stopped, and None after WAIT_SECONDS without any."""
+        """Yield blocks of all files until the capture is stopped, and None after WAIT_SECONDS without a block."""
         while not self._stopped.is_set():
             try:
                 file = self._rotation.next()
@@ -83,7 +83,7 @@ class FollowedCapture(StreamedCapture):
         self._rotation.restore(stored)
 
     def samples(self, link: str) -> Samples:
-        """Return the numbers of files followed, replaced, refused, and damaged by cause, and of retries."""
+        """Return the numbers of followed, replaced, refused and (by cause) damaged files, and the number of retries."""
         samples = Samples()
         samples.add(FILES_FOLLOWED, self._files_followed, link)
         samples.add(FILES_REPLACED, self._files_replaced, link)
@@ -99,24 +99,24 @@ class FollowedCapture(StreamedCapture):
         self.files_opened += 1
         self._files_replaced += file.is_replacement
         self._files_followed += not file.skip
-        records, closed = file.skip, False
+        records_read, is_closed = file.skip, False
         try:
             for block in self._read(block_records, file.skip):
-                records += block.records if block else 0
-                self._current = file, records
+                records_read += block.records if block else 0
+                self._current = file, records_read
                 yield block
         except InputError:
             if self._single and self._files_followed == 1:
                 raise
             # A file of less than HEAD_BYTES may still become a capture; a longer file cannot.
-            closed = file.source.consumed >= HEAD_BYTES
-            self._files_refused += closed
+            is_closed = file.source.consumed >= HEAD_BYTES
+            self._files_refused += is_closed
         if self.damage:
             self._files_damaged[self.damage] += 1
-            closed = self.damage not in (*TRUNCATIONS, CUT_IN_COMPRESSION)  # a truncated file may still grow
+            is_closed = self.damage not in (*TRUNCATIONS, CUT_IN_COMPRESSION)  # a truncated file may still grow
             self.damage = None
         self._current = None
-        self._rotation.store_progress(file, records, closed=closed)
+        self._rotation.store_progress(file, records_read, closed=is_closed)
         self._bytes_before += file.source.consumed
         self._source.close()
         self._source = Decompressed(NoBytes())

@@ -1,4 +1,4 @@
-"""Recognise the format of a file by its first bytes. The file name is ignored."""
+"""Recognition of a file's format by its first bytes. The file name is ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FileFormat = PcapFormat | PcapngFormat | ExportFormat | RingFormat
 HEAD_BYTES = 32
 """Number of first bytes that identify every format. A capture without records may be shorter."""
 
-FOREIGN_MAGICS: dict[bytes, str] = {
+UNSUPPORTED_MAGICS: dict[bytes, str] = {
     bytes.fromhex("1f9d"): "compressed by compress",
     bytes.fromhex("4c5a4950"): "lzip-compressed",
     bytes.fromhex("894c5a4f"): "lzop-compressed",
@@ -23,7 +23,7 @@ FOREIGN_MAGICS: dict[bytes, str] = {
     bytes.fromhex("504b0304"): "a zip archive",
     bytes.fromhex("377abcaf271c"): "a 7z archive",
 }
-"""First bytes of other formats, to name the format of a rejected file."""
+"""First bytes of unsupported formats -> format name, for messages about rejected files."""
 
 READABLE_FORMATS = (
     "a pcap or pcapng capture, plain or compressed with gzip, zstd, lz4, bzip2 or xz, or NetFlow or IPFIX datagrams"
@@ -46,12 +46,12 @@ def record_format(head: bytes, name: str) -> FileFormat:
     foreign_format = (
         f"{codec.name}-compressed"
         if codec
-        else next((description for magic, description in FOREIGN_MAGICS.items() if head.startswith(magic)), None)
+        else next((description for magic, description in UNSUPPORTED_MAGICS.items() if head.startswith(magic)), None)
     )
     if foreign_format:
-        got, hint = f"it is {foreign_format}", "; decompress it"
+        observed, hint = f"it is {foreign_format}", "; decompress it"
     elif head:
-        got, hint = f"it begins with {head[:4].hex(' ')}", f"; expected {READABLE_FORMATS}"
+        observed, hint = f"it begins with {head[:4].hex(' ')}", f"; expected {READABLE_FORMATS}"
     else:
-        got, hint = "it is empty", ""
-    raise InputError(f"{name}: not a pcap or pcapng capture: {got}{hint}")
+        observed, hint = "it is empty", ""
+    raise InputError(f"{name}: not a pcap or pcapng capture: {observed}{hint}")

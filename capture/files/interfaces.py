@@ -1,10 +1,10 @@
-"""The interfaces of a pcapng file: their interface description blocks, as a table for kernels.
+"""The interfaces of a pcapng file: a table for kernels, with the contents of the interface description blocks.
 
 An interface has a link type, a snapshot length and a clock. A packet's timestamp is a 64-bit number of units of 10^-n
 or 2^-n seconds; `if_tsoffset` adds whole seconds. A row of the table contains all values that convert a timestamp into
 nanoseconds. Units below one nanosecond are rounded down; the conversion is otherwise exact.
 
-Times range from 1970 to 2^62 ns (February 2116). Windows can be computed for all of this range. A time outside is
+Times range from 1970 to 2^62 ns (February 2116), for which windows can be computed. A time outside this range is
 replaced by the nearest bound and counted, so that one wrong time does not end the reading of a file.
 """
 
@@ -24,7 +24,7 @@ LINK, SNAPLEN, MAX_FAST, MULTIPLIER, OFFSET, UNITS, POWER, SECONDS = range(INTER
 """Columns of the table.
 
 * LINK: the link type (a LINKTYPE_ number). SNAPLEN: if_snaplen; 0 for no limit.
-* MAX_FAST: the largest timestamp for which ns = timestamp * MULTIPLIER + OFFSET; -1 for none.
+* MAX_FAST: the largest timestamp for which the fast conversion ns = timestamp * MULTIPLIER + OFFSET is exact, or -1.
 * UNITS: units per second (unsigned). POWER: log2(UNITS), or -1 if UNITS is not a power of 2.
 * SECONDS: if_tsoffset.
 """
@@ -33,17 +33,17 @@ MAX_TIME = 2**62 - 1
 """The largest time in ns."""
 
 REPLACED_TIME_CAUSES = ("no_timestamp", "out_of_range")
-"""Causes for which the ts of a packet is replaced: a missing timestamp (ts is then 0), or a time out of range."""
+"""Causes for which the time of a packet is replaced: a missing timestamp (by 0), or a time out of range."""
 
 MAX_TIME_SECONDS = MAX_TIME // SECOND
 """MAX_TIME in whole seconds."""
 
 MAX_INTERFACES = 65_536
-"""Limit of interfaces per file. libpcap has no limit, but a file full of descriptions would fill the memory. The
-interfaces with their names need at most 48 MB."""
+"""Limit of interfaces per file. libpcap has no limit, but a file full of descriptions would fill the memory. With this
+limit the interfaces and their names need at most 48 MB."""
 
 MAX_NAME = 127
-"""Characters of an interface name that are stored."""
+"""Maximum number of characters of an interface name that are stored."""
 
 END_OF_OPTIONS, IF_NAME, IF_TSRESOL, IF_TSOFFSET = 0, 2, 9, 14
 """Option codes."""
@@ -65,11 +65,11 @@ def interface_time(interfaces, row, timestamp):  # type: ignore[no-untyped-def]
 
 @helper
 def exact_interface_time(timestamp, units, power, offset_seconds):  # type: ignore[no-untyped-def]
-    """Convert a timestamp above MAX_FAST, with the values of its interface. Return the same as `interface_time`."""
+    """Convert a timestamp above MAX_FAST. The other parameters are columns of its interface. Return as above."""
     seconds = timestamp // units
     fraction = timestamp % units
     ns_per_second = np.uint64(SECOND)
-    if power > 32:  # rest * 10^9 may need more than 64 bits
+    if power > 32:  # fraction * 10^9 may need more than 64 bits
         upper = (fraction >> np.uint64(32)) * ns_per_second
         lower = (fraction & np.uint64(0xFFFFFFFF)) * ns_per_second >> np.uint64(32)
         nanoseconds = (upper + lower) >> np.uint64(power - 32)
@@ -126,7 +126,7 @@ class Interface:
 def parse_interface(body: bytes, big_endian: bool) -> Interface:
     """Parse the body of an interface description block (the block without type and lengths).
 
-    Options are read up to opt_endofopt or the end of the block. Options that are not needed are skipped. Raises
+    Options are read up to opt_endofopt or the end of the block. Unused options are skipped. Raises
     BadInterfaceError for blocks that libpcap rejects too.
     """
     order = ">" if big_endian else "<"

@@ -1,6 +1,6 @@
 """Files of export datagrams: consecutive NetFlow or IPFIX messages without a container.
 
-IPFIX files (RFC 5655) and saved payloads of export datagrams have this form. Such a file contains no sender and no
+IPFIX files (RFC 5655) and saved payloads of export datagrams have this format. Such a file contains no sender and no
 arrival time. So the time of a message is the time in its header, and its sender is NULL.
 
 NetFlow v5, v7 and IPFIX messages have a length or a record count in their header. A NetFlow v9 message has no length
@@ -20,7 +20,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 
 VERSIONS = (5, 7, 9, 10)
-"""Export versions, the first two bytes of a message."""
+"""Export versions. A message begins with its version, in two bytes."""
 
 SHORTEST_HEADER = 16
 """Length in bytes of the shortest message header (IPFIX)."""

@@ -3,9 +3,9 @@
     file header, 24 bytes   magic, version_major, version_minor, thiszone, sigfigs, snaplen, linktype
     record header, 16 bytes ts_sec, ts_frac, incl_len (bytes that follow), orig_len (bytes on the wire)
 
-The magic number defines the byte order and the unit of ts_frac (micro- or nanoseconds). Three variants are read in the
-same way as in libpcap. Files before version 2.3 have the two lengths exchanged. Version 2.3 has them exchanged in some
-files, so the smaller length is incl_len. The "modified" format has 8 more bytes in each record header.
+The magic number defines the byte order and the unit of ts_frac (micro- or nanoseconds). Three variants are read as
+libpcap reads them. Files before version 2.3 have the two lengths exchanged. Some files of version 2.3 have them
+exchanged too, so the smaller length is incl_len. The "modified" format has 8 more bytes in each record header.
 """
 
 from __future__ import annotations

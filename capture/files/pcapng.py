@@ -3,16 +3,16 @@
     section header block         byte order and version; interfaces are numbered from 0 again
     interface description block  link type, snapshot length, clock and name of the section's next interface
     enhanced packet block        interface, time, captured and wire length, the frame, options
-    packet block (obsolete)      as an enhanced packet block, with a 16-bit interface and a drop count
+    packet block (obsolete)      like an enhanced packet block, with a 16-bit interface and a drop count
     simple packet block          a frame of the section's first interface, and its wire length; **no time** (0)
 
 Blocks of other types (statistics, names, secrets, custom and future blocks) are skipped. The length of a block is
-checked as in libpcap. It is from 12 to MAX_BLOCK, a multiple of 4, and equal at both ends of the block. The
-section length field is ignored: a section ends at the next section header or at the end of the file. Unlike in
-libpcap, sections may differ in byte order and interfaces in link type. A packet may be longer than the snapshot length
-of its interface.
+checked as in libpcap: 12 to MAX_BLOCK, a multiple of 4, and equal at both ends of the block. The section length
+field is ignored: a section ends at the next section header or at the end of the file. libpcap rejects a file whose
+sections differ in byte order or whose interfaces differ in link type; this reader accepts it. A packet may be longer
+than the snapshot length of its interface.
 
-The kernel walks all blocks except interface descriptions (at most MAX_INTERFACES per file). These are parsed in Python
+The kernel walks all blocks except interface descriptions (at most MAX_INTERFACES per file), which are parsed in Python
 and appended to a table. So memory does not grow with the number of sections or packets.
 """
 
@@ -103,7 +103,7 @@ def simple_captured_length(wire, snaplen):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
 def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  # type: ignore[no-untyped-def]
-    """Walk whole blocks of `buf[state[0]:end]` up to an interface description. Describe blocks of packets in `rows`.
+    """Walk whole blocks of `buf[state[0]:end]` up to an interface description. Describe ranges of packets in `rows`.
 
     `interfaces`: the interface table. `rows`: max_blocks x BLOCK_WORDS. `state`: the words of a WalkState. Returns the
     number of rows written.

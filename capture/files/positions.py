@@ -1,4 +1,4 @@
-"""Positions of inputs: how far they have been read, as texts from which another process can continue.
+"""Positions of inputs: texts that tell another process how far an input has been read.
 
 Only inputs that can be read again have positions. The position of a mapped or compressed file is the number of records
 read. The position of followed files lists all files by device and inode, as `capture.files.rotation` stores them. It is
@@ -24,7 +24,7 @@ from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 
 FILE_FORM, FOLLOWED_FORM = 1, 2
-"""Form numbers of positions: the number changes when the content changes. A position without a number has form 1."""
+"""Numbers of the text formats of positions. A position without a number has form 1."""
 
 
 class Positions(Protocol):
@@ -96,7 +96,7 @@ class FollowedPosition:
         """Do nothing: the capture counts the records of each file."""
 
     def text(self) -> str:
-        """Return the positions of all files as compressed JSON inside JSON: about 40 bytes per file."""
+        """Return JSON that contains the positions of all files as compressed JSON: about 40 bytes per file."""
         positions = json.dumps(self.capture.position(), separators=(",", ":")).encode()
         return json.dumps({"form": FOLLOWED_FORM, "files": b64encode(zlib.compress(positions)).decode()})
 
@@ -122,7 +122,7 @@ def positions(capture: AnyCapture) -> Positions | None:
 
 
 def with_sets_waiting(text: str, sets: int) -> str:
-    """Add to a position how many sets of flow records wait in memory for their template. Return the new position.
+    """Return a position with the number of sets of flow records that wait in memory for their template.
 
     >>> with_sets_waiting('{"records": 7}', 2)
     '{"records": 7, "sets_waiting": 2}'
@@ -131,7 +131,7 @@ def with_sets_waiting(text: str, sets: int) -> str:
 
 
 def sets_waiting(text: str) -> int:
-    """Return how many sets of flow records waited for their template at a position."""
+    """Return the number in a position of sets of flow records that waited for their template."""
     return int(json.loads(text).get("sets_waiting", 0))
 
 

@@ -27,23 +27,23 @@ FIRST_CHUNK_BYTES = 1 << 16
 """Bytes of the first chunk. It is small, because some callers read only the beginning of a file."""
 
 HEADROOM_BYTES = 1 << 19
-"""Bytes of a buffer before its chunk. The largest record of a classic pcap file fits into them."""
+"""Bytes of a buffer before its chunk. The largest record of a classic pcap file fits into the headroom."""
 
 BUFFERS = 3
-"""Number of buffers: one is decoded, one waits, one is filled."""
+"""Number of buffers: one is filled, one waits, one is decoded."""
 
 FilledBuffer = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
-"""A buffer, the end of its chunk, and decompressed pieces: the consumer copies them to the last bytes of the chunk."""
+"""A buffer, the end of its chunk, and decompressed pieces, which the consumer copies to the end of the chunk."""
 
 
 class ReadAhead:
     """The chunks of one source. Only one thread may call `next_chunk`.
 
-    Memory: BUFFERS x (HEADROOM_BYTES + `chunk`) bytes. If the source is decompressed, the pieces of up to BUFFERS
+    Memory: BUFFERS x (HEADROOM_BYTES + `chunk_bytes`) bytes. If the source is decompressed, the pieces of up to BUFFERS
     chunks are stored too.
     """
 
-    def __init__(self, source: Decompressed, chunk: int = CHUNK_BYTES) -> None:
+    def __init__(self, source: Decompressed, chunk_bytes: int = CHUNK_BYTES) -> None:
         """Start the thread."""
         self.source = source
         self.stopping = Event()
@@ -52,7 +52,7 @@ class ReadAhead:
         self._polls_before_wait: int | None = None  # `_polls` when the consumer began to wait
         self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
         self._filled: Queue[FilledBuffer | BaseException | None] = Queue()
-        self._buffers = [np.empty(HEADROOM_BYTES + chunk, np.uint8) for _ in range(BUFFERS)]
+        self._buffers = [np.empty(HEADROOM_BYTES + chunk_bytes, np.uint8) for _ in range(BUFFERS)]
         for buffer in self._buffers:
             self._free.put(buffer)
         self._thread = Thread(target=self._read, name="wiretide-read-ahead", daemon=True)
@@ -96,7 +96,7 @@ class ReadAhead:
         self.stopping.set()
 
     def close(self) -> None:
-        """End the thread. `next_chunk` must not be called after it."""
+        """End the thread. `next_chunk` must not be called afterwards."""
         self.stopping.set()
         self._free.put(None)
         self._thread.join()
@@ -105,9 +105,9 @@ class ReadAhead:
         """Fill buffers until the stream ends (the body of the thread)."""
         failure: BaseException | None = None
         try:
-            ended, chunk_bytes = False, FIRST_CHUNK_BYTES
-            while not ended and (buffer := self._free.get()) is not None:
-                count, pieces, ended = self._fill(buffer.data[HEADROOM_BYTES : HEADROOM_BYTES + chunk_bytes])
+            has_ended, chunk_bytes = False, FIRST_CHUNK_BYTES
+            while not has_ended and (buffer := self._free.get()) is not None:
+                count, pieces, has_ended = self._fill(buffer.data[HEADROOM_BYTES : HEADROOM_BYTES + chunk_bytes])
                 chunk_bytes = len(buffer)
                 if count:
                     self._filled.put((buffer, HEADROOM_BYTES + count, pieces))
@@ -118,7 +118,7 @@ class ReadAhead:
     def _fill(self, chunk: memoryview) -> tuple[int, list[memoryview], bool]:
         """Wait for the first bytes of a chunk, then add the available bytes without a wait. After `stop` read nothing.
 
-        Returns the number of bytes, the pieces that must still be copied to its end, and whether the stream has ended.
+        Returns the number of bytes, the pieces to copy to the end of the chunk, and whether the stream has ended.
         """
         filled = 0
         pieces: list[memoryview] = []

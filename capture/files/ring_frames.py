@@ -6,10 +6,10 @@
 
 `next` is 0 at the last frame of a block. All numbers are in machine order; only little-endian machines are supported.
 
-Linux removes a frame's VLAN tag and stores it in the frame header. The walk **restores** the frame in place. It moves
-the addresses into the gap before the frame, inserts the tag after them, and corrects the frame header. So decoders see
-the frame as on the wire. If an interface has no link header, a Linux cooked header is written into the gap. The first
-padding byte marks a restored frame; Linux clears it when it writes a new frame.
+Linux removes a frame's VLAN tag and stores it in the frame header. The walk **restores** the frame in place: it moves
+the MAC addresses into the gap before the frame, inserts the tag after them, and corrects the frame header. So decoders
+see the frame as on the wire. If an interface has no link header, a Linux cooked header is written into the gap. The
+first padding byte marks a restored frame; Linux clears this byte when it writes a new frame.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ FRAME_HEADER = 68
 """Bytes of the frame header, which precedes the gap and the frame (TPACKET3_HDRLEN)."""
 
 VLAN_VALID, VLAN_TPID_VALID = 0x10, 0x40
-"""Bits of a frame's status: a tag was removed; its type (TPID) is valid too."""
+"""Bits of a frame's status: a VLAN tag was removed, and the stored type of the tag (TPID) is valid."""
 
 TAG_BYTES, COOKED_HEADER_BYTES, MAC_BYTES = 4, 16, 12
 """Lengths of a VLAN tag, of a Linux cooked header, and of the two MAC addresses of a frame."""
 
-RESERVE = 16
+GAP_BYTES = 16
 """Bytes requested for the gap before each frame: enough for a tag or a cooked header."""
 
-TRUNCATED, COUNTS = 0, 1
+TRUNCATED, COUNTER_COUNT = 0, 1
 """Index of the counter of truncated frames, and number of counters of the walk."""
 
 
@@ -103,7 +103,7 @@ def restore_frame(buf, offset, link):  # type: ignore[no-untyped-def]
 def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  # type: ignore[no-untyped-def]
     """Walk and restore the frames of one ring block, `buf[state[0]:end]`. Describe up to `max_blocks` blocks of frames.
 
-    `rows`: max_blocks x BLOCK_WORDS. `state`: the first two words of a WalkState. `counts`: COUNTS words.
+    `rows`: max_blocks x BLOCK_WORDS. `state`: the first two words of a WalkState. `counts`: COUNTER_COUNT words.
 
     A frame whose offsets point outside the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the
     number of blocks written.
@@ -151,11 +151,11 @@ class RingFormat:
         """Read frames of one interface."""
         self.link_type = link_type
         self.interface_names = [name]
-        self.counts = np.zeros(COUNTS, np.int64)
+        self.counts = np.zeros(COUNTER_COUNT, np.int64)
 
     @property
     def truncated(self) -> int:
-        """Number of walked frames of which only a part was captured."""
+        """Number of walked frames that were longer than the snapshot length."""
         return int(self.counts[TRUNCATED])
 
     def walk(

@@ -1,21 +1,21 @@
-"""The order in which followed files are read: the captures of a folder, or rotated captures at one path.
+"""The order in which followed files are read: all captures of a folder, or the rotated captures at one path.
 
-Writers that rotate close a file before they begin the next one. So files are read in the order of their last change;
-files with equal times in the natural order of their names. A file is identified by device and inode, not by its name,
-so a renamed file is not read again. The progress in each file is stored and compared at the next listing:
+Writers that rotate close a file before they begin the next file. So files are read in the order of their last change,
+and files with equal times in the natural order of their names. A file is identified by device and inode, not by its
+name, so a renamed file is not read again. The progress in each file is stored and compared at the next listing:
 
     the file is unchanged                           it is skipped
     the file is longer                              its new records are read
     it is shorter, or its first bytes or the        it is a replacement, which is read from its beginning
     bytes before the position have changed
 
-So no record is read twice or missed, whichever way a writer rotates (`tcpdump -C`, `-G`, `-W`, logrotate with `create`
-or `copytruncate`). A file that is deleted or overwritten before it is read is lost without a counter.
+So no record is read twice or missed with any way of rotation (`tcpdump -C`, `-G`, `-W`, logrotate with `create` or
+`copytruncate`). A file that is deleted or overwritten before it is read is lost, and no counter shows the loss.
 
 After a restart, files are recognised in the same way, because the stored progress covers all present files. After a
 reboot a device may have another number (NFS, btrfs, overlay). So an unknown file is identified by its inode and its
-first bytes. A file that has been compressed meanwhile is identified by its name, and the records already read from the
-original are skipped.
+first bytes. A file that was compressed while no process read it is identified by its name, and the records already read
+from the original are skipped.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ QUIET_SECONDS = 1.0
 
 IDENTITY_BYTES = 64
 """Number of first bytes of a file that identify its content. In a pcap file they include a part of the first packet.
-
-As many bytes before the position are compared too, because an edited copy has the same first packet.
-"""
+The last IDENTITY_BYTES before the position are compared too, because an edited copy has the same first packet."""
 
 
 class GrowingBytes:
@@ -118,16 +116,16 @@ class GrowingBytes:
     def _has_ended(self) -> bool:
         """Return the result of `is_complete` for the current state of the file."""
         status = os.fstat(self.descriptor)
-        quiet = time.monotonic() - self._grew >= QUIET_SECONDS or time.time() - status.st_mtime >= QUIET_SECONDS
-        return self._is_complete(status, quiet)
+        is_quiet = time.monotonic() - self._grew >= QUIET_SECONDS or time.time() - status.st_mtime >= QUIET_SECONDS
+        return self._is_complete(status, is_quiet)
 
 
 Identity = tuple[int, int]
 """Device and inode."""
 
 LISTING_SHARE = 0.05
-"""Maximum share of time for listing a folder. Files may change while the modification time of the folder does not, so
-such a folder is listed too."""
+"""Maximum share of time for listing a folder. An unchanged modification time of the folder does not prevent a listing,
+because the folder's files may have changed."""
 
 MAX_NAMES = 65_536
 """Maximum number of stored names of read files. A compressed version of such a file is recognised by its name."""
@@ -211,7 +209,7 @@ class Rotation:
         for path, status in self._unread_files():
             identity = _identity(status)
             known = self._progress.get(identity)
-            replaced = known is not None and self._was_replaced(path, status, known)
+            is_replaced = known is not None and self._was_replaced(path, status, known)
             try:
                 descriptor = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
@@ -227,14 +225,14 @@ class Rotation:
                 os.close(descriptor)
                 continue
             self._current = identity
-            if known is not None and not replaced:
+            if known is not None and not is_replaced:
                 skip = known.records
             else:
                 skip = self._records_read.get(path.stem, 0) if path.suffix in SUFFIXES else 0
             self._records_read.pop(path.name, None)
             self._add_name(path.name)
             source = GrowingBytes(descriptor, self._is_complete_file)
-            return NextFile(path, identity, source, skip, replaced and not skip)
+            return NextFile(path, identity, source, skip, is_replaced and not skip)
         return None
 
     def store_progress(self, file: NextFile, records: int, *, closed: bool) -> None:
@@ -278,10 +276,10 @@ class Rotation:
         if len(self._names) > MAX_NAMES:
             del self._names[next(iter(self._names))]
 
-    def _is_complete_file(self, status: os.stat_result, quiet: bool) -> bool:
+    def _is_complete_file(self, status: os.stat_result, is_quiet: bool) -> bool:
         """Return whether the current file is complete: it does not grow, and is deleted or another file is unread."""
-        if not quiet or status.st_nlink == 0:
-            return quiet
+        if not is_quiet or status.st_nlink == 0:
+            return is_quiet
         try:
             return any(self._unread_files())
         except OSError as error:

@@ -1,9 +1,9 @@
 """A fast pass over the record headers of a capture: its blocks, and the exact watermark after each block.
 
-`lwm(n) = min{ t.ts : t after position n }` (Li 2008, Eq. 4.1). A finite file allows this to be computed: the pass
-stores the smallest time of each block. The watermark after a block is the minimum over all later blocks. So no record
-of a file is ever late, even if its timestamps jump. The pass reads 16 bytes per record and is several times faster
-than decoding.
+The exact watermark is the smallest time of all later records, `lwm(n) = min{ t.ts : t after position n }` (Li 2008,
+Eq. 4.1). The pass stores the smallest time of each block, and the watermark after a block is the minimum over all later
+blocks. So no record of a file is ever late, even if its timestamps jump. The pass reads 16 bytes per record and is
+several times faster than decoding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def index_of(rows: npt.NDArray[np.int64], damage: str | None) -> Index:
     return Index(blocks, damage)
 
 
-# Several threads can scan one capture in parallel, each a piece of it. The joined pieces equal `scan` of the capture.
+# Several threads can scan one capture in parallel: each thread scans one piece. The joined pieces equal `scan`.
 #
 # `capture.files.split` describes how the first record of a piece is guessed, and why the walks verify each other.
 # A walk that began at a wrong guess is repeated when the pieces are joined, so the index is always exact.
@@ -64,21 +64,21 @@ class PiecewiseScan:
     Only the boundaries of classic pcap can be guessed. Files of all other formats are one piece.
     """
 
-    def __init__(self, file: Capture, pieces: int, block_records: int = BLOCK_RECORDS) -> None:
-        """Split `file` into up to `pieces` pieces of about equal size."""
+    def __init__(self, file: Capture, max_pieces: int, block_records: int = BLOCK_RECORDS) -> None:
+        """Split `file` into up to `max_pieces` pieces of about equal size."""
         self.file = file
         self.block_records = block_records
-        piece_count = pieces if isinstance(file.format, PcapFormat) else 1
+        piece_count = max_pieces if isinstance(file.format, PcapFormat) else 1
         self.bounds = even_offsets(file.format.first_record, len(file.data), piece_count)
         self._walks: dict[int, Walk] = {}  # by their start
 
     @property
     def pieces(self) -> int:
-        """Number of pieces."""
+        """Number of pieces of the file."""
         return len(self.bounds) - 1
 
     def walk(self, piece: int, progress: Progress | None = None) -> None:
-        """Walk one piece, from the first record boundary that can be guessed in it. Do nothing if there is none."""
+        """Walk one piece from the first record boundary guessed in it. Do nothing if no boundary can be guessed."""
         start = self.bounds[0] if piece == 0 else guess_record_boundary(self.file, self.bounds[piece])
         if start is not None:
             self._walks[start] = self._walk(start, self.bounds[piece + 1], progress)

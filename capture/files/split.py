@@ -1,11 +1,11 @@
 """Split a capture into byte ranges at exact record boundaries, so that several readers can read it in parallel.
 
 A pcap file has no markers between records: only a walk from the beginning of the file proves a boundary. So boundaries
-are **guessed and then verified**. A guess is an offset from which a chain of headers looks plausible, but a payload can
+are **guessed and then verified**. A guess is an offset at which a chain of plausible headers begins, but a payload can
 contain such a chain. Each reader walks its range from its guess to the first boundary at or after the next cut, and
-reports its end. All ranges are exact if the first range begins at the first record, and each other range begins at
-the end of the previous range. Then, by induction, their walks together are the walk from the beginning. Any other range
-was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a row.
+reports this boundary as its end. If the first range begins at the first record, and each other range begins at the end
+of the previous range, then all ranges are exact: by induction, their walks together are the walk from the beginning.
+Any other range was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a row.
 
     |header|  range 0   |·  range 1    |·   range 2        |
                     cut ^          cut ^  · is a record that straddles a cut; it belongs to the range before it
@@ -30,7 +30,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 
 CHAIN_LENGTH = 24
-"""Number of consecutive record headers that must be plausible."""
+"""Number of consecutive record headers that must be plausible for a guess."""
 
 MAX_PAUSE_SECONDS = 86_400
 """Maximum seconds between neighbouring records of a plausible chain. If a file has a longer pause, a guess may fail,
@@ -109,8 +109,8 @@ def guess_record_boundary(file: Capture, cut: int) -> int | None:
 class RangeScan:
     """The walk over one range: iterate over its blocks, then read `range`. Not thread safe.
 
-    The `watermark` of a block is only its own smallest ts, because later ranges are unknown. So it is exact only for
-    files in the order of time.
+    The `watermark` of a block is only its own smallest ts, because later ranges are unknown. So the watermark is exact
+    only if the file is in the order of time.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ def even_offsets(begin: int, size: int, count: int) -> list[int]:
 
 
 def ranges_are_contiguous(ranges: Sequence[ByteRange], begin: int, size: int) -> bool:
-    """Return whether the ranges cover bytes `[begin, size)` without a gap. Then all guesses were right."""
+    """Return whether the ranges cover bytes `[begin, size)` without a gap, which means that all guesses were right."""
     if not ranges or ranges[0].start != begin:
         return False
     if any(before.end != after.start or before.damage for before, after in pairwise(ranges)):

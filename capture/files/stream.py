@@ -1,4 +1,4 @@
-"""A capture that cannot be mapped. It is read once, from first to last byte, through buffers of fixed size."""
+"""A capture that cannot be mapped into memory. It is read in order, through buffers of fixed size."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from capture.metrics import Samples
 
 
 class StreamedCapture:
-    """A compressed file, a pipe or standard input, as blocks of records in the order of the bytes.
+    """A compressed file, a pipe or standard input, as blocks of records in input order.
 
     * `blocks` yields blocks of whole records as soon as they are read. The offsets of a block count from the start of
       `data`, which contains the block **only until the next block is requested**. The `watermark` of a block is
       NO_WATERMARK. `blocks` yields None if no bytes of a `live` input arrived for WAIT_SECONDS.
-    * `format` and `data` belong to the last yielded block: read both attributes again for each block. The format of a
-      live input is unknown before its first block.
+    * `format` and `data` describe only the last yielded block, so read both attributes again for each block. The
+    format of a live input is unknown before its first block.
     * `size` is the size of the file in bytes, 0 if unknown. `consumed` is the number of bytes read.
     * `silent` is valid after `blocks` has yielded None. It is True if a read since the last block has returned no
-      bytes, and the bytes read before do not end inside a record.
+    bytes, and the bytes before it do not end inside a record.
     * `damage` is valid after the end of `blocks`: None, a name from DAMAGE, CUT_IN_COMPRESSION or BAD_COMPRESSION.
     * `skip` is the number of records at the beginning of a file that `blocks` does not yield.
     * `stop` ends a live input after the bytes read so far. Any thread and signal handlers may call it.
 
-    A stream needs the memory of a ReadAhead. A record larger than HEADROOM_BYTES needs memory for itself and a chunk in
-    addition. No format allows records of more than 16 MiB. Only one thread may iterate.
+    A stream needs the memory of a ReadAhead. A record larger than HEADROOM_BYTES (the maximum of all formats is 16
+    MiB) needs additional memory for itself and a chunk. Only one thread may iterate.
     """
 
     has_writer = True
-    """True if another program writes the input. After a stop request, this program may still write its last bytes."""
+    """True if another program writes the input. That program may still write its last bytes after a stop request."""
 
     def __init__(self, path: Path, source: ByteSource, chunk: int = CHUNK_BYTES) -> None:
         """Read `source`. Error messages contain `path`. Raises InputError for a file that is not a capture."""
@@ -74,7 +74,7 @@ class StreamedCapture:
         return self._format
 
     @property
-    def recognised(self) -> bool:
+    def is_recognised(self) -> bool:
         """True if the format is known."""
         return self._format is not None
 
@@ -95,7 +95,7 @@ class StreamedCapture:
 
     @property
     def silent(self) -> bool:
-        """True if the input was silent when `blocks` last yielded None (see the class)."""
+        """True if the input was silent when `blocks` last yielded None (see the docstring of the class)."""
         return self._read_ahead is None or (self._read_ahead.silent and not self._ends_in_record)
 
     @property
@@ -104,7 +104,7 @@ class StreamedCapture:
         return 0.0
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks of up to `block_records` records, and None after WAIT_SECONDS without any.
+        """Yield blocks of up to `block_records` records, and None after WAIT_SECONDS without a block.
 
         A file can be read again by another call, a live input cannot. Raises InputError if the bytes are not a
         capture or cannot be read.
@@ -114,7 +114,7 @@ class StreamedCapture:
         yield from self._read(block_records, self.skip)
 
     def samples(self, link: str) -> Samples:
-        """Return no counters: this input has none in addition to records and damage."""
+        """Return no samples. Subclasses return their additional counters."""
         return Samples()
 
     def _read(self, block_records: int, skip: int = 0) -> Iterator[Block | None]:
@@ -148,12 +148,12 @@ class StreamedCapture:
         row = np.empty((1, BLOCK_WORDS), np.int64)
         end = 0  # end of the bytes in `data`; bytes before state.offset have been walked
         self.data = np.empty(0, np.uint8)
-        ended = False
-        while not ended:
+        has_ended = False
+        while not has_ended:
             try:
                 chunk = read_ahead.next_chunk()
             except EOFError:
-                ended = True
+                has_ended = True
             else:
                 if chunk is None:
                     if self.live:
@@ -162,7 +162,7 @@ class StreamedCapture:
                     continue
                 state.offset, end = self._join(read_ahead, *chunk, state.offset, end)
             if file_format is None:
-                if end - state.offset < HEAD_BYTES and not ended:
+                if end - state.offset < HEAD_BYTES and not has_ended:
                     continue
                 if end == state.offset and self._stopped.is_set():
                     return
@@ -179,24 +179,24 @@ class StreamedCapture:
             if state.status not in RETRY_WITH_MORE_BYTES:
                 break
         if not self._stopped.is_set():
-            # If the walk stopped at a bad record, ignore later damage, which the thread may have met.
+            # If the walk stopped at a bad record, ignore later damage, which the reading thread may have found.
             compression_damage = self._source.damage if state.status in RETRY_WITH_MORE_BYTES else None
             self.damage = compression_damage or DAMAGE.get(state.status)
 
     def _join(
         self, read_ahead: ReadAhead, buffer: npt.NDArray[np.uint8], chunk_end: int, offset: int, end: int
     ) -> tuple[int, int]:
-        """Put the rest of `data`, `[offset, end)`, before a new chunk, which ends at `chunk_end` in `buffer`.
+        """Join the unwalked bytes `data[offset:end]` with a new chunk, which ends at `chunk_end` in `buffer`.
 
-        `data` then contains both. Returns their begin and end in `data`.
+        `data` then contains both. Returns the begin and end of the joined bytes in `data`.
         """
         begin = HEADROOM_BYTES - (end - offset)
-        rest, old_data = self.data[offset:end], self.data
+        unwalked, old_data = self.data[offset:end], self.data
         if begin >= 0:
-            buffer[begin:HEADROOM_BYTES] = rest
+            buffer[begin:HEADROOM_BYTES] = unwalked
             self.data = buffer
         else:
-            self.data = np.concatenate([rest, buffer[HEADROOM_BYTES:chunk_end]])
+            self.data = np.concatenate([unwalked, buffer[HEADROOM_BYTES:chunk_end]])
             read_ahead.release(buffer)
             begin, chunk_end = 0, len(self.data)
         read_ahead.release(old_data)
@@ -231,11 +231,11 @@ class StreamedCapture:
 
 
 GRACE_SECONDS = 0.5
-"""Seconds without input after which a live input stops on request. Ctrl-C may also stop the writer of a pipe, which
-then still writes its last bytes."""
+"""Seconds without input after which a live input stops on request. They allow the writer of a pipe, which Ctrl-C may
+stop too, to write its last bytes."""
 
 MAX_STOP_SECONDS = 2.0
-"""Seconds after a stop request at which a live input stops, even if more bytes arrive."""
+"""Maximum seconds from a stop request until a live input stops, even if more bytes arrive."""
 
 
 def blocks_until_stopped(

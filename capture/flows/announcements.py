@@ -1,4 +1,4 @@
-"""Announcements of one file, and the interface to the announcements of the other files of a recording."""
+"""The announcements of exporters in one file, and the interface to those in the other files of a recording."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TemplateKey = tuple[SessionKey, int]
 
 @dataclass(slots=True)
 class Announcements:
-    """The templates that one file announces: the `first` and the `last` definition of each (None: withdrawn).
+    """The templates that one file announces: the `first` and the `last` definition of each template (None: withdrawn).
 
-    `sampling`, `started`: values that its sessions have announced by the end of the file.
+    `sampling`, `started`: the sampling and the exporter's start (ms) of each session at the end of the file.
     """
 
     first: dict[TemplateKey, Definition] = field(default_factory=dict)
@@ -41,11 +41,11 @@ class OtherFiles(Protocol):
     """The other files of a link, which together are one recording."""
 
     def earlier(self, key: SessionKey, template: int) -> Definition | None:
-        """Return the last definition that earlier files announced; None if there is none or it was withdrawn."""
+        """Return the last definition of a template in earlier files; None if there is none or it was withdrawn."""
         ...
 
     def rates(self, key: SessionKey) -> tuple[Sampling | None, int | None]:
-        """Return the sampling and the start (ms) that earlier files announced last, None if not announced."""
+        """Return the last sampling and exporter's start (ms) that earlier files announced; None if not announced."""
         ...
 
     def later(self) -> Iterator[Announcements]:

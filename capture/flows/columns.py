@@ -24,12 +24,12 @@ class Source:
 
 
 def _sources(*ids: int) -> tuple[Source, ...]:
-    return tuple(Source(number) for number in ids)
+    return tuple(Source(element_id) for element_id in ids)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowColumn:
-    """A core column and its source elements in order of preference. Without sources it comes from the header."""
+    """A core column and its source elements in order of preference. Without sources, its value is in the header."""
 
     spec: ColumnSpec
     sources: tuple[Source, ...] = ()
@@ -99,7 +99,7 @@ CORE: dict[str, FlowColumn] = {
         _core("direction", "integer", 8, True, "0: seen at the ingress, 1: at the egress", *_sources(61)),
     )
 }
-"""Core columns by name."""
+"""Core columns by name. The numbers are the source elements (IANA numbers)."""
 
 FLOW_COLUMNS: dict[str, ColumnSpec] = {name: column.spec for name, column in CORE.items()}
 """Core columns without their sources, for queries and lists."""
@@ -122,8 +122,8 @@ _TYPES: dict[DataType, tuple[str, int]] = {
     DataType.SUB_TEMPLATE_LIST: ("text", 0),
     DataType.SUB_TEMPLATE_MULTI_LIST: ("text", 0),
 }
-"""Type and bits of an element's column; types not listed are integers. Integer columns of elements have 64 bits for any
-declared type, because exporters may send more bits than declared."""
+"""Column type and bits of elements by data type. Data types that are not listed become integers of 64 bits, because
+exporters may send more bits than the data type declares."""
 
 _HELP_SUFFIXES: dict[DataType, str] = {
     DataType.OCTET_ARRAY: "; its bytes in hexadecimal",

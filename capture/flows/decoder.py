@@ -1,4 +1,4 @@
-"""Decoding of export datagrams into columns. It runs the kernel and handles the sets that the kernel returns."""
+"""Decoding of export datagrams into columns, with a kernel that returns the sets it cannot decode alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Datagrams:
-    """Datagrams in a buffer with their senders: a contiguous matrix of JOB_ROWS x at least `count` words.
+    """Datagrams in a buffer, and their senders: `jobs` is a contiguous matrix of JOB_ROWS x at least `count` words.
 
     Every datagram must be completely inside the buffer; the kernel does not check this.
     """
@@ -42,16 +42,17 @@ class Datagrams:
 
     @classmethod
     def of(cls, *rows: Iterable[int]) -> Datagrams:
-        """Make a table from rows: start, length, arrival, address version, high, low, port."""
+        """Make the matrix from its rows: start, length, arrival, address version, high, low, port."""
         jobs = np.array([list(row) for row in rows], np.int64)
         return cls(jobs, jobs.shape[1])
 
 
 @dataclass(frozen=True)
 class Flows:
-    """Decoded flow records: the first `rows` columns of the matrix. Valid until the iterator continues.
+    """Decoded flow records: the first `rows` columns of `matrix`. They are valid until the iterator continues.
 
-    `valid`: whether each value exists. `column_rows`: matrix rows of the columns. `texts`: strings of text numbers.
+    `valid`: 1 for each value that is not NULL. `column_rows`: matrix rows of the stream's columns. `texts`: the
+    strings; values of text columns are their numbers.
     """
 
     matrix: Numbers
@@ -65,7 +66,7 @@ class Flows:
         return self.matrix[row, : self.rows]
 
     def validity(self, row: int) -> npt.NDArray[np.bool_]:
-        """Return a mask of the values of a row that exist."""
+        """Return a mask of the values of a row that are not NULL."""
         return self.valid[row, : self.rows].view(np.bool_)
 
 
@@ -85,8 +86,8 @@ class FlowDecoder:
     ) -> None:
         """Decode `columns` (column names of the stream `flows`), up to `capacity` records at once.
 
-        `sampling`: fixed rate for all exporters or by address, which overrides announced rates. Raises KeyError for an
-        unknown column.
+        `sampling`: a fixed rate for all exporters, or rates by address; they override announced rates. Raises KeyError
+        for an unknown column.
         """
         self.bounds = bounds or Bounds()
         self.capacity = capacity
@@ -95,14 +96,14 @@ class FlowDecoder:
         self.sessions = Sessions(self.bounds, sampling)
         self.waiting = WaitingSets(self.bounds)
         self.missing: Callable[[Session, int], Definition | None] | None = None
-        """Called once for each template that has data but was not announced; returns its definition, if known."""
+        """Returns the definition of an unannounced template, or None. Called once for each such template with data."""
         self._requested: set[tuple[SessionKey, int]] = set()
         self.texts = Texts(self.column_rows.has_texts)
         self.matrix: Numbers = np.zeros((self.column_rows.height, capacity), np.int64)
         self.valid: Bytes = np.zeros((self.column_rows.height, capacity), np.uint8)
         self.counts = np.zeros(len(kernel.COUNTS), np.int64)
         self.forgotten = 0
-        self.sampling_refused = 0  # by removed sessions
+        self.sampling_refused = 0  # rates that removed sessions rejected
         self.session_counters = SessionCounters()
         self._field_positions = np.zeros(2 * MAX_FIELDS, np.int64)
         self._arrived_templates: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -198,7 +199,7 @@ class FlowDecoder:
         self.open_session(key)
 
     def open_session(self, key: SessionKey) -> Session:
-        """Return the session of a key; open it if it is new. If there are too many, the longest idle one is removed."""
+        """Return the session of a key; open it if it is new. If there are too many, remove the longest idle session."""
         if self.sessions.full and key not in self.sessions.by_key:
             self.forget(self.sessions.longest_idle())
         session = self.sessions.open(key)
@@ -237,37 +238,37 @@ class FlowDecoder:
         return samples
 
     def _returned_set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
-        """Return ID and body of the set that the kernel has returned, and its session."""
+        """Return ID and body of the set at which the kernel stopped, and its session."""
         offset, end = int(state[kernel.STATE_SET]), int(state[kernel.STATE_OFFSET])
         head = data[offset:end].tobytes()
         return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.STATE_SESSION])]
 
     def _read_template_set(self, data: Bytes, state: Numbers) -> None:
-        """Read a template set. Waiting sets are decoded after this datagram, because options may follow in it."""
-        number, body, session = self._returned_set(data, state)
-        for template in self.templates.announce_set(session, number, body):
+        """Read a template set. Waiting sets are decoded after this datagram, which may contain options for them."""
+        set_id, body, session = self._returned_set(data, state)
+        for template in self.templates.announce_set(session, set_id, body):
             if self.waiting.has(session.number, template):
                 self._arrived_templates[session.number, template] = None
                 state[kernel.STATE_PAUSE] = 1
 
     def _handle_unknown_set(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
         """Handle a set with a template unknown to the kernel: compile the template, read options, or store the set."""
-        number, body, session = self._returned_set(data, state)
-        definition = session.templates.get(number) or self._request_definition(session, number)
+        set_id, body, session = self._returned_set(data, state)
+        definition = session.templates.get(set_id) or self._request_definition(session, set_id)
         if definition is None:
             job = int(state[kernel.STATE_DATAGRAM])
             start, arrival = int(datagrams.jobs[kernel.JOB_START, job]), int(datagrams.jobs[kernel.JOB_ARRIVAL, job])
             header = data[start : start + (16 if session.key.version == IPFIX else 20)].tobytes()
-            self.waiting.add(session.number, number, header, body, arrival)
+            self.waiting.add(session.number, set_id, header, body, arrival)
             state[kernel.STATE_UNCOUNTED] = 1
         elif definition.options:
             state[kernel.STATE_RECORDS] += self._read_options(session, definition, body)
         else:
-            self.templates.compile(session, number)
+            self.templates.compile(session, set_id)
             state[kernel.STATE_OFFSET] = state[kernel.STATE_SET]
 
     def _request_definition(self, session: Session, template: int) -> Definition | None:
-        """Request the definition of an unannounced template once. If it is known, add it to the session."""
+        """Request the definition of an unannounced template once. If the definition is known, add it to the session."""
         if self.missing is None or (session.key, template) in self._requested:
             return None
         if len(self._requested) >= self.bounds.templates:
@@ -294,21 +295,21 @@ class FlowDecoder:
         return count
 
     def _read_waiting(self) -> Iterator[Flows]:
-        """Decode the sets that waited for templates of the last datagram, if these templates still exist."""
+        """Decode the sets that waited for newly announced templates, if these templates still exist."""
         while self._arrived_templates:
-            (number, template), _ = self._arrived_templates.popitem(last=False)
-            session = self.sessions.by_number[number]
+            (session_number, template), _ = self._arrived_templates.popitem(last=False)
+            session = self.sessions.by_number[session_number]
             if template in session.templates:
-                for waited in self.waiting.take(number, template):
-                    yield from self._decode_waiting_set(session, waited)
+                for waiting_set in self.waiting.take(session_number, template):
+                    yield from self._decode_waiting_set(session, waiting_set)
 
-    def _decode_waiting_set(self, session: Session, waited: WaitingSet) -> Iterator[Flows]:
-        """Decode a waiting set as a separate datagram with its original header."""
-        head = waited.template.to_bytes(2, "big") + (len(waited.body) + 4).to_bytes(2, "big")
-        message = bytearray(waited.header + head + waited.body)
+    def _decode_waiting_set(self, session: Session, waiting_set: WaitingSet) -> Iterator[Flows]:
+        """Decode a waiting set as a datagram with only this set and its original header."""
+        head = waiting_set.template.to_bytes(2, "big") + (len(waiting_set.body) + 4).to_bytes(2, "big")
+        message = bytearray(waiting_set.header + head + waiting_set.body)
         if session.key.version == IPFIX:
             message[2:4] = len(message).to_bytes(2, "big")
         key = session.key.words
-        row = (0, len(message), waited.arrival, key[1], key[2], key[3], key[4])
+        row = (0, len(message), waiting_set.arrival, key[1], key[2], key[3], key[4])
         datagrams = Datagrams.of(*((word,) for word in row))
         yield from self._run(np.frombuffer(message, np.uint8), datagrams, is_retry=True)

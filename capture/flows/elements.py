@@ -1,9 +1,9 @@
 """IPFIX information elements: names and data types of template fields.
 
 `elements.csv` is IANA's registry (RFC 7012): number, name and abstract data type. NetFlow v9 field types 1 to 127 have
-the same numbers. ALIASES contains the types that Cisco used before their registration. Other elements have a name made
-of numbers: `ie_33002` (not registered), `e5951_128` (element 128 of enterprise 5951), and `reverse…` for the opposite
-direction of a biflow (RFC 5103).
+the same numbers. ALIASES contains the types that Cisco used before their registration. Names of unregistered elements
+are made of numbers: `ie_33002`, or `e5951_128` for element 128 of enterprise 5951. Names with the prefix `reverse` are
+for the opposite direction of a biflow (RFC 5103).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from capture.lazy_dataclasses import dataclass
 
 REVERSE_ENTERPRISE = 29305
-"""Enterprise number of reverse elements (RFC 5103 §6.1): its element n is
-the registered element n for the opposite direction of a biflow."""
+"""Enterprise number of reverse elements (RFC 5103 §6.1). Element n of this enterprise is the registered element n for
+the opposite direction of a biflow."""
 
 ALIASES: dict[int, int] = {40000: 371, 40001: 225, 40002: 226, 40003: 227, 40004: 228, 40005: 233}
-"""NetFlow v9 field types of Cisco firewalls that equal a registered element."""
+"""NetFlow v9 field types of Cisco firewalls -> numbers of the equal registered elements."""
 
 TABLE = Path(__file__).with_name("elements.csv")
 
@@ -104,14 +104,15 @@ def element_named(name: str) -> Element | None:
     A name made of numbers denotes an unregistered element. The suffixes `_text` and `_hex` change its type to string or
     octet array. Registered elements cannot be named by their numbers.
     """
-    if known := by_name().get(name.lower()):
-        return known
+    if registered_element := by_name().get(name.lower()):
+        return registered_element
     match = NUMBERED_NAME.fullmatch(name.lower())
     if match is None:
         return None
     number = int(match["id"] or match["element"])
-    named = element(number, int(match["enterprise"] or 0))
-    if number >= 1 << 16 or named.enterprise >= 1 << 32 or named.type is not DataType.UNKNOWN:
+    candidate = element(number, int(match["enterprise"] or 0))
+    if number >= 1 << 16 or candidate.enterprise >= 1 << 32 or candidate.type is not DataType.UNKNOWN:
         return None
-    form = {"text": DataType.STRING, "hex": DataType.OCTET_ARRAY, None: DataType.UNKNOWN}[match["form"]]
-    return Element(number, named.enterprise, named.name + (f"_{match['form']}" if match["form"] else ""), form)
+    data_type = {"text": DataType.STRING, "hex": DataType.OCTET_ARRAY, None: DataType.UNKNOWN}[match["form"]]
+    name = candidate.name + (f"_{match['form']}" if match["form"] else "")
+    return Element(number, candidate.enterprise, name, data_type)

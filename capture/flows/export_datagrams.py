@@ -1,8 +1,8 @@
 """Selection of the packets that carry NetFlow or IPFIX, by port or by content.
 
 A UDP packet to one of PORTS is always read as an export; errors in it are counted by cause. At any other port a UDP
-payload is read as an export only if its version is supported and its lengths end exactly at the end of the payload. A
-DNS message can begin with an export version, but its next two bytes do not match its size as a record count or length.
+payload is read as an export only if its version is supported and its lengths add up to the length of the payload. A DNS
+message can begin with an export version, but its next two bytes, as a record count or a length, do not match its size.
 Truncated and fragmented datagrams fail this test, so they are recognised only at PORTS.
 """
 
@@ -28,13 +28,13 @@ from capture.packets.fields import UDP
 PORTS = (2055, 2056, 4432, 4739, 9995, 9996)
 """UDP ports of NetFlow and IPFIX collectors."""
 
-MOST_RECORDS = 30
+MAX_RECORDS = 30
 """Maximum number of records in a NetFlow v5 datagram; v7 datagrams have fewer."""
 
 
 @helper
 def sets_fill(buf, offset, end, version):  # type: ignore[no-untyped-def]
-    """Return whether `buf[offset:end]` consists of at least one set and optional zero padding."""
+    """Return whether `buf[offset:end]` consists of one or more sets and optional zero padding."""
     sets = 0
     while offset + 4 <= end:
         kind = u16be(buf, offset)
@@ -64,7 +64,7 @@ def is_export(buf, offset, end):  # type: ignore[no-untyped-def]
     if header == 0 or offset + header > end or count == 0:
         return False
     if version in (5, 7):
-        if count > MOST_RECORDS:
+        if count > MAX_RECORDS:
             return False
         return end - offset == header + count * record_length(version) and u32be(buf, offset + 12) < 1_000_000_000
     if version == 10 and count != end - offset:
@@ -76,11 +76,11 @@ def is_export(buf, offset, end):  # type: ignore[no-untyped-def]
 def choose_exports(  # type: ignore[no-untyped-def]
     buf, protocols, ports, offsets, lengths, times, versions, highs, lows, senders, packets, jobs, stride, refused
 ):
-    """Write the packets that carry exports to `jobs`. Return their number.
+    """Write the datagrams that are exports to `jobs`. Return their number.
 
     * `protocols` to `senders`: columns of the packets (protocol, destPort, payload offset and length, ts, source
       address and port); NULL is -1.
-    * `jobs`: JOB_ROWS x `stride`, a column per packet.
+    * `jobs`: JOB_ROWS x `stride`, one column per export.
     * `refused`: one word, the number of packets that begin with an export version but are not exports.
     """
     count = 0

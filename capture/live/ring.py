@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
-from capture.files.ring_frames import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
+from capture.files.ring_frames import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, GAP_BYTES
 from capture.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
 from capture.live.hardware import LOOPBACK, Hardware, hardware_of
 from capture.live.packet_socket import open_socket, ring_error
@@ -117,7 +117,7 @@ class Ring:
         """Create the ring and map it; then start to receive packets."""
         option = self._socket.setsockopt
         option(SOL_PACKET, VERSION, TPACKET_V3)
-        option(SOL_PACKET, PACKET_RESERVE, RESERVE)
+        option(SOL_PACKET, PACKET_RESERVE, GAP_BYTES)
         if loopback:  # the interface receives its own packets, so every packet would be captured twice
             option(SOL_PACKET, IGNORE_OUTGOING, 1)
         self._filter(self.settings.snaplen)

@@ -90,7 +90,7 @@ def make_start_lines(collector: Collector) -> Iterator[str]:
     settings = collector.settings
     for udp in collector.sockets:
         yield f"listening on {udp.name}, receive buffer {format_bytes(udp.granted)}"
-    if any(udp.smaller_than_requested for udp in collector.sockets):
+    if any(udp.is_smaller_than_requested for udp in collector.sockets):
         yield (
             f"the receive buffer is smaller than the requested {format_bytes(settings.receive_buffer)}: datagrams of "
             f"bursts may be lost, and are counted; allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"

@@ -1,8 +1,8 @@
 """Decoding of export datagrams of all versions into rows, in arrival order.
 
-The kernel handles the frequent parts: headers, sequence numbers, and sets of flow records with a known template. It
-returns when it reads a datagram of a new sender, or a set of templates, options or records with an unknown template.
-The next call continues after that set. So each set is decoded with the templates that were known when it arrived.
+The kernel handles headers, sequence numbers, and sets of flow records with a known template. It returns at a datagram
+of a new sender, at a set of templates or options, and at a set of records with an unknown template. The next call
+continues after that set. So each set is decoded with the templates that were known when it arrived.
 
     NetFlow v5, v7   a header of 24 bytes with the number of records, records of 48 and 52 bytes
     NetFlow v9       a header of 20 bytes, sets up to the end of the datagram (RFC 3954)
@@ -54,7 +54,7 @@ from capture.native import Integer, Integers, helper, kernel, outlined
 
 @helper
 def header_length(version):  # type: ignore[no-untyped-def]
-    """Return the length in bytes of a version's header, or 0 for an unsupported version."""
+    """Return the length in bytes of the header of a version, or 0 for an unsupported version."""
     if version in (5, 7):
         return 24
     if version == 9:
@@ -112,21 +112,21 @@ STATE_WORDS = 10
 (LAYOUT_LENGTH, LAYOUT_FIXED, LAYOUT_STEP, LAYOUT_STEPS_END, LAYOUT_FIELD, LAYOUT_FIELDS, LAYOUT_FLAGS) = range(7)
 """Words of a layout.
 
-LENGTH: length of the shortest record. FIXED: whether all records have this length. STEP, STEPS_END: range of its steps.
-FIELD, FIELDS: offset and number of its field lengths. FLAGS: flags of kernels.records.
+LENGTH: length of the shortest record. FIXED: 1 if all records have this length. STEP, STEPS_END: range of the layout's
+steps. FIELD, FIELDS: offset and number of its field lengths. FLAGS: flags of kernels.records.
 """
 
 LAYOUT_WORDS = 7
 
 (COMMON_EXPORTER, COMMON_PORT, COMMON_DOMAIN, COMMON_VERSION, COMMON_EXPORT, COMMON_ARRIVAL) = range(6)
-"""Matrix row of each column whose value comes from the header or the sender; -1 if not requested."""
+"""Words with the matrix rows of the columns whose values are in the header or the sender; -1 if not requested."""
 
 COMMON_WORDS = 6
 
 DONE, ROWS_FULL, TEXTS_FULL, NEW_SESSION, TEMPLATES, UNKNOWN, PAUSED = range(7)
 """Reasons for which the kernel returns. For TEMPLATES and UNKNOWN, `state[STATE_SET]` is the offset of the set and
-`state[STATE_OFFSET]` the offset after it. The caller handles the set and writes -1 to `state[STATE_SET]`; the next call
-then continues after the set."""
+`state[STATE_OFFSET]` the offset after the set. The caller handles the set and writes -1 to `state[STATE_SET]`. The next
+call then continues after the set."""
 
 LAYOUT_V5, LAYOUT_V7 = 0, 1
 """Indices of the layouts that need no template."""
@@ -140,7 +140,7 @@ COUNTS = (
 * header_cut: the header is truncated.
 * version_unknown: unsupported version.
 * count_beyond_datagram, length_beyond_datagram: the header announces more records or bytes than the datagram has.
-* set_malformed: a set is shorter than its header, or longer than the rest of the datagram, which is not read.
+* set_malformed: a set is shorter than its header, or ends after the datagram. The datagram is not read further.
 * set_reserved: reserved set ID.
 * record_beyond_set: a record of variable length exceeds its set.
 """
@@ -228,7 +228,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
     buf, datagrams: DatagramTable, is_retry, state, sessions: SessionTable, layouts: Layouts, keys, field_positions,
     common, has_texts, texts: TextTable, output: FlowRows,
 ):  # fmt: skip
-    """Decode datagrams of `buf`, from the position in `state`. Return the reason for the end (DONE, ...).
+    """Decode datagrams of `buf`, from the position in `state`. Return the reason for the return (DONE, ...).
 
     * `is_retry`: 1 if the datagrams are sets that waited for their template. Then only their records are counted.
     * `state`: STATE_WORDS words.

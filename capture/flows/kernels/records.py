@@ -1,4 +1,4 @@
-"""Decoding of the records of one set: column by column for records of equal length, else record by record.
+"""Decoding of the records of one set: column by column if all records have one length, otherwise record by record.
 
 A layout (`capture.flows.layouts`) is a list of steps, one per output field. The STEP_WORDS words of a step are:
 
@@ -64,10 +64,10 @@ STEP_WORDS = 7
 """Number of words of a step."""
 
 VARIABLE_LENGTH = 65535
-"""Length in a template that means: the record contains the length of the field."""
+"""Length in a template for a field of variable length, whose length is in the record."""
 
 NEEDS_TIMES, SAMPLED = 1, 2
-"""Flags of a layout. NEEDS_TIMES: records may lack a start or an end. SAMPLED: sampling rates are requested."""
+"""Flags of a layout. NEEDS_TIMES: records may lack a start or end time. SAMPLED: sampling rates are requested."""
 
 KEY_WORDS = 4
 """Number of words of a sampling key: its kind, the ID, and the sampling rate as numerator and denominator."""
@@ -75,7 +75,7 @@ KEY_WORDS = 4
 
 @outlined
 def write_key_rate(sender: Sender, kind, value, row, output: FlowRows):  # type: ignore[no-untyped-def]
-    """Write the sampling rate that the exporter announced for the key of a record: sampler, selector or interface.
+    """Write the sampling rate that the exporter announced for a record's key (sampler, selector or interface).
 
     For an unknown key of an announced kind it is the ELSE rate.
     """
@@ -168,7 +168,7 @@ def write_column(  # type: ignore[no-untyped-def]
 
 @outlined
 def prepare_rows(sender: Sender, flags, row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
-    """Fill rows with the sampling rate and the start of their exporter. Fields of records replace them."""
+    """Fill rows with the sampling rate and the start of their exporter. Fields of records replace these values."""
     if flags & SAMPLED:
         forced = sender.sessions[sender.session_row + FORCED_NUM]
         num = forced or sender.sessions[sender.session_row + DEFAULT_NUM]
@@ -184,7 +184,7 @@ def prepare_rows(sender: Sender, flags, row, rows, output: FlowRows):  # type: i
 
 @outlined
 def fill_missing_times(sender: Sender, row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
-    """Fill in a missing start or end: by the other time and the duration, or the other time, or the export time."""
+    """Compute a missing start or end time: other time and duration, else the other time, else the export time."""
     guessed = 0
     for index in range(row, row + rows):
         start = output.values[START * output.capacity + index]

@@ -24,7 +24,7 @@ from capture.files.blocks import (
     Block,
     WalkState,
 )
-from capture.files.ring_frames import COUNTS, RingFormat, scan_ring
+from capture.files.ring_frames import COUNTER_COUNT, RingFormat, scan_ring
 from capture.files.stream import StreamedCapture
 from capture.live.hardware import HARDWARE, hardware_of
 from capture.packets.decode_kernels import decode_ring
@@ -103,7 +103,7 @@ def test_numbers_that_lead_astray_stay_inside_the_block() -> None:
         found = []
         for kernel, buffer in ((scan_ring, machine), (scan_ring.function, plain)):
             rows = np.zeros((8, BLOCK_WORDS), np.int64)
-            state, counts = np.array([48, CONTINUE], np.int64), np.zeros(COUNTS, np.int64)
+            state, counts = np.array([48, CONTINUE], np.int64), np.zeros(COUNTER_COUNT, np.int64)
             arrays = buffer, rows.reshape(-1), state, counts
             if kernel is scan_ring:
                 runs = kernel(arrays[0], len(data), link_type, 2, 8, *arrays[1:])
