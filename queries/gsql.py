@@ -35,8 +35,8 @@ def compile_query(
     layer     IP layer of names without a layer: `outer`, or `inner`, the innermost layer in tunnels (columns that have
               no inner layer keep their meaning). Raises ValueError for other texts
     sampling  sampling rates of flow exporters, which replace the announced ones
-    queries   queries that this query may read by name. It may contain the query itself, under `name`
-    links     all names that FROM of `queries` may contain besides; None allows any
+    queries   queries that this query may read by name. The mapping may contain the query itself, under `name`
+    links     names of links that FROM may contain in addition to `queries`; None allows any name
 
     >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
     >>> [type(node).__name__ for node in plan.nodes], plan.leaves[0].low.pane // 10**9, plan.schema.names

@@ -10,11 +10,12 @@ from highlevel.sampling.subset_sum import SubsetSumState
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Functions that share a state.
+    """The names of the functions that share a state, and the clauses in which they are called.
 
-    admit(weight, size, seed) in WHERE, without the weight if not `weighted`, and the seed may be left out; due(groups)
-    in CLEANING WHEN; clean and finish in CLEANING BY and HAVING, over the weight of a group, or without an argument,
-    over its ticket, if not `weighted`; `value()`, if there is one, in SELECT.
+    WHERE                  admit(weight, size [, seed]); without the weight if not `weighted`
+    CLEANING WHEN          due(groups)
+    CLEANING BY, HAVING    clean(weight), finish(weight); if not `weighted`, without an argument: they use the tickets
+    SELECT                 value(), if the family has this function
     """
 
     state: type[SampleState]
@@ -35,4 +36,4 @@ FAMILIES: dict[str, Family] = {
     "subset-sum": Family(SubsetSumState, True, "ssample", "ssdo_clean", "ssclean_with", "ssfinal_clean", "ssthreshold"),
     "reservoir": Family(ReservoirState, False, "rsample", "rsdo_clean", "rsclean_with", "rsfinal_clean"),
 }
-"""Families by name."""
+"""Families by the names that plans use."""

@@ -3,9 +3,9 @@
 Each row draws a random ticket. The sample is the `size` groups with the smallest tickets of all rows (bottom-k; Fan,
 Muller and Rezucha, JASA 1962). It is uniform, because the tickets are independent of the rows.
 
-A row is a candidate if its ticket is not above `limit`, the ticket number `size` of the groups at the last cleaning.
-The limit only decreases, so a row above it cannot belong to the final sample: neither `limit` nor the times of
-cleanings change the result. As in Vitter's algorithms (TOMS 1985), row t is a candidate with probability
+A row is a candidate if its ticket is not above `limit`. This is the ticket with the rank `size` among the groups at the
+last cleaning. The limit only decreases, so a row above it cannot belong to the final sample. So neither the limit nor
+the times of cleanings change the result. As in Vitter's algorithms (TOMS 1985), row t is a candidate with probability
 about size/t, so n rows have about size * (1 + ln(n/size)) candidates.
 """
 
@@ -23,7 +23,7 @@ TOLERANCE = 2
 """Cleaning is due if there are more than this many times `size` groups."""
 
 TICKETS = 0
-"""The purpose of the random numbers."""
+"""The purpose of the random numbers, see `random_hashes`."""
 
 
 @dataclass

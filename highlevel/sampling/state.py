@@ -4,7 +4,7 @@
     CLEANING WHEN  is_due    after which rows the groups are cleaned
     CLEANING BY    clean     which groups remain
     HAVING         finish    which groups are in the result
-    SELECT         value     a number of the state
+    SELECT         value     a number from the state, such as the threshold
 
 Johnson, Muthukrishnan and Rozenbaum (SIGMOD 2005) call them stateful functions (STATE, SFUN). Between two cleanings
 `admit` and `is_due` are pure, so the operator calls them for many rows at once. `advance` then counts the rows that it
@@ -45,30 +45,30 @@ class SampleState(ABC):
     @classmethod
     @abstractmethod
     def after(cls, size: int, seed: int, previous: Self | None) -> Self:
-        """Return the state at the start of a window. `previous` is the state of the window before, before `finish`."""
+        """Return the state at the start of a window. `previous`: that of the last window, before `finish`, or None."""
 
     @abstractmethod
     def admit(self, weights: Numbers | None, count: int) -> tuple[Mask, Numbers]:
         """Return for each of the next `count` rows whether it is admitted, and its ticket, an integer.
 
-        The ticket of a group is the smallest one of its rows.
+        The ticket of a group is the smallest ticket of its rows. `weights` is None if the family has no weights.
         """
 
     @abstractmethod
     def is_due(self, groups: Numbers) -> Mask:
-        """Return for numbers of groups whether the groups must be cleaned."""
+        """Return for each number of groups whether so many groups must be cleaned."""
 
     @abstractmethod
     def clean(self, values: Numbers) -> Mask:
-        """Return the groups that remain, of all groups of the supergroup in the order of their first rows."""
+        """Return which groups remain. `values`: their weights or tickets, in the order of the groups' first rows."""
 
     @abstractmethod
     def finish(self, values: Numbers) -> Mask:
-        """Return the groups of the result at the end of the window."""
+        """Return which groups are in the result at the end of the window. `values`: see `clean`."""
 
     @property
     def value(self) -> float:
-        """A number of the state, 0 if the family has none."""
+        """The value that SELECT can read, 0 if the family has none."""
         return 0.0
 
     def advance(self, rows: int) -> None:
@@ -77,11 +77,11 @@ class SampleState(ABC):
 
 
 def seed_of(*parts: object) -> int:
-    """Return a seed of 63 bits for a query's seed, a supergroup and a window."""
+    """Return a seed of 63 bits that is a hash of `parts`: the query's seed, a supergroup and a window."""
     return int.from_bytes(blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
 
 
 def random_hashes(seed: int, purpose: int, first: int, count: int) -> Vector:
-    """Return `count` hashes of 63 bits, of the numbers from `first` on. Each `purpose` has independent ones."""
+    """Return 63-bit hashes of the `count` integers from `first` on. Hashes of different purposes are independent."""
     words = [Vector(np.array([word], np.int64)) for word in (seed, purpose)]
     return hash_values([*words, Vector(np.arange(first, first + count, dtype=np.int64))])

@@ -1,18 +1,18 @@
 """Dynamic subset-sum sampling: `size` groups, from which the sum of any subset can be estimated.
 
-A row with the weight x is admitted with the probability min(1, x/z), and then represents max(x, z) (threshold sampling;
-Duffield, Lund and Thorup, IEEE Trans. Inf. Theory 2005). z is the threshold. If there are too many groups, cleaning
-raises z to z', for which sum(min(1, w/z')) = size over the represented weights w = max(x, z). It keeps each group with
-that probability, and the group then represents max(w, z') = max(x, z').
+Let z be the threshold. A row with the weight x is admitted with the probability min(1, x/z), and then represents
+max(x, z) (threshold sampling; Duffield, Lund and Thorup, IEEE Trans. Inf. Theory 2005). If there are too many groups,
+cleaning raises z to z', for which sum(min(1, w/z')) = size over the represented weights w = max(x, z). Cleaning keeps
+each group with the probability min(1, w/z'). The group then represents max(w, z') = max(x, z').
 
-Unbiased: z' depends on the groups only. So given the groups, the expectation of the represented weight is
-w/z' * z' = w if w < z', and w otherwise. The represented weight of each row is a martingale that begins with x.
+Unbiased: z' depends on the groups only. So given the groups, the expectation of the represented weight after cleaning
+is w: w/z' * z' if w < z', and w otherwise. The represented weight of each row is a martingale that begins with x.
 
-Variance: if no z exceeds Z, a row's weight is at most max(x, Z), with the expectation x. So its variance is at most
-x * max(Z - x, 0). Rows are admitted independently. Cleaning draws by the pivotal method (Deville and Tille, Biometrika
-1998), which keeps exactly `size` groups, and of which no two have a positive covariance (VarOpt; Cohen et al., SIAM J.
-Comput. 2011). So the variance of the sum of a subset is at most the sum of the variances of its rows, hence Z times the
-sum of the subset.
+Variance: if no z exceeds Z, the represented weight of a row is at most max(x, Z), with the expectation x. So its
+variance is at most x * max(Z - x, 0). Rows are admitted independently. Cleaning draws by the pivotal method (Deville
+and Tille, Biometrika 1998). This method keeps exactly `size` groups. No two groups have a positive covariance (VarOpt;
+Cohen et al., SIAM J. Comput. 2011). So the variance of the sum of a subset is at most the sum of the variances of its
+rows. This sum is at most Z times the sum of the subset.
 
 The first z of a window is that of the window before, divided by RELAXATION: the traffic may have decreased. Without a
 window before, z is 0, and all rows with a weight above 0 are admitted.
@@ -35,8 +35,8 @@ TOLERANCE = 2
 RELAXATION = 10
 """Divisor of the threshold of the window before: the traffic may have decreased, and cleanings raise it again."""
 
-LEAST = float(np.finfo(np.float64).tiny)
-"""The least weight, so that a threshold is not 0."""
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
+"""Smallest weight of a group in cleaning, so that a threshold is not 0."""
 
 ADMISSIONS, DRAWS = 0, 1
 """The purposes of the random numbers."""
@@ -51,7 +51,7 @@ class SubsetSumState(SampleState):
 
     @classmethod
     def after(cls, size: int, seed: int, previous: Self | None) -> Self:
-        """Return a state with a part of the threshold of the window before."""
+        """Return a state with the threshold of the window before, divided by RELAXATION."""
         return cls(size, seed, threshold=0.0 if previous is None else previous.threshold / RELAXATION)
 
     @property
@@ -71,10 +71,10 @@ class SubsetSumState(SampleState):
         return np.asarray(groups > TOLERANCE * self.size)
 
     def clean(self, values: Numbers) -> Mask:
-        """Raise the threshold, and keep `size` groups. All groups remain if there are no more."""
+        """Raise the threshold, and keep `size` groups. All groups remain if there are at most `size`."""
         if len(values) <= self.size:
             return np.ones(len(values), np.bool_)
-        weights = np.maximum(np.nan_to_num(values), max(self.threshold, LEAST))
+        weights = np.maximum(np.nan_to_num(values), max(self.threshold, LEAST_WEIGHT))
         self.threshold = threshold_of(weights, self.size)
         probabilities = np.minimum(1.0, weights / self.threshold)
         numbers = np.asarray(uniform(random_hashes(self.seed, DRAWS, self.draws, len(weights))).data)
@@ -89,40 +89,41 @@ class SubsetSumState(SampleState):
 def threshold_of(weights: Numbers, size: int) -> float:
     """Return z with sum(min(1, w/z)) = size. There are more weights than `size`, and all are above 0."""
     ordered = np.sort(weights)[::-1]
-    rests = np.cumsum(ordered[::-1])[::-1]
-    large = np.arange(size)  # numbers of weights above z, each of which is kept
-    thresholds = rests[:size] / (size - large)
+    suffix_sums = np.cumsum(ordered[::-1])[::-1]
+    large_counts = np.arange(size)  # candidates for the number of weights above z; these weights are always kept
+    thresholds = suffix_sums[:size] / (size - large_counts)
     suitable = np.flatnonzero(thresholds >= ordered[:size])
     return float(thresholds[suitable[0]]) if len(suitable) else float(ordered[size - 1])
 
 
-def pivotal_sample(probabilities: Numbers, numbers: Numbers) -> Mask:
-    """Return a sample with the given probabilities, and as many elements as their sum, which is an integer.
+def pivotal_sample(probabilities: Numbers, random_numbers: Numbers) -> Mask:
+    """Return which elements are in a random sample. The sum of `probabilities` is an integer, the size of the sample.
 
-    Two undecided elements with the probabilities p and q play against each other: if p + q < 1, one of them is decided
-    as out, and the other gets p + q; otherwise one is decided as in, and the other gets p + q - 1. Each keeps its
-    expectation. `numbers` are random numbers in (0, 1], one for each play.
+    In each step two undecided elements with the probabilities p and q play against each other. If p + q < 1, one of
+    them is out, and the other receives the probability p + q. Otherwise one of them is in, and the other receives
+    p + q - 1. No step changes an element's expectation. `random_numbers`: random numbers in (0, 1], one for each step.
     """
     kept = probabilities >= 1
     undecided = np.flatnonzero(~kept)
     if not len(undecided):
         return kept
-    expected = round(float(probabilities[undecided].sum()))
-    open_at, p = int(undecided[0]), float(probabilities[undecided[0]])
-    for at, q, number in zip(undecided[1:].tolist(), probabilities[undecided[1:]].tolist(), numbers, strict=False):
+    undecided_size = round(float(probabilities[undecided].sum()))
+    undecided_element, p = int(undecided[0]), float(probabilities[undecided[0]])
+    elements = undecided[1:]
+    for element, q, draw in zip(elements.tolist(), probabilities[elements].tolist(), random_numbers, strict=False):
         total = p + q
         if total < 1:
-            if number * total <= q:
-                open_at = at
+            if draw * total <= q:
+                undecided_element = element
             p = total
         else:
-            # `at` is in with the probability (1 - p) / (2 - total); then the other one stays open.
-            if number * (2 - total) <= 1 - p:
-                kept[at] = True
+            # `element` is in with the probability (1 - p) / (2 - total); then `undecided_element` stays undecided.
+            if draw * (2 - total) <= 1 - p:
+                kept[element] = True
             else:
-                kept[open_at] = True
-                open_at = at
+                kept[undecided_element] = True
+                undecided_element = element
             p = total - 1
-    # p is 0 or 1, except for the errors of rounding.
-    kept[open_at] = int(kept[undecided].sum()) < expected
+    # p is 0 or 1, except for rounding errors.
+    kept[undecided_element] = int(kept[undecided].sum()) < undecided_size
     return kept

@@ -45,9 +45,9 @@ ADDRESS = re.compile(r"[^\s@<>(),;:\\\"\[\]]+@[^\s@<>(),;:\\\"\[\]]+", re.ASCII)
 """Addresses of mail."""
 
 MAX_EVIDENCE = 100
-"""Largest number of rows of a message."""
+"""Maximum number of rows of evidence in one message."""
 
-FORGET = 86_400 * SECOND
+FORGET_AFTER = 86_400 * SECOND
 """Default time in ns after which an absent group is forgotten."""
 
 MAIL_INTERVAL = 60 * SECOND
@@ -66,10 +66,10 @@ class Exclusion:
 class AlertRule:
     """A rule over the rows of one query. Times are in ns.
 
-    Without `absent` an alert begins when rows of its labels satisfied `where` in all windows of the time `hold`
-    (`for` in the file), and ends after `keep` without such a row. With `absent` it begins after this time without such
-    a row, and ends with the next one. After the further time `keep` its labels are forgotten. Without `where` every row
-    satisfies the condition.
+    Without `absent` an alert begins if, for the time `hold` (`for` in the file), each window contained a row with its
+    labels that satisfies `where`. It ends after the time `keep` without such a row. With `absent` an alert begins after
+    this time without such a row, and ends with the next such row. After the further time `keep` its labels are
+    forgotten. Without `where` every row satisfies the condition.
 
     `labels`: columns of the result, or None for the columns of its groups. `receivers`: None for all.
     """
@@ -114,7 +114,7 @@ class Receiver:
 
     @property
     def place(self) -> str:
-        """The target for messages: without the path of a URL, which may contain a secret."""
+        """The target as messages show it: without the path of a URL, which may contain a secret."""
         parts = urlsplit(self.target)
         return f"{parts.scheme}://{parts.netloc}" if self.kind != "file" and parts.netloc else self.target
 
@@ -140,70 +140,72 @@ RECEIVER_KEYS = {
     "syslog": ("kind", "url"),
     "mail": ("kind", "url", "from", "to", "user", "password_file", "starttls", "interval"),
 }
-"""The keys of a receiver by its kind."""
+"""The valid keys of a receiver, by the value of its key `kind`."""
 
 _EXCLUSION = '{ where = "CONDITION", comment = "REASON" }'
 
 
-def alert_settings(top: Section, queries: Mapping[str, Any], base: Path) -> AlertSettings:
+def alert_settings(file: Section, queries: Mapping[str, Any], base: Path) -> AlertSettings:
     """Return the alerts of a pipeline file. Relative paths are relative to `base`. Raises PipelineError."""
-    receivers_section, section = top.section("receivers"), top.section("alerts")
+    receivers_section, alerts_section = file.section("receivers"), file.section("alerts")
     receivers = {name: _receiver(receivers_section, name, base) for name in receivers_section.names}
-    rules = tuple(_rule(section, name, queries, receivers) for name in section.names if name != "silences")
-    silences = section.value("silences", str, "")
+    rules = tuple(
+        _rule(alerts_section, name, queries, receivers) for name in alerts_section.names if name != "silences"
+    )
+    silences = alerts_section.value("silences", str, "")
     return AlertSettings(rules, receivers, base / silences if silences else None, base)
 
 
 def _rule(section: Section, name: str, queries: Mapping[str, Any], receivers: Mapping[str, Receiver]) -> AlertRule:
     _check_name(f"alerts.{name}", name)
-    values = section.section(name, RULE_KEYS)
-    query = values.value("query", str, "")
+    rule = section.section(name, RULE_KEYS)
+    query = rule.value("query", str, "")
     if query not in queries:
-        raise PipelineError(f"{values.prefix}query: got {query!r}, expected a query of the file: {', '.join(queries)}")
-    absent = values.parsed("absent", None, parse_duration)
-    where = values.value("where", str, "").strip() or None
+        raise PipelineError(f"{rule.prefix}query: got {query!r}, expected a query of the file: {', '.join(queries)}")
+    absent = rule.parsed("absent", None, parse_duration)
+    where = rule.value("where", str, "").strip() or None
     if absent == 0:
-        raise PipelineError(f"{values.prefix}absent: got 0, expected a time of more than 0")
-    if absent is not None and "for" in values.names:
-        raise PipelineError(f"{values.prefix}for: got `for` together with `absent`, expected one of them")
-    chosen = values.value("receivers", list, []) if "receivers" in values.names else None
-    for receiver in chosen or ():
+        raise PipelineError(f"{rule.prefix}absent: got 0, expected a time of more than 0")
+    if absent is not None and "for" in rule.names:
+        raise PipelineError(f"{rule.prefix}for: got `for` together with `absent`, expected one of them")
+    chosen_receivers = rule.value("receivers", list, []) if "receivers" in rule.names else None
+    for receiver in chosen_receivers or ():
         if receiver not in receivers:
             expected = f"one of: {', '.join(receivers)}" if receivers else "names of sections [receivers.NAME]"
-            raise PipelineError(f"{values.prefix}receivers: got {receiver!r}, expected {expected}")
-    severity = values.value("severity", str, "warning")
+            raise PipelineError(f"{rule.prefix}receivers: got {receiver!r}, expected {expected}")
+    severity = rule.value("severity", str, "warning")
     if not NAME.fullmatch(severity):
-        raise PipelineError(f"{values.prefix}severity: got {severity!r}, expected a word such as warning or critical")
+        raise PipelineError(f"{rule.prefix}severity: got {severity!r}, expected a word such as warning or critical")
     return AlertRule(
         name=name,
         query=query,
         where=where,
         absent=absent,
-        labels=_labels(values) if "labels" in values.names else None,
-        hold=values.parsed("for", 0, parse_duration),
-        keep=values.parsed("keep", 0 if absent is None else FORGET, parse_duration),
+        labels=_labels(rule) if "labels" in rule.names else None,
+        hold=rule.parsed("for", 0, parse_duration),
+        keep=rule.parsed("keep", 0 if absent is None else FORGET_AFTER, parse_duration),
         severity=severity,
-        summary=values.value("summary", str, ""),
-        receivers=None if chosen is None else tuple(chosen),
-        evidence=values.number("evidence", int, 5, f"1 to {MAX_EVIDENCE}", lambda rows: 1 <= rows <= MAX_EVIDENCE),
-        exclude=tuple(_exclusions(values)),
+        summary=rule.value("summary", str, ""),
+        receivers=None if chosen_receivers is None else tuple(chosen_receivers),
+        evidence=rule.number("evidence", int, 5, f"1 to {MAX_EVIDENCE}", lambda rows: 1 <= rows <= MAX_EVIDENCE),
+        exclude=tuple(_exclusions(rule)),
     )
 
 
-def _labels(values: Section) -> tuple[str, ...]:
-    labels = values.value("labels", list, [])
+def _labels(rule: Section) -> tuple[str, ...]:
+    labels = rule.value("labels", list, [])
     if not all(isinstance(label, str) for label in labels):
-        raise PipelineError(f"{values.prefix}labels: got {labels!r}, expected a list of columns, or [] for one alert")
+        raise PipelineError(f"{rule.prefix}labels: got {labels!r}, expected a list of columns, or [] for one alert")
     return tuple(labels)
 
 
-def _exclusions(values: Section) -> list[Exclusion]:
+def _exclusions(rule: Section) -> list[Exclusion]:
     exclusions = []
-    for number, item in enumerate(values.value("exclude", list, []), 1):
-        key = f"{values.prefix}exclude[{number}]"
-        if not isinstance(item, dict):
-            raise PipelineError(f"{key}: got {item!r}, expected {_EXCLUSION}")
-        section = Section(f"{key}.", item, ("where", "comment"))
+    for position, entry in enumerate(rule.value("exclude", list, []), 1):
+        key = f"{rule.prefix}exclude[{position}]"
+        if not isinstance(entry, dict):
+            raise PipelineError(f"{key}: got {entry!r}, expected {_EXCLUSION}")
+        section = Section(f"{key}.", entry, ("where", "comment"))
         where, comment = (section.value(name, str, "").strip() for name in ("where", "comment"))
         if not where or not comment:
             missing = "comment" if where else "where"
@@ -218,48 +220,48 @@ def _receiver(section: Section, name: str, base: Path) -> Receiver:
     return _RECEIVERS[kind](section.section(name, RECEIVER_KEYS[kind]), name, base)
 
 
-def _file(values: Section, name: str, base: Path) -> Receiver:
-    path = values.value("path", str, "")
+def _file(section: Section, name: str, base: Path) -> Receiver:
+    path = section.value("path", str, "")
     if not path:
-        raise PipelineError(f"{values.prefix}path is missing: expected the path of a file")
+        raise PipelineError(f"{section.prefix}path is missing: expected the path of a file")
     return Receiver(name, "file", str(base / path))
 
 
-def _webhook(values: Section, name: str, base: Path) -> Receiver:
-    url = _url(values, ("http", "https"))
-    return Receiver(name, "webhook", url, _secret(values, "token_file", base), interval=_interval(values, 0))
+def _webhook(section: Section, name: str, base: Path) -> Receiver:
+    url = _url(section, ("http", "https"))
+    return Receiver(name, "webhook", url, _secret(section, "token_file", base), interval=_interval(section, 0))
 
 
-def _alertmanager(values: Section, name: str, base: Path) -> Receiver:
-    url = _url(values, ("http", "https"))
+def _alertmanager(section: Section, name: str, base: Path) -> Receiver:
+    url = _url(section, ("http", "https"))
     if "?" in url:
-        raise PipelineError(f"{values.prefix}url: got {url!r}, expected a URL without ?")
-    return Receiver(name, "alertmanager", url.rstrip("/"), _secret(values, "token_file", base))
+        raise PipelineError(f"{section.prefix}url: got {url!r}, expected a URL without ?")
+    return Receiver(name, "alertmanager", url.rstrip("/"), _secret(section, "token_file", base))
 
 
-def _syslog(values: Section, name: str, _: Path) -> Receiver:
-    return Receiver(name, "syslog", _url(values, ("udp", "tcp", "unix")))
+def _syslog(section: Section, name: str, _: Path) -> Receiver:
+    return Receiver(name, "syslog", _url(section, ("udp", "tcp", "unix")))
 
 
-def _mail(values: Section, name: str, base: Path) -> Receiver:
-    url = _url(values, ("smtp", "smtps"))
-    sender, to = values.value("from", str, ""), values.value("to", list, [])
+def _mail(section: Section, name: str, base: Path) -> Receiver:
+    url = _url(section, ("smtp", "smtps"))
+    sender, to = section.value("from", str, ""), section.value("to", list, [])
     for key, addresses in (("from", [sender]), ("to", to or [""])):
         for address in addresses:
             if not isinstance(address, str) or not ADDRESS.fullmatch(address):
                 expected = "an address such as ops@example.org"
-                raise PipelineError(f"{values.prefix}{key}: got {address!r}, expected {expected}")
-    user, secret = values.value("user", str, ""), _secret(values, "password_file", base)
-    starttls = values.value("starttls", bool, False)
+                raise PipelineError(f"{section.prefix}{key}: got {address!r}, expected {expected}")
+    user, secret = section.value("user", str, ""), _secret(section, "password_file", base)
+    starttls = section.value("starttls", bool, False)
     if bool(user) != (secret is not None):
-        raise PipelineError(f"{values.prefix}{'password_file' if user else 'user'} is missing: expected both or none")
+        raise PipelineError(f"{section.prefix}{'password_file' if user else 'user'} is missing: expected both or none")
     is_encrypted = url.startswith("smtps:")
     if starttls and is_encrypted:
-        raise PipelineError(f"{values.prefix}starttls: got true with smtps://, expected one of them")
+        raise PipelineError(f"{section.prefix}starttls: got true with smtps://, expected one of them")
     if user and not (starttls or is_encrypted):
-        raise PipelineError(f"{values.prefix}user: expected starttls = true or smtps://, which encrypt the password")
+        raise PipelineError(f"{section.prefix}user: expected starttls = true or smtps://, which encrypt the password")
     return Receiver(
-        name, "mail", url, secret, user, sender, tuple(to), starttls, _interval(values, MAIL_INTERVAL)
+        name, "mail", url, secret, user, sender, tuple(to), starttls, _interval(section, MAIL_INTERVAL)
     )  # fmt: skip
 
 
@@ -268,11 +270,11 @@ _RECEIVERS: dict[str, Callable[[Section, str, Path], Receiver]] = {
 }  # fmt: skip
 
 
-def _url(values: Section, schemes: Sequence[str]) -> str:
+def _url(section: Section, schemes: Sequence[str]) -> str:
     """Return the value of `url`. Raises PipelineError if it is no URL with one of the schemes."""
-    text = values.value("url", str, "")
-    forms = [f"{scheme}:///PATH" if scheme == "unix" else f"{scheme}://HOST:PORT" for scheme in schemes]
-    error = PipelineError(f"{values.prefix}url: got {text!r}, expected {' or '.join(forms)}")
+    text = section.value("url", str, "")
+    valid_forms = [f"{scheme}:///PATH" if scheme == "unix" else f"{scheme}://HOST:PORT" for scheme in schemes]
+    error = PipelineError(f"{section.prefix}url: got {text!r}, expected {' or '.join(valid_forms)}")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise error
     try:
@@ -287,17 +289,17 @@ def _url(values: Section, schemes: Sequence[str]) -> str:
         raise error
     if parts.username is not None:
         expected = "a URL without a user; secrets are in files"
-        raise PipelineError(f"{values.prefix}url: got the user {parts.username!r} in the URL, expected {expected}")
+        raise PipelineError(f"{section.prefix}url: got the user {parts.username!r} in the URL, expected {expected}")
     return text
 
 
-def _secret(values: Section, key: str, base: Path) -> Path | None:
-    path = values.value(key, str, "")
+def _secret(section: Section, key: str, base: Path) -> Path | None:
+    path = section.value(key, str, "")
     return base / path if path else None
 
 
-def _interval(values: Section, default: int) -> int:
-    return values.parsed("interval", default, parse_duration)
+def _interval(section: Section, default: int) -> int:
+    return section.parsed("interval", default, parse_duration)
 
 
 def _check_name(key: str, name: str) -> None:

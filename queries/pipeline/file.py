@@ -13,7 +13,7 @@ sql = "SELECT srcIP, count(*) AS packets FROM Main1 [RANGE 1 minute, SLIDE 1 min
 rank = "packets"              # the column that chooses the groups shown
 layer = "inner"               # the IP layer that plain names mean; left out: the outermost
 histogram = "size"            # the column of upper bounds, if the groups are classes; left out: no histogram
-topic = "talkers"             # the dashboard that shows it; left out: that of a ready query, or by its groups
+topic = "talkers"             # the dashboard that shows it; left out: by its ready query or its groups
 
 [queries.hours]               # a query may read the others by their names, in any order
 sql = "SELECT srcIP, sum(packets) AS packets FROM talkers [RANGE 1 hour] GROUP BY srcIP"
@@ -21,9 +21,9 @@ sql = "SELECT srcIP, sum(packets) AS packets FROM talkers [RANGE 1 hour] GROUP B
 [metrics]
 host = "127.0.0.1"
 port = 9464
-top = 10                      # groups shown of each query; the rest is one series `other`
-counters = false              # values that can be added are counters too
-web_config = "web.yml"        # TLS and users, in the format of Prometheus's exporters; left out: neither
+top = 10                      # groups shown of each query; all other groups are one series `other`
+counters = false              # true: values that can be summed over windows are also exported as counters
+web_config = "web.yml"        # TLS and users, in the format of Prometheus's exporters; left out: no TLS, no users
 token_file = "token"          # a bearer token; left out: none
 
 [page]
@@ -39,8 +39,8 @@ partitions = 2                # parts of the operators' state
 
 `[alerts]` and `[receivers]` are described in `queries.pipeline.alert_settings`.
 
-A link may also be a table: then a low-level node in another process pre-aggregates its packets, as `[node]` configures
-(`queries.pipeline.node_settings`).
+A link may also be a table. Then a node, a separate process with only the low level, pre-aggregates its packets.
+`[node]` configures this process (`queries.pipeline.node_settings`).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class QueryText:
 
 @dataclass(frozen=True, slots=True)
 class PageSettings:
-    """The live page. Its windows end at most `keep` ns before the newest, and have together at most `size` bytes."""
+    """The live page. It stores windows that end at most `keep` ns before the newest one, in at most `size` bytes."""
 
     enabled: bool = True
     keep: int = 6 * 3600 * SECOND
@@ -169,10 +169,11 @@ class PipelineFile:
     def plans(self) -> list[Plan]:
         """Load the functions and compile the queries.
 
-        Raises PipelineError for a wrong query, and for one that has no results before the end, and FunctionError.
+        Raises FunctionError for a function that cannot be loaded. Raises PipelineError for a wrong query, and for a
+        query without results before the end of its input.
 
-        Rows of a spooled link may be late. If there is one, all plans count their rows, so that the node and its reader
-        have the same plan.
+        Rows of a spooled link may be late. If the file has such a link, all plans count their rows, so that the node
+        and the reader of the spool have the same plan.
         """
         for path in self.functions:
             load(path)
@@ -217,7 +218,7 @@ class PipelineFile:
         return bound_kinds([*self.links, *self.spooled])
 
 
-_TABLES = (
+_TOP_LEVEL_KEYS = (
     "folder",
     "speed",
     "functions",
@@ -253,7 +254,7 @@ def _path(section: Section, key: str, base: Path) -> Path | None:
 
 def parse_pipeline(text: str, base: Path) -> PipelineFile:
     """Parse the text of a pipeline file. Its paths are relative to `base`."""
-    top = Section("", tomllib.loads(text), _TABLES)
+    top = Section("", tomllib.loads(text), _TOP_LEVEL_KEYS)
     metrics = top.section("metrics", ("host", "port", "top", "counters", "web_config", "token_file"))
     page, defaults = top.section("page", ("enabled", "keep", "size")), PageSettings()
     spark = top.section("spark", ("master", "partitions", "conf"))
@@ -307,16 +308,16 @@ def _spark_conf(section: Section) -> dict[str, str]:
 
 
 def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
-    """Raise PipelineError for a name that is a link and a query, or two queries."""
-    seen = {link.lower(): f"links.{link}" for link in links}
+    """Raise PipelineError if a query and a link, or two queries, have the same name in lower case."""
+    keys_of_names = {link.lower(): f"links.{link}" for link in links}
     for query in queries:
-        other = seen.setdefault(query.lower(), f"queries.{query}")
-        if other != f"queries.{query}":
-            raise PipelineError(f"queries.{query} is called like {other}; expected names that differ in FROM")
+        earlier_key = keys_of_names.setdefault(query.lower(), f"queries.{query}")
+        if earlier_key != f"queries.{query}":
+            raise PipelineError(f"queries.{query} is called like {earlier_key}; expected names that differ in FROM")
 
 
 def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:
-    """Return the links that are read from their files, and those that are spooled."""
+    """Return the links that this process reads from files, and the spooled links."""
     if not section.names:
         raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
     links: dict[str, list[str]] = {}

@@ -21,27 +21,28 @@ from lowlevel.kinds import KINDS
 
 
 def bind_files(paths: Iterable[str], follow: bool = False) -> list[Input]:
-    """Return one link for each file. Every name in FROM means the union of all files; `link_names` names the links.
+    """Return one input and link for each file. Every name in FROM means the union of all files.
 
-    With `follow` files may grow, and a folder is one link of all its files, including files that are added later.
+    `link_names` names the links. With `follow` files may grow, and a folder is one link of all its files, including
+    files that are added later.
     """
     files = [file for path in paths for file in expand(path, follow)]
     return [_input(link, file, None, follow) for link, file in zip(link_names(files), files, strict=True)]
 
 
-def bind_streams(streams: Mapping[str, Iterable[str]], follow: bool = False) -> list[Input]:
-    """Bind each name to its files, which together are one link. `follow`: see `bind_files`."""
-    kinds = bound_kinds(streams)
+def bind_streams(paths_of: Mapping[str, Iterable[str]], follow: bool = False) -> list[Input]:
+    """Bind each name in FROM to its files, which together are one link. `follow`: see `bind_files`."""
+    kinds = bound_kinds(paths_of)
     return [
         replace(_input(name, file, name, follow), bound_kinds=kinds)
-        for name, paths in streams.items()
+        for name, paths in paths_of.items()
         for path in paths
         for file in expand(path, follow)
     ]
 
 
 def bound_kinds(names: Iterable[str]) -> frozenset[str]:
-    """Return the kinds of rows that are also names of links.
+    """Return the kinds of rows, in lower case, that are also names of links.
 
     >>> sorted(bound_kinds(["Packets", "Main1", "flows"]))
     ['flows', 'packets']
@@ -69,7 +70,7 @@ def never_ends(source: Input) -> bool:
 
 
 def link_names(files: Sequence[Path]) -> list[str]:
-    """Return the names of files without the suffixes of captures and of compression.
+    """Return a different link name for each file: its name without the suffixes of captures and of compression.
 
     Standard input is `stdin`, and a live interface has its own name. Equal names keep their suffixes, and the
     folders that make them different.
@@ -77,57 +78,57 @@ def link_names(files: Sequence[Path]) -> list[str]:
     >>> link_names([Path("/x/mon/a.pcap"), Path("/x/tue/a.pcap"), Path("/x/tue/b.pcap.gz"), Path("/x/tue/b.cap")])
     ['mon/a.pcap', 'tue/a.pcap', 'b.pcap.gz', 'b.cap']
     """
-    places = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # resolve() would follow symbolic links
-    names = [_plain_name(file, place) for file, place in zip(files, places, strict=True)]
-    for depth in range(1, max((len(place.parts) for place in places), default=0)):
-        uses = Counter(names)
-        if len(uses) == len(names):
+    absolute_paths = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # resolve() would follow symbolic links
+    names = [_plain_name(file, absolute_path) for file, absolute_path in zip(files, absolute_paths, strict=True)]
+    for depth in range(1, max((len(absolute_path.parts) for absolute_path in absolute_paths), default=0)):
+        use_counts = Counter(names)
+        if len(use_counts) == len(names):
             break
         names = [
-            "/".join(place.parts[1:][-depth:]) if uses[name] > 1 else name
-            for name, place in zip(names, places, strict=True)
+            "/".join(absolute_path.parts[1:][-depth:]) if use_counts[name] > 1 else name
+            for name, absolute_path in zip(names, absolute_paths, strict=True)
         ]
     return names
 
 
-def _plain_name(file: Path, place: Path) -> str:
+def _plain_name(file: Path, absolute_path: Path) -> str:
     if str(file) == STANDARD_INPUT:
         return "stdin"
     if is_interface(file):
         return interface_name(file)
-    if place.is_dir():
-        return place.name or place.anchor
+    if absolute_path.is_dir():
+        return absolute_path.name or absolute_path.anchor
     bare = Path(file.stem) if file.suffix.lower() in SUFFIXES else file
     return bare.stem
 
 
 def expand(path: str, follow: bool = False) -> list[Path]:
-    """Return the file of a path, the files of a folder, or the matches of a glob, sorted by name.
+    """Return the files that a path means: one file, the files of a folder, or the matches of a glob, sorted by name.
 
     `-` is standard input and `interface:NAME` a live interface; `./-` is a file. Hidden files and stored templates are
-    left out. A path that exists is not read as a glob. With `follow` a folder, or a glob in one folder, is returned as
-    it is, because its files may be added later. Raises InputError if there is no file.
+    left out. A path that exists is not read as a glob. With `follow` a folder, or a glob in one folder, is returned
+    unchanged, because files may be added later. Raises InputError if there is no file.
     """
     if not path:
         raise InputError("got an empty path, expected a capture, a folder or a glob")
-    place = Path(path)
+    location = Path(path)
     if is_interface(path):
-        return [place]
-    if is_interface(place) or (str(place) == STANDARD_INPUT and path != STANDARD_INPUT):
-        place = place.absolute()
-    if place.is_dir() and not follow:
-        seen = (file for file in place.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
-        files = sorted(file for file in seen if file.is_file())
+        return [location]
+    if is_interface(location) or (str(location) == STANDARD_INPUT and path != STANDARD_INPUT):
+        location = location.absolute()
+    if location.is_dir() and not follow:
+        visible = (file for file in location.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
+        files = sorted(file for file in visible if file.is_file())
         if not files:
-            deeper = any(file.is_file() for file in place.glob("*/**/*"))
-            hint = f"; its folders contain files: use '{str(place).rstrip('/')}/**'" if deeper else ""
+            has_deeper_files = any(file.is_file() for file in location.glob("*/**/*"))
+            hint = f"; its folders contain files: use '{str(location).rstrip('/')}/**'" if has_deeper_files else ""
             raise InputError(f"{path}: the folder contains no file, expected captures{hint}")
         return files
-    if place.exists() or not glob.has_magic(path):
-        return [place]
-    base, pattern = _split(place)
-    if follow and base == place.parent and base.is_dir():
-        return [place]
+    if location.exists() or not glob.has_magic(path):
+        return [location]
+    base, pattern = _split(location)
+    if follow and base == location.parent and base.is_dir():
+        return [location]
     # Path.glob would find hidden files too.
     matches = {base / match for match in glob.glob(pattern, root_dir=base, recursive=True)}  # noqa: PTH207
     files = sorted(match for match in matches if match.is_file() and match.name != TEMPLATES)
@@ -136,13 +137,13 @@ def expand(path: str, follow: bool = False) -> list[Path]:
     return files
 
 
-def _split(place: Path) -> tuple[Path, str]:
+def _split(path: Path) -> tuple[Path, str]:
     """Split a path into its existing folders and the pattern after them."""
-    base = Path(place.anchor)
-    rest = list(place.parts[1:] if place.anchor else place.parts)
-    while len(rest) > 1 and (base / rest[0]).is_dir():
-        base /= rest.pop(0)
-    return base, str(Path(*rest))
+    base = Path(path.anchor)
+    remaining_parts = list(path.parts[1:] if path.anchor else path.parts)
+    while len(remaining_parts) > 1 and (base / remaining_parts[0]).is_dir():
+        base /= remaining_parts.pop(0)
+    return base, str(Path(*remaining_parts))
 
 
 def check_streams(plans: Iterable[Plan], inputs: Iterable[Input]) -> None:
@@ -155,7 +156,7 @@ def check_streams(plans: Iterable[Plan], inputs: Iterable[Input]) -> None:
     _check_pipes(inputs)
     _check_folders(inputs)
     _check_once(inputs)
-    streams = [each.stream for each in inputs if each.stream is not None]
+    streams = [source.stream for source in inputs if source.stream is not None]
     if len(streams) == len(inputs):
         check_names(plans, streams)
     check_one_input(leaves_of(plans), inputs)
@@ -163,30 +164,30 @@ def check_streams(plans: Iterable[Plan], inputs: Iterable[Input]) -> None:
 
 def check_names(plans: Iterable[Plan], names: Iterable[str]) -> None:
     """Raise InputError if a name in FROM is not one of `names`: it would never have rows."""
-    known = sorted(set(names))
-    bound = {name.lower() for name in known}
+    valid_names = sorted(set(names))
+    valid_lower = {name.lower() for name in valid_names}
     for leaf in (leaf for plan in plans for leaf in plan.leaves):
-        for stream in () if leaf.reads_all_links and bound else leaf.streams:
-            if stream.lower() not in bound:
+        for stream in () if leaf.reads_all_links and valid_lower else leaf.streams:
+            if stream.lower() not in valid_lower:
                 raise InputError(
-                    f"query {leaf.name}: no file for the stream {stream}; bound are: {', '.join(known) or 'none'}"
+                    f"query {leaf.name}: no file for the stream {stream}; bound are: {', '.join(valid_names) or 'none'}"
                 )
 
 
 def _check_folders(inputs: Sequence[Input]) -> None:
-    """Raise InputError for a file that a followed folder or glob of the same name in FROM also contains."""
-    for many in (each for each in inputs if each.follow and not each.path.is_file()):
-        folder, names = (many.path, "*") if many.path.is_dir() else (many.path.parent, many.path.name)
-        for each in inputs:
-            same = None in (each.stream, many.stream) or str(each.stream).lower() == str(many.stream).lower()
-            here = each.path.is_file() and os.path.realpath(each.path.parent) == os.path.realpath(folder)
-            if same and here and fnmatchcase(each.path.name, names):
-                raise InputError(f"{each.path} is one of {many.path}, which is followed; expected only one of them")
+    """Raise InputError for a file that also belongs to a followed folder or glob with the same name in FROM."""
+    for group in (source for source in inputs if source.follow and not source.path.is_file()):
+        folder, pattern = (group.path, "*") if group.path.is_dir() else (group.path.parent, group.path.name)
+        for file in inputs:
+            same_name = None in (file.stream, group.stream) or str(file.stream).lower() == str(group.stream).lower()
+            in_folder = file.path.is_file() and os.path.realpath(file.path.parent) == os.path.realpath(folder)
+            if same_name and in_folder and fnmatchcase(file.path.name, pattern):
+                raise InputError(f"{file.path} is one of {group.path}, which is followed; expected only one of them")
 
 
 def _check_pipes(inputs: Sequence[Input]) -> None:
     """Raise InputError for two readers of a pipe, and for standard input from a terminal."""
-    for path, uses in Counter(each.path for each in inputs if can_be_read_once(each.path)).items():
+    for path, uses in Counter(source.path for source in inputs if can_be_read_once(source.path)).items():
         if is_interface(path):  # every reader has its own ring
             continue
         if uses > 1:
@@ -200,14 +201,21 @@ def _check_pipes(inputs: Sequence[Input]) -> None:
 def _check_once(inputs: Sequence[Input]) -> None:
     """Raise InputError for a file that one name in FROM would read twice, also by a symbolic link."""
     readers: dict[str, dict[str | None, Input]] = {}
-    for each in inputs:
+    for source in inputs:
         # Path.resolve would raise for a symbolic link to itself; the error of open() is better.
-        seen = readers.setdefault(os.path.realpath(each.path), {})
-        stream = None if each.stream is None else each.stream.lower()
-        other = seen.get(stream) or seen.get(None) or (next(iter(seen.values()), None) if stream is None else None)
-        if other is not None:
-            named = str(each.path) if each.path == other.path else f"{other.path} and {each.path} are one file, which"
-            name = each.stream or other.stream
-            to = f"to the stream {name}" if name else "to every name in FROM"
-            raise InputError(f"{named} is bound twice {to}; expected once: its packets would be counted twice")
-        seen[stream] = each
+        earlier = readers.setdefault(os.path.realpath(source.path), {})
+        stream = None if source.stream is None else source.stream.lower()
+        earlier_source = earlier.get(stream) or earlier.get(None)
+        earlier_source = earlier_source or (next(iter(earlier.values()), None) if stream is None else None)
+        if earlier_source is not None:
+            subject = (
+                str(source.path)
+                if source.path == earlier_source.path
+                else f"{earlier_source.path} and {source.path} are one file, which"
+            )
+            name = source.stream or earlier_source.stream
+            readers_text = f"to the stream {name}" if name else "to every name in FROM"
+            raise InputError(
+                f"{subject} is bound twice {readers_text}; expected once: its packets would be counted twice"
+            )
+        earlier[stream] = source

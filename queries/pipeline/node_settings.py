@@ -40,12 +40,12 @@ LIVE_PROMISE = "late 10s"
 """Default watermark rule of a live input."""
 
 LEAST_SEGMENT = 4096
-"""Smallest segment in bytes; smaller ones would consist mostly of headers."""
+"""Minimum size of a segment in bytes; smaller segments would consist mostly of headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledLink:
-    """A link whose partials a node writes to `spool`; this and the input `capture` are absolute paths.
+    """A link whose partials a node writes to the folder `spool`. `spool` and the input `capture` are absolute paths.
 
     `lowlevel.watermarks.rule` defines the texts of `promise`, `lull` and `clock_jump`; they are checked here.
     """
@@ -78,7 +78,7 @@ class SpooledLink:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Settings of a node. Sizes are in bytes, times in ns. `memory` is for all tables, other limits for one link."""
+    """Settings of a node. Sizes are in bytes, times in ns. `memory` limits all tables, other limits are per link."""
 
     flush: str = "paced"
     disorder: int = 1
@@ -117,8 +117,8 @@ class NodeSettings:
 
     def flushing_text(self) -> str:
         """Return the text of the policy."""
-        each = f", one entry for every {self.every:,} packets" if self.flush == Policy.SLOW else ""
-        return f"{self.flush}, disorder {self.disorder}{each}"
+        rate_text = f", one entry for every {self.every:,} packets" if self.flush == Policy.SLOW else ""
+        return f"{self.flush}, disorder {self.disorder}{rate_text}"
 
 
 def node_settings(node: Section) -> NodeSettings:
@@ -137,18 +137,20 @@ def node_settings(node: Section) -> NodeSettings:
 
 
 NODE_KEYS = ("flush", "disorder", "every", "memory", "segment_bytes", "segment_time", "spool_bytes", "when_full")
-ORDER_KEYS = ("promise", "lull", "clock_jump")
-LINK_KEYS = ("capture", "spool", *ORDER_KEYS)
+OWATERMARK_KEYS = ("promise", "lull", "clock_jump")
+LINK_KEYS = ("capture", "spool", *OWATERMARK_KEYS)
 
 
 def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
-    """Return a link that is a table: a spooled link, or the path of its capture if it has no `spool`."""
+    """Return the link of a TOML table: a spooled link, or the path of its capture if the table has no key `spool`."""
     if not table.value("capture", str, "").strip():
         raise PipelineError(f"{table.prefix}capture is missing: expected an input, such as interface:eth0 or a path")
     capture = absolute_path(table.value("capture", str, ""), base)
     if "spool" not in table.names:
-        if idle := [key for key in ORDER_KEYS if key in table.names]:
-            raise PipelineError(f"{table.prefix}{idle[0]} is for a link with a spool: expected {table.prefix}spool too")
+        if unused_keys := [key for key in OWATERMARK_KEYS if key in table.names]:
+            raise PipelineError(
+                f"{table.prefix}{unused_keys[0]} is for a link with a spool: expected {table.prefix}spool too"
+            )
         return capture
     if not table.value("spool", str, ""):
         raise PipelineError(f"{table.prefix}spool: got '', expected a folder")
@@ -156,20 +158,20 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
         name,
         capture,
         base / table.value("spool", str, ""),
-        *(table.value(key, str, "") or None for key in ORDER_KEYS),
+        *(table.value(key, str, "") or None for key in OWATERMARK_KEYS),
     )
 
 
 def check_spools(links: Iterable[SpooledLink]) -> None:
     """Raise PipelineError for a spool of two links, and for a spool in the folder that its own link follows."""
-    seen: dict[str, str] = {}
+    link_names: dict[str, str] = {}
     for link in links:
         folder = os.path.realpath(link.spool)
-        if folder in seen:
+        if folder in link_names:
             raise PipelineError(
-                f"links.{link.name}.spool: got {link.spool}, also the spool of {seen[folder]}; expected another"
+                f"links.{link.name}.spool: got {link.spool}, also the spool of {link_names[folder]}; expected another"
             )
-        seen[folder] = link.name
+        link_names[folder] = link.name
         capture = Path(link.capture)
         # A link follows the files of one folder, or the files that match the last part of its path.
         followed = capture.parent if not capture.exists() and glob.has_magic(capture.name) else capture

@@ -1,4 +1,4 @@
-"""Tables of a pipeline file. Errors contain the key, the received value and the expected values."""
+"""TOML tables of a pipeline file. Errors contain the key, the received value and the expected values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PipelineError(WiretideError):
 
 
 class Section:
-    """A table of the file. `names` are its keys. Messages put `prefix` before a key."""
+    """A TOML table of the file. `names` are its keys. Messages put `prefix` before a key, for example `node.`."""
 
     def __init__(self, prefix: str, values: dict[str, Any], valid: tuple[str, ...] | None = None) -> None:
         """Raises PipelineError for a key that is not among `valid`; None allows all keys."""
@@ -29,7 +29,7 @@ class Section:
             raise PipelineError(f"{prefix}{unknown[0]} is not known; valid here: {', '.join(valid or ())}")
 
     def section(self, name: str, valid: tuple[str, ...] | None = None) -> Section:
-        """Return a table in this table; an empty one if it is missing."""
+        """Return the table under a key of this table; an empty section if the key is missing. `valid`: its keys."""
         return Section(f"{self.prefix}{name}.", self.value(name, dict, {}), valid)
 
     def value(self, name: str, kind: type, default: Any) -> Any:
@@ -40,7 +40,7 @@ class Section:
         return value
 
     def number(self, name: str, kind: type, default: Any, expected: str, fits: Callable[[Any], bool]) -> Any:
-        """Return a number of type `kind` for which `fits` is true. `expected` describes such numbers."""
+        """Return a number of type `kind` for which `fits` is true. Messages contain its description `expected`."""
         value = self.values.get(name, default)
         if value is default:
             return value
@@ -49,7 +49,7 @@ class Section:
         return kind(value)
 
     def texts(self, name: str) -> list[str]:
-        """Return the paths of a key, whose value is a path or a list of paths."""
+        """Return the paths of a key, whose value is one path or a list of paths. The key must exist."""
         value = self.values[name]
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
@@ -64,7 +64,7 @@ class Section:
         return value
 
     def parsed(self, name: str, default: Value, parse: Callable[[str], Value]) -> Value:
-        """Return `parse(text)`. A ValueError or WiretideError of it becomes a PipelineError with the key."""
+        """Return `parse(text)`, or `default` without the key. Raises PipelineError for errors of `parse`."""
         if name not in self.values:
             return default
         text = self.value(name, str, "")
