@@ -13,7 +13,7 @@ from bench.disorder import SECOND
 from bench.links import Link, events
 from bench.report import Report
 from bench.steps import Step
-from highlevel.compare.drive import count_held, held_bytes
+from highlevel.compare.drive import count_state_bytes, count_stored
 
 
 @dataclass
@@ -93,8 +93,8 @@ def fed(
     before = 0
     for at, link, item in events(links, seconds):
         if at > before >= settled:  # a tick is over
-            found.items.append(sum(map(count_held, operators)))
-            found.bytes.append(sum(map(held_bytes, operators)))
+            found.items.append(sum(map(count_stored, operators)))
+            found.bytes.append(sum(map(count_state_bytes, operators)))
         before = at
         began = time.process_time()
         left = list(top.take(link, item))

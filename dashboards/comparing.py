@@ -15,7 +15,7 @@ from highlevel.compare.arrivals import arrange
 from highlevel.compare.comparison import Comparison, compare
 from highlevel.compare.injection import Injection
 from highlevel.compare.question import Question, question_of
-from highlevel.compare.recording import LIMIT, record
+from highlevel.compare.recording import DEFAULT_LIMIT, record
 from lowlevel.durations import parse_duration
 from lowlevel.layers import Layer
 
@@ -44,7 +44,7 @@ class Settings:
     slacks: Sequence[int] = (0, SECOND, 5 * SECOND)
     repeat: int = 3
     tick: int | None = None
-    limit: int = LIMIT
+    limit: int = DEFAULT_LIMIT
 
 
 DEFAULTS = Settings()

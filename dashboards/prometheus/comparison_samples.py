@@ -42,7 +42,7 @@ METRICS = (ROWS_HELD, BYTES_HELD, RATE, LATENCY, LATENCY_MOST, WRONG, LATE)
 _ONCE = {
     RATE: lambda each: each.rate,
     LATENCY: lambda each: each.latency,
-    LATENCY_MOST: lambda each: each.latency_most,
+    LATENCY_MOST: lambda each: each.max_latency,
     WRONG: lambda each: (each.difference.wrong + each.difference.missing) / max(1, each.difference.results),
     LATE: lambda each: each.late,
 }

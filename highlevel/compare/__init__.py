@@ -1,4 +1,4 @@
-"""Comparison of in-order and out-of-order processing of one query: same arrivals, cost of each way.
+"""Comparison of in-order and out-of-order processing of one query: the same arrivals, and the cost of each variant.
 
 question     comparable plans, and their conversion to single rows
 recording    rows of a query's sources, read once, with their arrival order

@@ -15,9 +15,11 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Difference:
-    """Number of `results` of the exact answer, of `wrong` rows of the other, and of exact rows `missing` in it.
+    """Differences of an answer from the exact answer.
 
-    `count_error` is the share of the counts, or of the pairs, that differ.
+    `results`: rows of the exact answer. `wrong`: rows of the other answer that are not exact. `missing`: exact rows
+    that the other answer lacks. `count_error`: the sum of the differences of counts (of pairs for a join), as a share
+    of the sum of the exact counts.
     """
 
     results: int
@@ -26,13 +28,13 @@ class Difference:
     count_error: float
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Return True if there is no difference."""
         return self.wrong == self.missing == 0
 
 
 class Answer:
-    """Multiset of result rows by key, with their values."""
+    """Multiset of result rows: their keys and values, and the sum of the counts of each key."""
 
     def __init__(self, question: Question, batches: Sequence[pa.RecordBatch]) -> None:
         """Count all rows of an answer."""
@@ -54,10 +56,10 @@ class Answer:
         rows, of its key. A wrong row of the same key counts as wrong, not as missing.
         """
         wrong = (other.rows - self.rows).total()
-        here, there = (Counter(key for key, _ in each.rows.elements()) for each in (self, other))
+        own_keys, other_keys = (Counter(key for key, _ in answer.rows.elements()) for answer in (self, other))
         keys = self.counts.keys() | other.counts.keys()
-        off = sum(abs(self.counts[key] - other.counts[key]) for key in keys)
-        return Difference(self.results, wrong, (here - there).total(), off / max(1, self.counts.total()))
+        count_error = sum(abs(self.counts[key] - other.counts[key]) for key in keys) / max(1, self.counts.total())
+        return Difference(self.results, wrong, (own_keys - other_keys).total(), count_error)
 
 
 def _rows(table: pa.Table, names: Sequence[str]) -> list[Row]:
@@ -72,5 +74,5 @@ def _rounded(value: object) -> object:
 
 
 def shown_rows(table: pa.Table, names: Sequence[str]) -> Counter[Row]:
-    """Return the rows of any answer to the same query."""
+    """Return the multiset of the rows of an answer, with the columns `names`."""
     return Counter(_rows(table, names))

@@ -1,7 +1,7 @@
-"""Arrivals: input of every variant, in batches of one tick of arrival time, with watermarks.
+"""Arrivals: the input of every variant, in batches of one tick of arrival time, with watermarks.
 
-A watermark is *exact* or *late by* D. Exact: the smallest time of the link's future rows, limited by the arrival clock,
-as the scan of a file returns it. Late by D: the largest time of the link so far minus D.
+A watermark is *exact* or *late by* D. Exact: the smallest time of all future rows of the link, but at most the arrival
+time, as for a scanned file. Late by D: the largest time of the link so far minus D.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from highlevel.compare.recording import Numbers, Recording
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 TICK = 250_000_000
-"""ns of arrival time in a batch. It is longer if there would be more than about MOST_TICKS batches."""
+"""Length of a tick in ns of arrival time. Ticks are longer if there would be more than about MAX_TICKS of them."""
 
-MOST_TICKS = 4000
+MAX_TICKS = 4000
 
 
 @dataclass(frozen=True)
 class Source:
-    """Input of one leaf from one recording: rows in arrival order, and their division into ticks."""
+    """Input of one leaf from one recording: rows in arrival order, and for each tick the position after its rows.
+
+    `leaf` and `recording` are positions in the lists of leaves and recordings.
+    """
 
     leaf: int
     recording: int
@@ -35,28 +38,31 @@ class Source:
 
 @dataclass(frozen=True)
 class Event:
-    """End of a tick for a source: the rows of the tick, and the watermark after them."""
+    """End of a tick at the time `now` for one source: the rows of the tick, and the watermark after them.
+
+    `ends`: whether this is the end of the source.
+    """
 
     tick: int
     now: int
     port: int
     rows: pa.RecordBatch | None
-    low: int
+    watermark: int
     ends: bool
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All rows in arrival order. `ticks` are the ends of ticks of `length` ns.
+    """All rows in arrival order. `ticks`: the ends of the ticks, whose length is `length` ns.
 
-    `lows` and `highs` are per recording, after each tick.
+    `exact_watermarks` and `largest_times`: for each recording the values after each tick.
     """
 
     length: int
     ticks: Numbers
     sources: Sequence[Source]
-    lows: Sequence[Numbers]
-    highs: Sequence[Numbers]
+    exact_watermarks: Sequence[Numbers]
+    largest_times: Sequence[Numbers]
 
     @property
     def rows(self) -> int:
@@ -72,66 +78,66 @@ class Arrivals:
 
         A source without rows has an event if its watermark has grown.
         """
-        lows = self.lows if late is None else [_behind(highs, late) for highs in self.highs]
-        begun, said = [0] * len(self.sources), [BEGINNING] * len(self.sources)
+        watermarks = self.exact_watermarks
+        if late is not None:
+            watermarks = [np.where(newest == BEGINNING, BEGINNING, newest - late) for newest in self.largest_times]
+        starts, sent = [0] * len(self.sources), [BEGINNING] * len(self.sources)
         for tick, now in enumerate(self.ticks.tolist()):
             for port, source in enumerate(self.sources):
-                first, end = begun[port], int(source.ends[tick])
-                rows = source.rows.slice(first, end - first) if end > first else None
-                low = int(lows[source.recording][tick])
-                if rows is not None or low > said[port]:
-                    yield Event(tick, now, port, rows, low, ends=False)
-                begun[port], said[port] = end, low
+                start, end = starts[port], int(source.ends[tick])
+                rows = source.rows.slice(start, end - start) if end > start else None
+                watermark = int(watermarks[source.recording][tick])
+                if rows is not None or watermark > sent[port]:
+                    yield Event(tick, now, port, rows, watermark, ends=False)
+                starts[port], sent[port] = end, watermark
         for port in range(len(self.sources)):
             yield Event(len(self.ticks) - 1, int(self.ticks[-1]), port, None, END, ends=True)
 
 
-def make_punctuation(source: Source, low: int) -> Punctuation:
+def make_punctuation(source: Source, watermark: int) -> Punctuation:
     """Return the punctuation of a source."""
-    return Punctuation(source.link, low)
+    return Punctuation(source.link, watermark)
 
 
 def arrange(
     recordings: Sequence[Recording], arrivals: Sequence[Numbers], settle: int, tick: int | None = None
 ) -> Arrivals:
-    """Sort the rows of recordings by arrival. Raise InputError without rows.
+    """Sort the rows of recordings by `arrivals`, one array per recording. Raise InputError without rows.
 
-    Pauses have ticks for `settle` ns; after that time no more results can follow.
+    A pause has ticks only in its first `settle` ns, because later in the pause no result can follow. `tick` is the
+    length of a tick in ns, None for an automatic length.
     """
-    whole = np.sort(np.concatenate([np.empty(0, np.int64), *arrivals]))
-    if len(whole) == 0:
+    all_arrivals = np.sort(np.concatenate([np.empty(0, np.int64), *arrivals]))
+    if len(all_arrivals) == 0:
         raise InputError("got no row in the input, expected at least one")
-    length, ticks = _ticks(whole, settle, tick)
+    length, ticks = _ticks(all_arrivals, settle, tick)
     sources: list[Source] = []
-    lows, highs = [], []
-    for number, (each, arrived) in enumerate(zip(recordings, arrivals, strict=True)):
-        order = np.argsort(arrived, kind="stable")
-        times = each.times[order]
-        ends = np.searchsorted(arrived[order], ticks)
-        least = np.append(np.minimum.accumulate(times[::-1])[::-1], END) if len(times) else np.array([END])
-        to_come = least[ends]
-        lows.append(np.where(to_come == END, END, np.minimum(to_come, ticks)))
-        most = np.append(BEGINNING, np.maximum.accumulate(times)) if len(times) else np.array([BEGINNING])
-        highs.append(most[ends])
-        for leaf, (rows, places) in each.kept.items():
-            row_arrivals = arrived[places]
-            moved = np.argsort(row_arrivals, kind="stable")
-            ordered = rows if (np.diff(moved) == 1).all() else rows.take(pa.array(moved))
-            sources.append(Source(leaf, number, each.link, ordered, np.searchsorted(row_arrivals[moved], ticks)))
-    sources.sort(key=lambda source: source.leaf)  # ports are numbered through leaf by leaf
-    return Arrivals(length, ticks, sources, lows, highs)
+    exact_watermarks, largest_times = [], []
+    for index, (recording, link_arrivals) in enumerate(zip(recordings, arrivals, strict=True)):
+        order = np.argsort(link_arrivals, kind="stable")
+        times = recording.times[order]
+        ends = np.searchsorted(link_arrivals[order], ticks)
+        suffix_minima = np.append(np.minimum.accumulate(times[::-1])[::-1], END) if len(times) else np.array([END])
+        earliest = suffix_minima[ends]
+        exact_watermarks.append(np.where(earliest == END, END, np.minimum(earliest, ticks)))
+        prefix_maxima = np.append(BEGINNING, np.maximum.accumulate(times)) if len(times) else np.array([BEGINNING])
+        largest_times.append(prefix_maxima[ends])
+        for leaf, (rows, positions) in recording.leaf_rows.items():
+            row_arrivals = link_arrivals[positions]
+            row_order = np.argsort(row_arrivals, kind="stable")
+            ordered = rows if (np.diff(row_order) == 1).all() else rows.take(pa.array(row_order))
+            row_ends = np.searchsorted(row_arrivals[row_order], ticks)
+            sources.append(Source(leaf, index, recording.link, ordered, row_ends))
+    sources.sort(key=lambda source: source.leaf)  # the ports of a leaf have consecutive numbers
+    return Arrivals(length, ticks, sources, exact_watermarks, largest_times)
 
 
 def _ticks(arrivals: Numbers, settle: int, tick: int | None) -> tuple[int, Numbers]:
-    """Return the length of a tick, and the ends of the ticks with rows or at most `settle` after a row."""
+    """Return the length of a tick, and the ends of the ticks with rows or at most `settle` ns after a row."""
     begin = int(arrivals[0])
     active = int(np.minimum(np.diff(arrivals), settle).sum()) + 1
-    length = tick or max(TICK, -(-active // MOST_TICKS))
-    busy = np.unique((arrivals - begin) // length)
-    spans = np.minimum(np.diff(busy, append=busy[-1] + 1), 1 + -(-settle // length))
-    within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
-    return length, begin + (np.repeat(busy, spans) + within + 1) * length
-
-
-def _behind(highs: Numbers, late: int) -> Numbers:
-    return np.where(highs == BEGINNING, BEGINNING, highs - late)
+    length = tick or max(TICK, -(-active // MAX_TICKS))
+    ticks_with_rows = np.unique((arrivals - begin) // length)
+    spans = np.minimum(np.diff(ticks_with_rows, append=ticks_with_rows[-1] + 1), 1 + -(-settle // length))
+    offsets = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
+    return length, begin + (np.repeat(ticks_with_rows, spans) + offsets + 1) * length

@@ -10,7 +10,7 @@ import numpy as np
 from capture.lazy_dataclasses import dataclass
 from highlevel.compare.answers import Answer, Difference
 from highlevel.compare.arrivals import Arrivals
-from highlevel.compare.drive import observe, timed
+from highlevel.compare.drive import measure_cpu_time, observe
 from highlevel.compare.question import Question
 from highlevel.compare.recording import Numbers
 from highlevel.compare.variants import Variant, variants_of
@@ -22,7 +22,9 @@ Progress = Callable[[int, int], None]
 class Measurement:
     """Cost, state and answer of one variant.
 
-    Latencies are in s, NaN if no result was emitted before the end of the input.
+    `processor`: CPU time in s. `items` and `bytes`: stored rows or partials and their bytes, one sample per tick.
+    `latency` and `max_latency`: median and maximum in s; `call`: median wall time in s of a call with results. All
+    three are NaN if no result was emitted before the end of the input.
     """
 
     variant: Variant
@@ -31,7 +33,7 @@ class Measurement:
     items: Numbers
     bytes: Numbers
     latency: float
-    latency_most: float
+    max_latency: float
     call: float
     difference: Difference
     late: int
@@ -44,7 +46,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants in their order, the first of which is exact; `exact` is its answer."""
+    """Measurements of all variants in their order. `exact` is the answer of the first variant, which is exact."""
 
     question: Question
     arrivals: Arrivals
@@ -59,49 +61,47 @@ def compare(
     repeat: int = 3,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run all variants in turn: once to sample them, `repeat` times to time them.
+    """Run all variants in turn: once to sample their state, then `repeat` times to measure their CPU time.
 
-    `progress` receives (runs done, all runs).
-
-    The CPU time is the median.
+    The reported CPU time is the median. `progress` is called with (finished runs, all runs).
     """
     variants = variants_of(question, slacks)
     runs = len(variants) * (repeat + 1)
-    done = 0
+    finished = 0
 
     def step() -> None:
-        nonlocal done
-        done += 1
+        nonlocal finished
+        finished += 1
         if progress is not None:
-            progress(done, runs)
+            progress(finished, runs)
 
-    seen = []
+    samples_and_differences = []
     exact: Answer | None = None
     for variant in variants:
         observation = observe(question, variant, arrivals)
         answer = Answer(question, observation.results)
         exact = exact or answer
         observation.results = []
-        seen.append((observation, exact.difference(answer)))
+        samples_and_differences.append((observation, exact.difference(answer)))
         step()
     assert exact is not None
     times: list[list[float]] = [[] for _ in variants]
     for _ in range(repeat):
-        for variant, taken in zip(variants, times, strict=True):
-            taken.append(timed(question, variant, arrivals))
+        for variant, cpu_times in zip(variants, times, strict=True):
+            cpu_times.append(measure_cpu_time(question, variant, arrivals))
             step()
     measured = []
-    for variant, (observation, difference), taken in zip(variants, seen, times, strict=True):
-        waits = np.concatenate([*observation.latencies, np.empty(0, np.int64)]) / 1e9
+    for variant, (observation, difference), cpu_times in zip(variants, samples_and_differences, times, strict=True):
+        latencies = np.concatenate([*observation.latencies, np.empty(0, np.int64)]) / 1e9
         measured.append(
             Measurement(
                 variant,
-                median(taken),
+                median(cpu_times),
                 arrivals.rows,
                 np.array(observation.items or [0]),
                 np.array(observation.bytes or [0]),
-                float(np.median(waits)) if len(waits) else float("nan"),
-                float(waits.max()) if len(waits) else float("nan"),
+                float(np.median(latencies)) if len(latencies) else float("nan"),
+                float(latencies.max()) if len(latencies) else float("nan"),
                 median(observation.call_seconds) if observation.call_seconds else float("nan"),
                 difference,
                 observation.late,

@@ -27,7 +27,7 @@ from highlevel.sliding.operator import SlidingAggregate
 from lowlevel.punctuation import GraphItem
 
 
-def count_held(operator: object) -> int:
+def count_stored(operator: object) -> int:
     """Return the number of stored rows or partials of an operator."""
     match operator:
         case Aggregate():
@@ -35,21 +35,21 @@ def count_held(operator: object) -> int:
         case BufferingAggregate():
             return operator.tuples
         case SlackAggregate() | SlidingAggregate():
-            return count_held(operator.aggregate)
+            return count_stored(operator.aggregate)
         case WindowedOperator():
-            return count_held(operator.windows)
+            return count_stored(operator.windows)
         case CompositeOperator():
-            return sum(map(count_held, operator.parts))
+            return sum(map(count_stored, operator.parts))
     return int(getattr(operator, "rows_held", 0))
 
 
-def held_bytes(operator: object) -> int:
+def count_state_bytes(operator: object) -> int:
     """Count the bytes of the state of an operator."""
     match operator:
         case SlackAggregate():
             return operator.aggregate.bytes
         case CompositeOperator():
-            return sum(map(held_bytes, operator.parts))
+            return sum(map(count_state_bytes, operator.parts))
     return int(getattr(operator, "bytes", 0))
 
 
@@ -67,9 +67,9 @@ def count_late(operator: object) -> int:
 
 @dataclass
 class VariantSamples:
-    """Samples of one variant: `items` and `bytes` after each tick, `latencies` of windows or pairs in ns.
+    """Samples of one variant: stored `items` and `bytes` after each tick, `latencies` of windows or pairs in ns.
 
-    `call_seconds` contains the wall time of each call of the pipeline that emitted results.
+    `call_seconds`: wall time of each call of the pipeline that emitted results. `late`: number of late rows.
     """
 
     items: list[int] = field(default_factory=list)
@@ -81,7 +81,7 @@ class VariantSamples:
 
 
 class ObservedJoin:
-    """Join with a callback for its pairs."""
+    """A join that passes its pairs to a callback before it emits them."""
 
     def __init__(self, join: NodeOperator, on_pairs: Callable[[pa.RecordBatch], None]) -> None:
         """Call `on_pairs` with the pairs of `join`."""
@@ -118,8 +118,9 @@ class ObservedJoin:
 def observe(question: Question, variant: Variant, arrivals: Arrivals) -> VariantSamples:
     """Run a variant once and sample it after each tick.
 
-    The latency of a result is the clock at its emission minus the end of its window. For a pair of a join it is the
-    clock minus the later time of the two rows. Results after the end of the input have no latency.
+    The latency of a result is the time of the tick in which it was emitted, minus the end of its window. For a pair of
+    a join it is the time of the tick minus the later time of the two rows. Results after the end of the input have no
+    latency.
     """
     samples = VariantSamples()
     now, input_ended = 0, False
@@ -134,8 +135,8 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Variant
 
     def make(node: Node, ports: int) -> NodeOperator:
         operators.append(variant.make(node, ports))
-        watched = isinstance(node, Join) and not question.windowed
-        return ObservedJoin(operators[-1], add_pair_latencies) if watched else operators[-1]
+        has_callback = isinstance(node, Join) and not question.windowed
+        return ObservedJoin(operators[-1], add_pair_latencies) if has_callback else operators[-1]
 
     if join is not None and not question.windowed:
         times = times_of_pairs(join.spec)
@@ -160,7 +161,7 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Variant
     return samples
 
 
-def timed(question: Question, variant: Variant, arrivals: Arrivals) -> float:
+def measure_cpu_time(question: Question, variant: Variant, arrivals: Arrivals) -> float:
     """Run a variant once without samples. Return the CPU time in seconds."""
     pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
     began = time.process_time()
@@ -174,10 +175,10 @@ def timed(question: Question, variant: Variant, arrivals: Arrivals) -> float:
 def _calls(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
     if event.rows is not None:
         yield pipeline.rows(event.port, event.rows)
-    yield pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.low))
+    yield pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.watermark))
 
 
 def _sample(samples: VariantSamples, operators: Sequence[object], ticks: int) -> None:
-    """Add a sample of the operators for each of the `ticks` before the next event. Without events all are equal."""
-    samples.items += [sum(map(count_held, operators))] * ticks
-    samples.bytes += [sum(map(held_bytes, operators))] * ticks
+    """Add a sample of the operators for each of the `ticks` since the last event. No event changed their state."""
+    samples.items += [sum(map(count_stored, operators))] * ticks
+    samples.bytes += [sum(map(count_state_bytes, operators))] * ticks

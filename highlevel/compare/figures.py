@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
         ("late_rows", pa.int64()),
     ]
 )
-"""`promised_late_s` is NULL for exact watermarks.
+"""`promised_late_s`: how far watermarks are below the newest time in s; NULL for exact watermarks.
 
 A latency is NULL if no result was emitted before the end of the input.
 """
@@ -39,34 +39,34 @@ A latency is NULL if no result was emitted before the end of the input.
 
 def figures(comparison: Comparison) -> pa.Table:
     """Return the figures of all variants, in their order."""
-    return pa.Table.from_pylist([_row(each) for each in comparison.measured], SCHEMA)
+    return pa.Table.from_pylist([_row(measurement) for measurement in comparison.measured], SCHEMA)
 
 
-def _row(each: Measurement) -> dict[str, object]:
-    difference = each.difference
-    of_results = 100 / max(1, difference.results)
+def _row(measurement: Measurement) -> dict[str, object]:
+    difference = measurement.difference
+    percent_per_row = 100 / max(1, difference.results)
     return {
-        "variant": each.variant.name,
-        "in_order": each.variant.ordered,
-        "promised_late_s": None if each.variant.late is None else each.variant.late / 1e9,
-        "rows": each.rows,
-        "rows_per_cpu_s": each.rate,
-        "rows_held_most": int(each.items.max()),
-        "rows_held_mean": float(each.items.mean()),
-        "bytes_held_most": int(each.bytes.max()),
-        "bytes_held_mean": float(each.bytes.mean()),
-        "latency_median_s": _known(each.latency),
-        "latency_most_s": _known(each.latency_most),
-        "call_median_s": _known(each.call),
+        "variant": measurement.variant.name,
+        "in_order": measurement.variant.ordered,
+        "promised_late_s": None if measurement.variant.late is None else measurement.variant.late / 1e9,
+        "rows": measurement.rows,
+        "rows_per_cpu_s": measurement.rate,
+        "rows_held_most": int(measurement.items.max()),
+        "rows_held_mean": float(measurement.items.mean()),
+        "bytes_held_most": int(measurement.bytes.max()),
+        "bytes_held_mean": float(measurement.bytes.mean()),
+        "latency_median_s": _null_if_nan(measurement.latency),
+        "latency_most_s": _null_if_nan(measurement.max_latency),
+        "call_median_s": _null_if_nan(measurement.call),
         "results": difference.results,
         "wrong": difference.wrong,
         "missing": difference.missing,
-        "wrong_percent": difference.wrong * of_results,
-        "missing_percent": difference.missing * of_results,
+        "wrong_percent": difference.wrong * percent_per_row,
+        "missing_percent": difference.missing * percent_per_row,
         "count_error_percent": 100 * difference.count_error,
-        "late_rows": each.late,
+        "late_rows": measurement.late,
     }
 
 
-def _known(value: float) -> float | None:
+def _null_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else value

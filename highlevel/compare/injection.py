@@ -11,13 +11,17 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.compare.recording import Numbers, Recording, first_arrival
 
-EXPORT = 6
-"""Share of a block's length, after its end, in which its rows arrive: 10 s for a block of a minute."""
+EXPORT_DIVISOR = 6
+"""The rows of a block arrive within block length / EXPORT_DIVISOR after its end: 10 s for a block of a minute."""
 
 
 @dataclass(frozen=True)
 class Injection:
-    """Delays of arrival, ns: of links by name, of links for a while, of single rows, and of whole blocks."""
+    """Delays of arrivals. All times are in ns, 0 for no delay.
+
+    `skews`: delay of each link. `lulls`: idle times of a link, (start after the first arrival, length). `disorder`:
+    maximum random delay of a row. `block`: length of blocks whose rows arrive together, after the end of the block.
+    """
 
     skews: Mapping[str, int] = field(default_factory=dict)
     lulls: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
@@ -31,25 +35,25 @@ class Injection:
         The order is: blocks, delay of each row, skew of its link, idle times. So an idle time holds back all rows that
         would arrive in it.
         """
-        links = {each.link.lower() for each in recordings}
+        links = {recording.link.lower() for recording in recordings}
         for name in (*self.skews, *self.lulls):
             if name.lower() not in links:
                 raise InputError(f"unknown link {name}; links are {', '.join(sorted(links))}")
         skews = {name.lower(): skew for name, skew in self.skews.items()}
         lulls = {name.lower(): lull for name, lull in self.lulls.items()}
-        begin = first_arrival(recordings)
+        first = first_arrival(recordings)
         arrivals_of_links = []
-        for number, each in enumerate(recordings):
-            random = np.random.default_rng([self.seed, number])
-            arrivals = each.arrivals.copy()
+        for index, recording in enumerate(recordings):
+            random = np.random.default_rng([self.seed, index])
+            arrivals = recording.arrivals.copy()
             if self.block:
                 ends = (arrivals // self.block + 1) * self.block
-                arrivals = ends + random.integers(max(1, self.block // EXPORT), size=len(arrivals))
+                arrivals = ends + random.integers(max(1, self.block // EXPORT_DIVISOR), size=len(arrivals))
             if self.disorder:
                 arrivals += random.integers(self.disorder + 1, size=len(arrivals))
-            arrivals += skews.get(each.link.lower(), 0)
-            for start, length in lulls.get(each.link.lower(), ()):
-                is_in_lull = (arrivals >= begin + start) & (arrivals < begin + start + length)
-                arrivals[is_in_lull] = begin + start + length
+            arrivals += skews.get(recording.link.lower(), 0)
+            for start, length in lulls.get(recording.link.lower(), ()):
+                is_in_lull = (arrivals >= first + start) & (arrivals < first + start + length)
+                arrivals[is_in_lull] = first + start + length
             arrivals_of_links.append(arrivals)
         return arrivals_of_links

@@ -50,7 +50,7 @@ class CompositeOperator:
 
 
 class OrderedLeaf(CompositeOperator):
-    """A sort of each link by its watermarks, and an order-preserving merge of all links."""
+    """A sort of each link, which emits rows up to the watermark, and an order-preserving merge of all links."""
 
     def __init__(self, ports: int) -> None:
         """Sort `ports` links."""
@@ -87,10 +87,10 @@ class OrderedUnion(OrderedMerge):
 
 
 class InOrderWindows(CompositeOperator):
-    """Windows by an in-order operator, with the same stages before and after it."""
+    """Windows by an in-order operator, with the same stages before and after as the operator of the product."""
 
     def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
-        """Store tuples in order, or with `slack` process them in arrival order and close windows by the clock."""
+        """Store rows in order. With `slack`, process rows in arrival order, and close windows by the clock."""
         aggregation = node.aggregation
         assert isinstance(aggregation.window, SlidingWindow), "the question allows only sliding windows"
         self.window = aggregation.window
@@ -135,7 +135,7 @@ class InOrderWindows(CompositeOperator):
 
 
 class InOrderJoin(CompositeOperator):
-    """Join in the order of left times, with the columns and the watermarks of its node."""
+    """Join whose pairs are in the order of left times, with the columns and the watermarks of its node."""
 
     def __init__(self, node: Join, join: IopJoin | OpibJoin | OpobJoin) -> None:
         """Replace the join of `node` by `join`."""
@@ -156,21 +156,21 @@ class InOrderJoin(CompositeOperator):
         form = self.node.watermark_form
         if not isinstance(item, pa.RecordBatch):
             assert isinstance(item, Punctuation)
-            return self._promise(form, item.watermark)
+            return self._convert_watermark(form, item.watermark)
         if form not in (WatermarkForm.MAX, WatermarkForm.MIN):
             return item
         left, right = (item.column(name).to_numpy() for name in self.times)
-        made = np.maximum(left, right) if form is WatermarkForm.MAX else np.minimum(left, right)
-        return item.append_column(MAX_TS if form is WatermarkForm.MAX else MIN_TS, pa.array(made))
+        times = np.maximum(left, right) if form is WatermarkForm.MAX else np.minimum(left, right)
+        return item.append_column(MAX_TS if form is WatermarkForm.MAX else MIN_TS, pa.array(times))
 
-    def _promise(self, form: WatermarkForm, low: int) -> GraphItem:
+    def _convert_watermark(self, form: WatermarkForm, left: int) -> GraphItem:
         """Convert the watermark of the left time, which defines the order, to the watermarks of the node."""
         if form is WatermarkForm.JOINT:
-            return JointPunctuation(UNION, (low, END))
-        if form in (WatermarkForm.LEFT, WatermarkForm.MAX) or low in (BEGINNING, END):
-            return Punctuation(UNION, low)
-        right = int(self.node.spec.window.meets(Port.LEFT, np.array([low]))[0][0])
-        return Punctuation(UNION, right if form is WatermarkForm.RIGHT else min(low, right))
+            return JointPunctuation(UNION, (left, END))
+        if form in (WatermarkForm.LEFT, WatermarkForm.MAX) or left in (BEGINNING, END):
+            return Punctuation(UNION, left)
+        right = int(self.node.spec.window.meets(Port.LEFT, np.array([left]))[0][0])
+        return Punctuation(UNION, right if form is WatermarkForm.RIGHT else min(left, right))
 
 
 def in_order_join(node: Join) -> InOrderJoin:

@@ -44,17 +44,17 @@ class NotComparedError(WiretideError):
 
     status = 2
 
-    def __init__(self, what: str) -> None:
-        """Report the unsupported part `what` and the supported queries."""
-        super().__init__(f"{what} cannot be compared; expected {SUPPORTED}")
+    def __init__(self, unsupported: str) -> None:
+        """The message contains a description of the `unsupported` query, and the supported queries."""
+        super().__init__(f"{unsupported} cannot be compared; expected {SUPPORTED}")
 
 
 @dataclass(frozen=True)
 class Question:
     """Plan over single rows. Its last result columns identify rows and are not part of the answer.
 
-    `keys` are the columns that identify a result, `values` the other columns of the query, `count` the column with the
-    number of rows of a group. Without windows all columns are keys.
+    `shown`: the columns of the query. `keys`: the columns that identify a result; without windows all columns.
+    `count`: the column with the number of rows of a group, None without windows.
     """
 
     plan: Plan
@@ -74,18 +74,18 @@ class Question:
 
     @property
     def window(self) -> SlidingWindow | None:
-        """The windows of the results."""
+        """The windows of the results, None without windows."""
         return self.plan.root.aggregation.window if isinstance(self.plan.root, Windowed) else None  # type: ignore[return-value]
 
     @property
     def settle(self) -> int:
-        """Largest time in ns between the arrival of a row and its last effect, if watermarks are exact and in step."""
+        """Largest time in ns from the arrival of a row to its last effect, for exact watermarks of links in step."""
         window, join = self.window, self.join
-        waits = window.range + window.slide if window is not None else 0
+        longest = window.range + window.slide if window is not None else 0
         if join is not None:
             of_join = join.spec.window
-            waits += of_join.length if isinstance(of_join, Tumbling) else of_join.left_range + of_join.right_range
-        return waits
+            longest += of_join.length if isinstance(of_join, Tumbling) else of_join.left_range + of_join.right_range
+        return longest
 
 
 def question_of(plan: Plan) -> Question:
@@ -101,12 +101,12 @@ def question_of(plan: Plan) -> Question:
         _check_windows(root.aggregation)
         counting = root.aggregation.counting_rows()
         if root.merges_partials and isinstance(root.input, Leaf):
-            low = replace(counting.low, reduced=False, pane=1)
-            leaf = replace(root.input, low=low)
-            return _windowed(plan, Windowed(leaf, replace(counting, low=low), PANE))
+            row_plan = replace(counting.low, reduced=False, pane=1)
+            leaf = replace(root.input, low=row_plan)
+            return _question_of_windows(plan, Windowed(leaf, replace(counting, low=row_plan), PANE))
         windowed = Windowed(_row_wise(root.input), replace(counting, low=replace(counting.low, pane=1)), root.time)
-        return _windowed(plan, windowed)
-    return _pairs(plan, _row_wise(root))
+        return _question_of_windows(plan, windowed)
+    return _question_of_pairs(plan, _row_wise(root))
 
 
 def _check_windows(aggregation: Aggregation) -> None:
@@ -123,26 +123,26 @@ def _check_windows(aggregation: Aggregation) -> None:
         raise NotComparedError("a query that reports late rows")
 
 
-def _windowed(plan: Plan, root: Windowed) -> Question:
-    of_windows = root.aggregation
-    keys = {key.name: key.expression.type for key in of_windows.low.keys}
+def _question_of_windows(plan: Plan, root: Windowed) -> Question:
+    aggregation = root.aggregation
+    keys = {key.name: key.expression.type for key in aggregation.low.keys}
     columns: dict[str, Column] = {column.name: column for column in root.input.columns}
     hidden_outputs: list[Output] = []
-    for name in of_windows.group_by:
+    for name in aggregation.group_by:
         column = Column(name, keys[name], nullable=True) if name in keys else columns[name]
         hidden_outputs.append(Output(f".{name}", column))
-    counted = count_of_rows(of_windows.low.subaggregates)
+    counted = count_of_rows(aggregation.low.subaggregates)
     assert counted is not None, "the plan counts rows"
-    (rows,) = (sub for sub in of_windows.low.subaggregates if sub.name == counted)
+    (rows,) = (sub for sub in aggregation.low.subaggregates if sub.name == counted)
     hidden = (*hidden_outputs, Output(".rows", Column(counted, rows.type)))
-    root = replace(root, aggregation=replace(of_windows, select=(*of_windows.select, *hidden)))
+    root = replace(root, aggregation=replace(aggregation, select=(*aggregation.select, *hidden)))
     graph = Plan(plan.name, plan.sql, root, plan.layer)
     if sum(isinstance(node, Join) for node in graph.nodes) > 1:
         raise NotComparedError("a query with several joins")
     return Question(graph, tuple(plan.schema.names), (*BOUNDS, *(out.name for out in hidden_outputs)), ".rows")
 
 
-def _pairs(plan: Plan, root: Node) -> Question:
+def _question_of_pairs(plan: Plan, root: Node) -> Question:
     graph = Plan(plan.name, plan.sql, root, plan.layer)
     if sum(isinstance(node, Join) for node in graph.nodes) != 1:
         raise NotComparedError("a query of rows, without a window or a join, or with several joins")
@@ -159,12 +159,12 @@ def _row_wise(node: Node) -> Node:
         case Filter() | Apply():
             return replace(node, input=_row_wise(node.input))
         case Join():
-            return _timed(replace(node, left=_row_wise(node.left), right=_row_wise(node.right)))
+            return _with_times(replace(node, left=_row_wise(node.left), right=_row_wise(node.right)))
     words = {Over: "with window functions (OVER)", Distinct: "with DISTINCT"}
     raise NotComparedError(f"a query {words.get(type(node), 'that reads groups')}")
 
 
-def _timed(join: Join) -> Join:
+def _with_times(join: Join) -> Join:
     """Return the join with the times of both sides in its results, which are needed for latencies."""
     spec = join.spec
     if spec.kind is not JoinKind.INNER:
@@ -180,9 +180,9 @@ def _with_time(side: Side, name: str) -> Side:
 
 
 def times_of_pairs(spec: JoinSpec) -> tuple[str, str]:
-    """Return the columns of pairs that are the times of their rows."""
+    """Return the columns of pairs that contain the times of their left and right rows."""
     names: Sequence[str | None] = (spec.left.time_output, spec.right.time_output)
     left, right = names
-    assert left is not None, "_timed added the times to the columns"
-    assert right is not None, "_timed added the times to the columns"
+    assert left is not None, "_with_times added the times to the columns"
+    assert right is not None, "_with_times added the times to the columns"
     return left, right

@@ -26,7 +26,7 @@ from lowlevel.rows.readers import Rows, make_reader
 from lowlevel.table.reducer import QueryRows
 
 ROW = ".row"
-"""Column with the position of a row in its recording."""
+"""Name of the column with the position of a row in its recording."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class NumberedRows:
 
 
 class NumberedColumns(Mapping[str, AnyVector]):
-    """The columns of rows, and ROW."""
+    """The columns of rows, and the column ROW."""
 
     def __init__(self, columns: Columns, first: int, count: int) -> None:
-        """Number rows from `first` on."""
+        """`first` is the position of the first of `count` rows."""
         self._columns = columns
-        self._places = Vector(np.arange(first, first + count))
+        self._positions = Vector(np.arange(first, first + count))
 
     def __getitem__(self, name: str) -> AnyVector:
-        return self._places if name == ROW else self._columns[name]
+        return self._positions if name == ROW else self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._columns, ROW])
@@ -72,127 +72,130 @@ class NumberedColumns(Mapping[str, AnyVector]):
 
 Numbers = npt.NDArray[np.int64]
 
-LIMIT = 20_000_000
-"""Default limit of rows in memory; a packet with an address needs about 100 bytes."""
+DEFAULT_LIMIT = 20_000_000
+"""Default maximum of rows in memory; a packet with an address needs about 100 bytes."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Rows of one kind of one input, in file order, with their times and arrival times.
+    """Rows of one kind (packets, flows) of one input, in file order, with their times and arrival times in ns.
 
-    The arrival is by the link's clock: the recorded arrival if the format contains it, otherwise the largest time so
-    far. `kept` are the rows of each leaf of the input, with their positions in `times`.
+    The arrival is the recorded arrival if the format contains it, otherwise the largest time so far. `leaf_rows`: for
+    each leaf of the input, by its number, the selected rows and their positions in `times`.
     """
 
     link: str
     times: Numbers
     arrivals: Numbers
-    kept: Mapping[int, tuple[pa.RecordBatch, Numbers]]
+    leaf_rows: Mapping[int, tuple[pa.RecordBatch, Numbers]]
 
 
 def record(
     leaves: Sequence[Leaf],
     inputs: Sequence[Input],
-    limit: int = LIMIT,
+    limit: int = DEFAULT_LIMIT,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Recording]:
     """Read every input once for each kind of rows of its leaves.
 
-    `progress` is called with (bytes done, bytes in total). Raise InputError for a live input, for a file that is no
-    capture, and for more than `limit` rows.
+    `progress` is called with (bytes read so far, bytes in total). Raise InputError for a live input, for a file that is
+    no capture, and for more than `limit` rows.
     """
     recordings: list[Recording] = []
-    rows = done = 0
-    captures = [(each, open_finite(each.path, "compare")) for each in inputs]
+    rows = finished_bytes = 0
+    captures = [(source, open_finite(source.path, "compare")) for source in inputs]
     sizes = [size_of(capture) for _, capture in captures]
-    for number, (each, capture) in enumerate(captures):
-        fed = [(place, leaf) for place, leaf in enumerate(leaves) if each.feeds(leaf)]
-        for kind in dict.fromkeys(leaf.low.kind for _, leaf in fed):
-            asked = [(place, leaf.low) for place, leaf in fed if leaf.low.kind == kind]
-            taking = _Taking(each.link, asked)
-            reader = make_reader(kind, each.link, capture, taking.columns, BLOCK_RECORDS, asked[0][1].sampling)
-            for block in blocks_of(capture):
+    for index, (source, capture) in enumerate(captures):
+        input_leaves = [(leaf_number, leaf) for leaf_number, leaf in enumerate(leaves) if source.feeds(leaf)]
+        for kind in dict.fromkeys(leaf.low.kind for _, leaf in input_leaves):
+            plans = [(leaf_number, leaf.low) for leaf_number, leaf in input_leaves if leaf.low.kind == kind]
+            recorder = _Recorder(source.link, plans)
+            reader = make_reader(kind, source.link, capture, recorder.columns, BLOCK_RECORDS, plans[0][1].sampling)
+            name, blocks = source.name, blocks_of(capture)
+            for block in blocks:
                 for part in reader.read(block):
-                    taking.take(part)
-                if rows + taking.count > limit:
+                    recorder.add(part)
+                if rows + recorder.count > limit:
                     raise InputError(
-                        f"{each.name}: more than {limit:,} rows, all stored in memory; raise --limit, or use less input"
+                        f"{name}: more than {limit:,} rows, all stored in memory; raise --limit, or use less input"
                     )
                 if progress is not None:
-                    progress(min(done + block.end, sum(sizes)), sum(sizes))
-            rows += taking.count
-            recordings.append(taking.recording())
-        done += sizes[number]
-    return united(recordings)
+                    progress(min(finished_bytes + block.end, sum(sizes)), sum(sizes))
+            rows += recorder.count
+            recordings.append(recorder.recording())
+        finished_bytes += sizes[index]
+    return join_recordings(recordings)
 
 
-def united(recordings: Sequence[Recording]) -> list[Recording]:
-    """Join the recordings of one link and kind, for example hourly files of a link, to one recording.
+def join_recordings(recordings: Sequence[Recording]) -> list[Recording]:
+    """Return one recording for each link and kind of rows, for example for the hourly files of a link.
 
-    Otherwise the link would have no watermark before its last file begins.
+    With separate recordings the link would have no watermark before its last file begins.
     """
-    of_link: dict[tuple[str, tuple[int, ...]], list[Recording]] = {}
-    for each in recordings:
-        of_link.setdefault((each.link, tuple(each.kept)), []).append(each)
-    return [parts[0] if len(parts) == 1 else _one_after_another(parts) for parts in of_link.values()]
+    groups: dict[tuple[str, tuple[int, ...]], list[Recording]] = {}
+    for recording in recordings:
+        groups.setdefault((recording.link, tuple(recording.leaf_rows)), []).append(recording)
+    return [parts[0] if len(parts) == 1 else _concatenate(parts) for parts in groups.values()]
 
 
-def _one_after_another(parts: Sequence[Recording]) -> Recording:
-    arrivals = np.concatenate([each.arrivals for each in parts])
+def _concatenate(parts: Sequence[Recording]) -> Recording:
+    """Return one recording in the order of arrivals."""
+    arrivals = np.concatenate([part.arrivals for part in parts])
     order = np.argsort(arrivals, kind="stable")
-    became = np.empty(len(order), np.int64)
-    became[order] = np.arange(len(order))
-    firsts = np.cumsum([0, *(len(each.times) for each in parts)])
-    kept = {}
-    for leaf in parts[0].kept:
-        rows = pa.concat_batches([each.kept[leaf][0] for each in parts])
-        places = np.concatenate([each.kept[leaf][1] + first for each, first in zip(parts, firsts, strict=False)])
-        moved = np.argsort(became[places], kind="stable")
-        kept[leaf] = (rows.take(pa.array(moved)), became[places][moved])
-    times = np.concatenate([each.times for each in parts])
-    return Recording(parts[0].link, times[order], arrivals[order], kept)
+    new_positions = np.empty(len(order), np.int64)
+    new_positions[order] = np.arange(len(order))
+    starts = np.cumsum([0, *(len(part.times) for part in parts)])
+    leaf_rows = {}
+    for leaf in parts[0].leaf_rows:
+        rows = pa.concat_batches([part.leaf_rows[leaf][0] for part in parts])
+        pairs = zip(parts, starts, strict=False)
+        positions = new_positions[np.concatenate([part.leaf_rows[leaf][1] + start for part, start in pairs])]
+        row_order = np.argsort(positions, kind="stable")
+        leaf_rows[leaf] = (rows.take(pa.array(row_order)), positions[row_order])
+    times = np.concatenate([part.times for part in parts])
+    return Recording(parts[0].link, times[order], arrivals[order], leaf_rows)
 
 
-class _Taking:
-    """Records the rows of one input for its leaves."""
+class _Recorder:
+    """Records the rows of one input for its leaves. `plans`: the numbers of the leaves and their low-level plans."""
 
-    def __init__(self, link: str, asked: Sequence[tuple[int, LowLevelPlan]]) -> None:
+    def __init__(self, link: str, plans: Sequence[tuple[int, LowLevelPlan]]) -> None:
         self.link = link
         key = Key(ROW, Column(ROW, Type.INT))
-        self.columns = {name for _, low in asked for name in low.columns} | {"ts"}
-        self.nodes = {place: QueryRows(link, replace(low, keys=(*low.keys, key))) for place, low in asked}
-        self.batches: dict[int, list[pa.RecordBatch]] = {place: [] for place, _ in asked}
+        self.columns = {name for _, plan in plans for name in plan.columns} | {"ts"}
+        self.nodes = {leaf: QueryRows(link, replace(plan, keys=(*plan.keys, key))) for leaf, plan in plans}
+        self.batches: dict[int, list[pa.RecordBatch]] = {leaf: [] for leaf, _ in plans}
         self.times: list[Numbers] = []
         self.arrivals: list[Numbers] = []
         self.count = 0
 
-    def take(self, rows: Rows) -> None:
+    def add(self, rows: Rows) -> None:
         if rows.count == 0:
             return
         times = rows.columns["ts"]
         assert isinstance(times, Vector)
-        placed = NumberedRows(rows, NumberedColumns(rows.columns, self.count, rows.count))
-        for place, node in self.nodes.items():
-            self.batches[place] += node.add(placed)
+        numbered_rows = NumberedRows(rows, NumberedColumns(rows.columns, self.count, rows.count))
+        for leaf, node in self.nodes.items():
+            self.batches[leaf] += node.add(numbered_rows)
         self.times.append(times.data.copy())
         self.arrivals.append((times.data if rows.arrivals is None else rows.arrivals).copy())
         self.count += rows.count
 
     def recording(self) -> Recording:
-        nothing = [np.empty(0, np.int64)]
-        arrivals = np.concatenate(self.arrivals or nothing)
+        no_rows = [np.empty(0, np.int64)]
+        arrivals = np.concatenate(self.arrivals or no_rows)
         arrivals = np.maximum.accumulate(arrivals) if len(arrivals) else arrivals
-        kept = {}
-        for place, node in self.nodes.items():
-            table = pa.Table.from_batches(self.batches.pop(place), node.plan.schema).combine_chunks()
+        leaf_rows = {}
+        for leaf, node in self.nodes.items():
+            table = pa.Table.from_batches(self.batches.pop(leaf), node.plan.schema).combine_chunks()
             batch = pa.RecordBatch.from_arrays(
-                [_one(column) for column in table.columns], schema=table.schema.remove_metadata()
+                [_as_array(column) for column in table.columns], schema=table.schema.remove_metadata()
             )
-            kept[place] = (batch.drop_columns([ROW]), batch.column(ROW).to_numpy())
-        return Recording(self.link, np.concatenate(self.times or nothing), arrivals, kept)
+            leaf_rows[leaf] = (batch.drop_columns([ROW]), batch.column(ROW).to_numpy())
+        return Recording(self.link, np.concatenate(self.times or no_rows), arrivals, leaf_rows)
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _as_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([*column.chunks, pa.array([], column.type)])
 
 
@@ -205,7 +208,7 @@ def blocks_of(capture: AnyCapture) -> Iterator[Block]:
 
 
 def size_of(capture: AnyCapture) -> int:
-    """Return the bytes of a capture; 0 if unknown."""
+    """Return the size of a capture in bytes; 0 if unknown."""
     return len(capture.data) if isinstance(capture, Capture) else capture.size
 
 

@@ -20,18 +20,18 @@ from highlevel.plan.nodes import Join, Leaf, Node, Union, Windowed
 from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.pipeline import Pipeline
 
-Replaced = Callable[[Node, int], NodeOperator | None]
-"""Create the replacement of a node's operator with a number of ports, or return None."""
+Replacement = Callable[[Node, int], NodeOperator | None]
+"""Return the replacement of a node's operator, for a number of ports, or None for the operator of the product."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Variant with exact watermarks, or `late` by some ns. `ordered` variants keep order."""
+    """A variant whose watermarks are exact (`late` None) or `late` by some ns. `ordered` variants process in order."""
 
     name: str
     late: int | None
     ordered: bool
-    replaced: Replaced | None = None
+    replacement: Replacement | None = None
 
     def pipeline(self, question: Question, links: Sequence[Sequence[str]]) -> Pipeline:
         """Make the pipeline of a question."""
@@ -39,22 +39,32 @@ class Variant:
 
     def make(self, node: Node, ports: int) -> NodeOperator:
         """Make the operator of a node: the replacement, or the operator of the product."""
-        other = None if self.replaced is None else self.replaced(node, ports)
-        return make_operator(node, ports) if other is None else other
+        replacement = None if self.replacement is None else self.replacement(node, ports)
+        return make_operator(node, ports) if replacement is None else replacement
 
 
 def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
-    """Return all variants of a question: first out of order, and within an order first with exact watermarks."""
-    known: list[int | None] = [None, *slacks]
-    variants = [Variant(f"out of order, {_told(late)}", late, ordered=False) for late in known]
+    """Return all variants of a question, the out-of-order variants first. In both groups exact watermarks are first."""
+    watermark_delays: list[int | None] = [None, *slacks]
+    variants = [Variant(f"out of order, {_watermark_text(late)}", late, ordered=False) for late in watermark_delays]
     if question.join is None:
-        variants += [Variant(f"in order, {_told(late)}", late, True, _sorted) for late in known]
+        variants += [
+            Variant(f"in order, {_watermark_text(late)}", late, True, _replace_by_ordered) for late in watermark_delays
+        ]
         for kind in Lateness:
             for slack in slacks:
-                variants.append(Variant(f"slack {seconds(slack)}, {kind}", slack, True, _by_slack(slack, kind)))
+                variants.append(Variant(f"slack {seconds(slack)}, {kind}", slack, True, _replace_windows(slack, kind)))
         return variants
-    joins = {"sort, in-order join": _sorted, "OPIB-Join": _joined(opib_join), "OPOB-Join": _joined(opob_join)}
-    variants += [Variant(f"{name}, {_told(late)}", late, True, made) for name, made in joins.items() for late in known]
+    joins = {
+        "sort, in-order join": _replace_by_ordered,
+        "OPIB-Join": _replace_join(opib_join),
+        "OPOB-Join": _replace_join(opob_join),
+    }
+    variants += [
+        Variant(f"{name}, {_watermark_text(late)}", late, True, replacement)
+        for name, replacement in joins.items()
+        for late in watermark_delays
+    ]
     return variants
 
 
@@ -67,11 +77,11 @@ def seconds(duration: int) -> str:
     return f"{duration / 1e9:g}s"
 
 
-def _told(late: int | None) -> str:
+def _watermark_text(late: int | None) -> str:
     return "exact" if late is None else f"{seconds(late)} late"
 
 
-def _sorted(node: Node, ports: int) -> NodeOperator | None:
+def _replace_by_ordered(node: Node, ports: int) -> NodeOperator | None:
     match node:
         case Leaf():
             return OrderedLeaf(ports)
@@ -79,24 +89,24 @@ def _sorted(node: Node, ports: int) -> NodeOperator | None:
             return OrderedUnion(ports, node.time_columns[0])
         case Join():
             return in_order_join(node)
-        case Windowed() if not any(isinstance(each, Join) for each in _under(node)):
+        case Windowed() if not any(isinstance(each, Join) for each in _subtree(node)):
             return InOrderWindows(node)
     return None
 
 
-def _by_slack(slack: int, lateness: Lateness) -> Replaced:
+def _replace_windows(slack: int, lateness: Lateness) -> Replacement:
     def replaced(node: Node, _: int) -> NodeOperator | None:
         return InOrderWindows(node, (slack, lateness)) if isinstance(node, Windowed) else None
 
     return replaced
 
 
-def _joined(make: Callable[[Join], NodeOperator]) -> Replaced:
+def _replace_join(make: Callable[[Join], NodeOperator]) -> Replacement:
     def replaced(node: Node, _: int) -> NodeOperator | None:
         return make(node) if isinstance(node, Join) else None
 
     return replaced
 
 
-def _under(node: Node) -> list[Node]:
-    return [node, *(below for each in node.inputs for below in _under(each))]
+def _subtree(node: Node) -> list[Node]:
+    return [node, *(descendant for child in node.inputs for descendant in _subtree(child))]

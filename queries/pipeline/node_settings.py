@@ -137,8 +137,8 @@ def node_settings(node: Section) -> NodeSettings:
 
 
 NODE_KEYS = ("flush", "disorder", "every", "memory", "segment_bytes", "segment_time", "spool_bytes", "when_full")
-OWATERMARK_KEYS = ("promise", "lull", "clock_jump")
-LINK_KEYS = ("capture", "spool", *OWATERMARK_KEYS)
+WATERMARK_KEYS = ("promise", "lull", "clock_jump")
+LINK_KEYS = ("capture", "spool", *WATERMARK_KEYS)
 
 
 def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
@@ -147,7 +147,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
         raise PipelineError(f"{table.prefix}capture is missing: expected an input, such as interface:eth0 or a path")
     capture = absolute_path(table.value("capture", str, ""), base)
     if "spool" not in table.names:
-        if unused_keys := [key for key in OWATERMARK_KEYS if key in table.names]:
+        if unused_keys := [key for key in WATERMARK_KEYS if key in table.names]:
             raise PipelineError(
                 f"{table.prefix}{unused_keys[0]} is for a link with a spool: expected {table.prefix}spool too"
             )
@@ -158,7 +158,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
         name,
         capture,
         base / table.value("spool", str, ""),
-        *(table.value(key, str, "") or None for key in OWATERMARK_KEYS),
+        *(table.value(key, str, "") or None for key in WATERMARK_KEYS),
     )
 
 

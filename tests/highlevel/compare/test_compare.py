@@ -94,7 +94,7 @@ def test_exact_promises_and_enough_slack_are_exact(query: str, injection: str, l
     found = compared(QUERIES[query], links, INJECTIONS[injection], ENOUGH)
     assert found.exact.results > 0
     for each in found.measured:
-        assert each.difference.exact, (each.variant.name, each.difference)
+        assert each.difference.is_exact, (each.variant.name, each.difference)
         assert (each.late, each.difference.count_error) == (0, 0), each.variant.name
     names = [each.variant.name for each in found.measured]
     assert len(set(names)) == len(names) == (8 if found.question.join else 6)
@@ -116,7 +116,7 @@ def test_a_variant_goes_on_from_its_snapshot(query: str, links: dict[str, list[s
                     pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
                     pipeline.restore(state)
                 items = list(pipeline.rows(event.port, event.rows)) if event.rows is not None else []
-                items += pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.low))
+                items += pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.watermark))
                 left += [item for item in items if isinstance(item, pa.RecordBatch)]
             answers.append(Counter(str(row) for batch in left for row in batch.to_pylist()))
         assert answers[0] == answers[1] != Counter(), variant.name
@@ -146,7 +146,7 @@ def test_too_little_slack_loses_rows_and_says_so(query: str, links: dict[str, li
     found = compared(QUERIES[query], links, Injection(disorder=2 * SECOND), 0)
     for each in found.measured:
         if each.variant.late is None:
-            assert each.difference.exact
+            assert each.difference.is_exact
             continue
         difference = each.difference
         assert each.late > 0, each.variant.name
@@ -162,9 +162,9 @@ def test_skew_is_no_disorder_out_of_order_but_waits_in_a_merge(links: dict[str, 
     told = {each.variant.name: each for each in skewed.measured}
     waiting, before = (int(found["in order, exact"].items.max()) for found in (told, in_step))
     assert waiting - before > 2 * 40  # rows of the link that is not behind, for most of the skew
-    assert told["out of order, 0s late"].difference.exact
-    assert told["in order, 0s late"].difference.exact
-    assert not told["slack 0s, generous"].difference.exact  # one clock for both links
+    assert told["out of order, 0s late"].difference.is_exact
+    assert told["in order, 0s late"].difference.is_exact
+    assert not told["slack 0s, generous"].difference.is_exact  # one clock for both links
     assert 3.9 < told["out of order, exact"].latency < 5.1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from highlevel.compare.arrivals import Arrivals, arrange
 from highlevel.compare.injection import Injection
-from highlevel.compare.recording import Recording, united
+from highlevel.compare.recording import Recording, join_recordings
 from lowlevel.punctuation import BEGINNING, END
 
 SECOND = 1_000_000_000
@@ -62,12 +62,12 @@ def test_every_row_comes_once_in_its_tick_and_no_promise_is_broken(seed: int) ->
                 if late is None:
                     assert (times >= lows[event.port]).all()
                 came[event.port] += event.rows.column("place").to_pylist()
-            assert event.low >= lows[event.port]
-            assert late is not None or event.low in (BEGINNING, END) or event.low <= event.now
-            lows[event.port] = event.low
+            assert event.watermark >= lows[event.port]
+            assert late is not None or event.watermark in (BEGINNING, END) or event.watermark <= event.now
+            lows[event.port] = event.watermark
         assert set(lows.values()) == {END}
         for port, source in enumerate(arrivals.sources):
-            assert sorted(came[port]) == sorted(links[source.recording].kept[source.leaf][1].tolist())
+            assert sorted(came[port]) == sorted(links[source.recording].leaf_rows[source.leaf][1].tolist())
 
 
 def test_ports_are_numbered_through_leaf_by_leaf() -> None:
@@ -123,18 +123,18 @@ def test_ticks_go_on_until_all_has_settled_and_skip_the_rest() -> None:
 def test_links_of_no_rows_promise_their_end_alone() -> None:
     links = [recording(0, [0, SECOND]), recording(1, [])]
     arrivals = arrange(links, Injection().apply(links), SECOND)
-    assert {event.low for event in arrivals.events(None) if arrivals.sources[event.port].link == "b"} == {END}
-    assert {event.low for event in arrivals.events(0) if arrivals.sources[event.port].link == "b"} == {END}
+    assert {event.watermark for event in arrivals.events(None) if arrivals.sources[event.port].link == "b"} == {END}
+    assert {event.watermark for event in arrivals.events(0) if arrivals.sources[event.port].link == "b"} == {END}
 
 
 def test_files_of_one_link_are_one_recording() -> None:
     """Rows may be in any order, and rows of one input may have times of the other."""
     times = [0, 3 * SECOND, SECOND, 4 * SECOND, 6 * SECOND, 5 * SECOND, 9 * SECOND]
     files = [recording(0, times[4:]), recording(0, times[:4])]
-    (found,) = united(files)
+    (found,) = join_recordings(files)
     assert found.arrivals.tolist() == np.maximum.accumulate(times).tolist()
     assert found.times.tolist() == times
-    for leaf, (rows, places) in found.kept.items():
+    for leaf, (rows, places) in found.leaf_rows.items():
         assert rows.column("pane").to_pylist() == found.times[places].tolist(), leaf
         assert (np.diff(places) > 0).all()
-    assert len(united([*files, recording(1, times)])) == 2
+    assert len(join_recordings([*files, recording(1, times)])) == 2

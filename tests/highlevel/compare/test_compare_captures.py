@@ -29,10 +29,10 @@ def test_real_captures_out_of_order(name: str, captures: Path) -> None:
     )
     told = {each.variant.name: each for each in found.measured}
     for slack in ("exact", "150s late"):
-        assert told[f"out of order, {slack}"].difference.exact
-        assert told[f"in order, {slack}"].difference.exact
+        assert told[f"out of order, {slack}"].difference.is_exact
+        assert told[f"in order, {slack}"].difference.is_exact
     assert told["in order, 0s late"].late > 0
-    assert not told["in order, 0s late"].difference.exact
+    assert not told["in order, 0s late"].difference.is_exact
 
 
 def test_flows_arrive_when_they_were_exported(tmp_path: Path) -> None:
@@ -52,4 +52,4 @@ def test_flows_arrive_when_they_were_exported(tmp_path: Path) -> None:
         for each in run_comparison(sql, [path], settings=Settings(slacks=(0, 60 * SECOND), repeat=1)).measured
     }
     for name, each in told.items():
-        assert each.difference.exact is (" 0s" not in name), name
+        assert each.difference.is_exact is (" 0s" not in name), name
