@@ -133,6 +133,7 @@ class Monitor:
                 partitions=pipeline.partitions,
                 log=pipeline.folder / "spark.log",
                 chosen=pipeline.spark_conf,
+                say=self.say,
             ),
             self.plans,
             self.inputs,

@@ -13,7 +13,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from capture.interrupts import uninterrupted
 from capture.open import open_finite
 from highlevel.spark.errors import RunError, find_start_failure, make_report
+from highlevel.spark.executors import check_master, wait_for_executors
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import Scratch
 from highlevel.spark.settings import check_known, choose_python, combine_settings
@@ -45,19 +46,27 @@ JVM_END_SECONDS = 5.0
 """Seconds that a JVM has to end after its connections broke."""
 
 
+def print_warning(line: str) -> None:
+    """Print a line for the user to standard error."""
+    print(f"wiretide: {line}", file=sys.stderr, flush=True)
+
+
 def start_session(
     master: str = "local[*]",
     partitions: int = 2,
     name: str = "wiretide",
     log: Path = Path(os.devnull),
     chosen: Mapping[str, str] = NO_SETTINGS,
+    say: Callable[[str], None] = print_warning,
 ) -> SparkSession:
     """Start a session, or use the existing session of this process. End it with `close_session`, once for each call.
 
     `partitions` is the number of partitions of a shuffle. Warnings and traces of the JVM are written to the file `log`,
     because they are not messages for users. `chosen` are settings that the user gave; they override all others. An
-    existing session keeps its settings. Raise JavaMissingError, or RunError with the reason if Spark does not start (an
-    unknown master, a cluster without answer, a wrong setting).
+    existing session keeps its settings. `say` receives a line if the executors of a cluster do not start soon.
+
+    Raise JavaMissingError, or RunError with the reason if Spark does not start (an unknown master, a cluster without
+    answer or without executors, a wrong setting).
     """
     active_context = SparkContext._active_spark_context
     if active_context is not None:
@@ -65,6 +74,7 @@ def start_session(
             _use_counts[active_context] += 1
         return SparkSession.builder.getOrCreate()
     require_java()
+    check_master(master)
     os.environ["PYSPARK_PYTHON"] = choose_python(master, chosen)
     builder = SparkSession.builder.master(master).appName(name)
     if master.startswith("local"):
@@ -115,6 +125,12 @@ def start_session(
         if scratch is not None and scratch not in _jvm_folders.values():  # otherwise _end_all() removes it
             with uninterrupted():
                 scratch.remove()
+        raise
+    try:
+        with convert_jvm_failures():
+            wait_for_executors(context, say)
+    except BaseException:
+        close_session(spark)
         raise
     return spark
 

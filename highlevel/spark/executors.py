@@ -1,0 +1,147 @@
+"""Waits for the executors of a cluster before the first task, and says what to check if there are none.
+
+A session on a cluster starts without executors. Spark would log "Initial job has not accepted any resources" again and
+again, and the job would wait. The number of tasks follows from the cores of the executors, so they must be there before
+a job is planned. Spark on this machine (`local[N]`) has no executors of its own and does not wait.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from pyspark import SparkContext
+
+from highlevel.spark.errors import RunError
+
+SAY_SECONDS = 10.0
+"""Seconds without an executor before the user is told."""
+
+MAX_SECONDS = 300.0
+"""Seconds without an executor before the run ends. Pulling a container image takes minutes."""
+
+MORE_SECONDS = 15.0
+"""Longest time to wait for the other executors after the first."""
+
+QUIET_SECONDS = 1.0
+"""If the number of executors is not known: seconds without a new one after which no more are awaited."""
+
+POLL_SECONDS = 0.1
+
+CONNECT_SECONDS = 5.0
+"""Longest time of a connection to a master. Spark itself would try for a minute."""
+
+
+def has_executors(master: str) -> bool:
+    """Return True if Spark runs executors in other processes than its driver.
+
+    >>> has_executors("local[2]"), has_executors("local-cluster[2,1,1024]"), has_executors("yarn")
+    (False, True, True)
+    """
+    return master != "local" and not master.startswith("local[")
+
+
+def check_master(master: str) -> None:
+    """Raise RunError if no master of a standalone cluster accepts a connection. Other masters are not checked."""
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for address in master.removeprefix("spark://").split(","):
+        try:
+            parts = urlsplit(f"spark://{address}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            return  # Spark says what is wrong
+        if host is None or port is None:
+            return
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+    raise RunError(
+        f"Spark did not start on {master}: the master does not answer ({'; '.join(reasons)}); "
+        "start it, or check its host and port"
+    )
+
+
+def wait_for_executors(
+    context: SparkContext,
+    say: Callable[[str], None],
+    say_seconds: float = SAY_SECONDS,
+    max_seconds: float = MAX_SECONDS,
+) -> int:
+    """Wait until the executors of a session have started, and return their number; 0 if it has none of its own.
+
+    `say` receives a line if none has started after `say_seconds`. Raise RunError if none has after `max_seconds`, or if
+    the cluster ends the application.
+    """
+    master = str(context.master)
+    if not has_executors(master):
+        return 0
+    begin = newest = time.monotonic()
+    wanted = _count_wanted(context)
+    count, has_said = 0, False
+    while True:
+        now = time.monotonic()
+        found = _count_executors(context)
+        if found != count:
+            count, newest = found, now
+        if count > 0:
+            is_complete = count >= wanted if wanted else now - newest >= QUIET_SECONDS
+            if is_complete or now - begin >= MORE_SECONDS:
+                break
+        else:
+            if now - begin >= max_seconds:
+                raise RunError(f"no executor started on {master} within {max_seconds:g} s; {describe_request(context)}")
+            if now - begin >= say_seconds and not has_said:
+                has_said = True
+                say(
+                    f"warning: no executor has started on {master} after {say_seconds:g} s; "
+                    f"{describe_request(context)}; waiting up to {max_seconds:g} s"
+                )
+        time.sleep(POLL_SECONDS)
+    if count < wanted:
+        say(f"warning: {count} of {wanted} executors have started on {master}; continuing with them")
+    return count
+
+
+def describe_request(context: SparkContext) -> str:
+    """Return which executors were asked for, and what to check if none starts."""
+    conf, master = context.getConf(), str(context.master)
+    memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores", None)
+    size = f"{memory} of memory and {f'{cores} cores' if cores else 'the default number of cores'} each"
+    driver = f"{conf.get('spark.driver.host', 'this host')}:{conf.get('spark.driver.port', '?')}"
+    places = {"yarn": "that its queue has so much", "k8s": "the events of its pods"}
+    place = next(
+        (text for prefix, text in places.items() if master.startswith(prefix)),
+        "that a worker has so much free",
+    )
+    return f"asked for executors with {size}; check {place}, and that executors can connect to the driver at {driver}"
+
+
+def _count_executors(context: SparkContext) -> int:
+    """Return the number of executors. Raises RunError if the cluster ended the application."""
+    java_context = context._jsc.sc()
+    if java_context.isStopped():
+        raise RunError(
+            f"{context.master} ended the application while it waited for executors: their processes fail; "
+            "the log of a worker has the reason"
+        )
+    return int(java_context.getExecutorIds().size())
+
+
+def _count_wanted(context: SparkContext) -> int:
+    """Return the number of executors that was asked for, or 0 if the cluster decides."""
+    conf, master = context.getConf(), str(context.master)
+    if (conf.get("spark.dynamicAllocation.enabled", None) or "false").lower() == "true":
+        return 0
+    cluster = re.match(r"local-cluster\[ *(\d+)", master)
+    if cluster:
+        return int(cluster[1])
+    if not master.startswith(("yarn", "k8s")):
+        return 0
+    return int(conf.get("spark.executor.instances", None) or 2)
