@@ -54,6 +54,8 @@ class LowLevelPlan:
     * `reduced`: rows are pre-aggregated in tables. Otherwise each row that passes WHERE is a partial with a pane of
       1 ns, in the order of arrival.
     * `in_arrival_order`: the result depends on the order of rows, so one reader reads all rows of a capture.
+    * `provisional`: partials leave after each block, and watermarks follow only from the rows that have arrived, also
+      in a file. `slack`: the allowed disorder in ns that the query states; None for that of the input.
 
     Every partial has a column `link`. It is not a key, because each link has separate tables.
     """
@@ -68,16 +70,24 @@ class LowLevelPlan:
     sampling: FixedRates | None = None
     reduced: bool = True
     in_arrival_order: bool = False
+    provisional: bool = False
+    slack: int | None = None
 
     @property
     def exact_low(self) -> bool:
         """Whether a watermark of records is also a watermark of rows."""
-        return self.kind in RECORD_KINDS
+        return self.kind in RECORD_KINDS and not self.by_arrival
 
     @property
     def dealt(self) -> bool:
         """Whether several readers may read different blocks of a capture."""
-        return self.kind in SEPARABLE_KINDS and not self.in_arrival_order and not self.remembers
+        separable = self.kind in SEPARABLE_KINDS and not self.by_arrival
+        return separable and not self.in_arrival_order and not self.remembers
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether watermarks follow from the rows that have arrived, instead of a scan of the whole file."""
+        return self.provisional or self.slack is not None
 
     @cached_property
     def remembers(self) -> bool:

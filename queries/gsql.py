@@ -1,7 +1,7 @@
 """The entry point of `queries`: compile_query turns the text of a query into a plan for both levels.
 
     SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
-        [UNION | INTERSECT | EXCEPT [ALL] SELECT …] [ORDER BY …]
+        [UNION | INTERSECT | EXCEPT [ALL] SELECT …] [ORDER BY …] [WITH CONSISTENCY (…)] [EMIT CHANGES | EMIT FINAL]
 
 `queries.plans.compiler` makes the nodes of the plan, `queries.plans.grouping` the aggregations of a query with groups.
 `docs/guide/sql.md` describes the language.
@@ -65,5 +65,9 @@ def compile_tree(
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, tables or {}, links, path)
     plan = Compiler(query.sql, name, layer, sampling, known).compile_query(query).plan
+    if query.consistency is not None:
+        from queries.plans.consistency import with_consistency  # most queries do not need it
+
+        plan = with_consistency(query, plan)
     refuse_above(query.sql, plan)
     return plan

@@ -69,6 +69,8 @@ class AnswerRows:
                 "--plot: got a query of rows, expected values to draw; use an aggregate, for example "
                 "SELECT srcIP, sum(len) AS bytes FROM p [RANGE 1 minute] GROUP BY srcIP"
             )
+        if plan.has_changes:
+            raise PlotError("--plot: got a query with EMIT CHANGES, expected final results: leave out EMIT CHANGES")
         try:
             self.series = QuerySeries(plan, GROUPS)
         except ValueError as error:

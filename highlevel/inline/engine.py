@@ -162,6 +162,9 @@ class InlineRun:
         place of the query. Raises InputError for a file that is no capture, ValueError for no threads.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
+        if len(plans) > 1 and any(plan.is_by_arrival for plan in plans):
+            named = ", ".join(plan.name for plan in plans if plan.is_by_arrival)
+            raise InputError(f"WITH CONSISTENCY or EMIT in {named}: expected one query per run")
         self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
         check_threads(threads)
         self.threads = threads or available_threads()
@@ -378,6 +381,9 @@ class InlineRun:
         """Return the allowed disorder of one input's nodes, None for exact watermarks."""
         if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
             return None  # the scan provides exact watermarks
+        stated = [leaf.low.slack for leaf in leaves if leaf.low.slack is not None]
+        if stated:
+            return max(stated)
         live = isinstance(capture, StreamedCapture) and capture.live
         chosen = slack if slack is not None else LIVE_SLACK if live else EXACT
         return None if chosen == EXACT else chosen

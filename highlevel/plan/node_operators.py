@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
 from highlevel.plan.operators.counters import number_of
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
 from highlevel.plan.operators.union import UnionOperator
-from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.plan.operators.windowed import WindowedOperator, closes_windows
 from highlevel.plan.registry import entry_of
 from lowlevel.node.watching import bind_watchlists
 from lowlevel.plan import ARROW_TYPES
@@ -108,6 +109,7 @@ class NodeOperators:
         self.measurements = [Measurement() for _ in self.nodes] if measure else []
         """The measurement of each node's operator; empty without `measure`."""
         self._count_closed = count_closed
+        self._closes_windows = [closes_windows(operator) for operator in self.operators]
         self._schemas = [
             pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in root.columns]) for root in roots
         ]
@@ -155,7 +157,7 @@ class NodeOperators:
         readers, roots, source = self._readers[position], self._roots[position], self.operators[position]
         if self.measurements:
             items = self.measurements[position].measure(source, items)
-        for item in self._counted(position, source, items) if isinstance(source, WindowedOperator) else items:
+        for item in self._counted(position, items) if self._closes_windows[position] else items:
             for root in roots:
                 yield root, self._result(root, item)
             for operator, reader, port in readers:
@@ -164,11 +166,12 @@ class NodeOperators:
                 )
                 yield from self._forward(reader, following)
 
-    def _counted(self, position: int, operator: WindowedOperator, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+    def _counted(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         """Yield the items of an operator. Count the windows that it has closed before each item and at the end."""
         if not self._count_closed:
             yield from items
             return
+        operator: Any = self.operators[position]
         for item in items:
             self.windows_closed[position] += number_of(operator.take_closed_windows())
             yield item

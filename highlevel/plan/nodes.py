@@ -8,6 +8,7 @@
     Repeat      each row as many times as a column states
     Join        pairs of rows of two nodes (`highlevel.joins`)
     Windowed    groups of windows over one time column
+    ChangingWindows  the same, with provisional results and their corrections
     TimeGroups  groups whose key contains the time columns
     Over        columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
     Sample      groups of windows, from which a condition deletes groups (sampling operator of Gigascope)
@@ -35,6 +36,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LATE, LINK, Aggregation, Output
 from highlevel.joins.spec import JoinSpec, Port, WatermarkForm
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column, Expression, computed_column
 from lowlevel.expressions.types import Type
@@ -304,6 +306,22 @@ class Windowed(Node):
     def time_columns(self) -> tuple[str, ...]:
         """Return the end of the window, or () if the whole input is one window."""
         return (WINDOW_END,) if self.aggregation.windowed else ()
+
+
+@dataclass(frozen=True)
+class ChangingWindows(Windowed):
+    """The changes of the results of sliding windows: `consistency` states when a window is published and corrected.
+
+    `weight` is +1 for a result and -1 for one that is withdrawn; `final` is true if its window cannot change any more.
+    The sub-aggregates contain `highlevel.speculation.provisional_windows.NEWEST`.
+    """
+
+    consistency: Consistency = Consistency()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of Windowed, `weight` and `final`."""
+        return (*super().columns, Column(WEIGHT, Type.INT), Column(FINAL, Type.BOOL))
 
 
 @dataclass(frozen=True)

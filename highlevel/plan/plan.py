@@ -12,6 +12,7 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation
 from highlevel.plan.nodes import (
+    ChangingWindows,
     Fill,
     Join,
     Leaf,
@@ -144,6 +145,16 @@ class Plan:
     def window(self) -> AnyWindow:
         """Return the window of the results, by default the whole input."""
         return WHOLE_INPUT if self.aggregation is None else self.aggregation.window
+
+    @property
+    def has_changes(self) -> bool:
+        """Return True if results are changes: rows with a weight, which may withdraw earlier rows."""
+        return any(isinstance(node, ChangingWindows) for node in self.nodes)
+
+    @property
+    def is_by_arrival(self) -> bool:
+        """Return True if the query states its consistency. Only the inline engine runs it, alone."""
+        return any(leaf.low.by_arrival for leaf in self.leaves)
 
     @property
     def waiting_reason(self) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.nodes import (
     Apply,
+    ChangingWindows,
     Distinct,
     Fill,
     Filter,
@@ -65,6 +66,12 @@ class Entry:
 
 
 # Most queries have none of the following nodes, so their operators and kernels are imported with the first node.
+
+
+def _make_changing_windows(node: ChangingWindows) -> NodeOperator:
+    from highlevel.plan.operators.changing_windows import ChangingWindowsOperator
+
+    return ChangingWindowsOperator(node)
 
 
 def _make_distinct(node: Distinct) -> NodeOperator:
@@ -129,6 +136,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Repeat: Entry(_make_repeat, SameRows()),
     Join: Entry(_make_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
+    ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_windows),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_rows_held),
     Over: Entry(_make_over, InOnePartition(), count_rows_held),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),

@@ -7,7 +7,10 @@ aggregates of one group and one pane. A pane is the part of a window between two
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+
+import pyarrow as pa
 
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
@@ -59,6 +62,7 @@ TABLE_SLOTS = 1 << 18
 class Stream:
     """The rows of one kind on a link: their reader, their filter joins, their tables and their watermark.
 
+    `exact`: the watermark of a block's records is that of the rows. `provisional`: partials leave after each block.
     `next_closing`: the smallest watermark that closes another pane of a table.
     """
 
@@ -67,6 +71,8 @@ class Stream:
     filter_joins: LinkFilterJoins
     tables: list[SharedTable]
     generator: WatermarkGenerator
+    exact: bool = True
+    provisional: bool = False
     next_closing: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
@@ -74,7 +80,7 @@ class Stream:
 
         END is always valid.
         """
-        if self.reader.exact_low or block.watermark == END:
+        if self.exact or block.watermark == END:
             self.generator.declare(block.watermark)
 
 
@@ -133,7 +139,11 @@ class Node:
             columns = frozenset({"ts"}).union(*(table.shared.plan.columns for table in tables_of_stream))
             reader = make_reader(kind, link, file, columns, capacity, sampling, files)
             filter_joins = LinkFilterJoins(table.shared.plan for table in tables_of_stream)
-            self.streams.append(Stream(kind, reader, filter_joins, tables_of_stream, watermark_rule.make()))
+            read = [table.shared.plan for table in tables_of_stream]
+            exact = reader.exact_low and not any(plan.by_arrival for plan in read)
+            provisional = any(plan.provisional for plan in read)
+            generator = watermark_rule.make()
+            self.streams.append(Stream(kind, reader, filter_joins, tables_of_stream, generator, exact, provisional))
         self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         self.records = 0
         self.bytes = 0
@@ -149,9 +159,10 @@ class Node:
         self.bytes += block.end - block.start
         self.watchlists.begin_block()
         for stream in self.streams:
-            yield from self._add(stream, stream.reader.read(block))
+            items = self._add(stream, stream.reader.read(block))
             if block.watermark == END:
-                yield from self._add(stream, stream.reader.finish())
+                items = chain(items, self._add(stream, stream.reader.finish()))
+            yield from self._joined(stream, items) if stream.provisional else items
             stream.declare(block)
             yield from self._close_panes(stream)
 
@@ -173,6 +184,17 @@ class Node:
             for table in stream.tables:
                 for partials in table.reducer.add(rows, newest_time):
                     yield from table.divide(partials)
+
+    def _joined(self, stream: Stream, items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
+        """Flush the tables after `items`. Yield all partials of a block as one batch for each plan."""
+        flushed = (table.divide(batch) for table in stream.tables for batch in table.reducer.flush_all())
+        batches: dict[int, list[pa.RecordBatch]] = {}
+        for index, item in chain(items, chain.from_iterable(flushed)):
+            assert isinstance(item, pa.RecordBatch)
+            batches.setdefault(index, []).append(item)
+        for index, partials in batches.items():
+            for batch in pa.Table.from_batches(partials).combine_chunks().to_batches():
+                yield index, batch
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Record an empty poll; yield the partials and punctuation of the new watermark.

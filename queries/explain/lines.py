@@ -8,6 +8,7 @@ from capture.flows.sampling import FixedRates
 from highlevel.aggregation import Aggregation, DetailFunction
 from highlevel.plan.nodes import Leaf
 from highlevel.sliding.window_rows import incremental
+from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import AnyWindow, LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
 from lowlevel.durations import duration_text
 from lowlevel.expressions.types import Type
@@ -169,6 +170,21 @@ def function_lines(plan: object) -> Iterator[str]:
         yield line("function", f"{function.usage} of type {function.result}: Python, {how}{place}")
 
 
+def consistency_lines(consistency: Consistency) -> Iterator[str]:
+    """Yield the lines about provisional results."""
+    if consistency.wait is None:
+        yield line("publish", "a window when it is final, so no result is corrected")
+    else:
+        yield line("publish", f"a window when the newest row is {_length(consistency.wait)} later than its end")
+        yield line("correct", "a published window after each block with rows of it: -1 for the old row, +1 for the new")
+    if consistency.early is not None:
+        yield line("early", f"also a window that has not ended, once in {_length(consistency.early)}")
+
+
+def _length(nanoseconds: int) -> str:
+    return "0 s" if nanoseconds == 0 else duration_text(nanoseconds)
+
+
 def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[str]:
     """Yield the lines about the high level."""
     order = "in the order of arrival" if aggregation.low.in_arrival_order else "in any order of arrival"
@@ -184,6 +200,8 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
     yield line("group by", group or f"none: one row per window, no row for a window without {aggregation.low.kind}")
     if aggregation.emit_late:
         yield line("late rows", "additional results of their windows, marked in the column late")
+    if aggregation.low.slack is not None:
+        yield line("remember", f"rows up to {_length(aggregation.low.slack)} older than the newest row of their link")
     for sub in aggregation.low.subaggregates:
         yield line("merge", f"{sub.name} by {MERGE[sub.kind]}")
     for folding in aggregation.foldings:

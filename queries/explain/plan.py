@@ -10,6 +10,7 @@ from highlevel.joins.spec import Band, JoinKind, WatermarkForm
 from highlevel.plan.nodes import (
     PANE,
     Apply,
+    ChangingWindows,
     Distinct,
     Fill,
     Filter,
@@ -34,6 +35,7 @@ from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import TABLE, columns_of_kind
 from queries.explain.lines import (
+    consistency_lines,
     function_lines,
     high_lines,
     line,
@@ -323,4 +325,5 @@ def explain(plan: Plan) -> str:
         return "\n".join([*head, *graph_lines(plan)])
     (leaf,), aggregation = plan.leaves, plan.scan.aggregation
     watched = [*function_lines(plan), *watched_lines(plan)]
-    return "\n".join([*head, *low_lines(leaf, aggregation, watched), "", *high_lines(aggregation, leaf)])
+    changes = consistency_lines(plan.scan.consistency) if isinstance(plan.scan, ChangingWindows) else ()
+    return "\n".join([*head, *low_lines(leaf, aggregation, watched), "", *high_lines(aggregation, leaf), *changes])

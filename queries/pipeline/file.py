@@ -108,9 +108,13 @@ class QueryText:
         """
         try:
             with paths_from(self.base or Path.cwd()):
-                return compile_query(self.sql, name, self.layer, queries=queries, links=links)
+                plan = compile_query(self.sql, name, self.layer, queries=queries, links=links)
         except QueryError as error:
             raise PipelineError(f"queries.{name}.sql: {error}") from error
+        if plan.is_by_arrival:
+            expected = "a query without them, or `wiretide query`, which returns changes"
+            raise PipelineError(f"queries.{name}.sql: got WITH CONSISTENCY or EMIT in a pipeline, expected {expected}")
+        return plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,13 @@ from math import prod
 from lowlevel.expressions.types import Op
 from lowlevel.kinds import KINDS
 from queries.text import dialects
+from queries.text.consistency import ConsistencyParser, find_consistency
 from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, SAMPLING_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
     Condition,
+    Consistency,
     Constant,
     Expression,
     Fill,
@@ -116,10 +118,20 @@ class _QueryParser(WindowParser):
 
     def whole_query(self) -> Query:
         """Read the text; one semicolon may end it."""
+        consistency = self._consistency()
         query = self._query()
         if self._token.kind is not Kind.END:
             raise self._unexpected("the end of the query")
-        return query
+        return query if consistency is None else replace(query, consistency=consistency)
+
+    def _consistency(self) -> Consistency | None:
+        """Read WITH CONSISTENCY and EMIT at the end of the text, and remove them."""
+        position = find_consistency(self._tokens)
+        if position is None:
+            return None
+        clauses = self._tokens[position:]
+        self._tokens[position:] = [Token(Kind.END, "", clauses[0].start, clauses[0].start)]
+        return ConsistencyParser(self._sql, clauses).consistency()
 
     def _query(self) -> Query:
         """Read a query up to its end, or to the parenthesis that closes it."""

@@ -493,6 +493,20 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
+class Consistency:
+    """WITH CONSISTENCY and EMIT. `keyword` is the first word.
+
+    `level`: STRONG, MIDDLE or WEAK. `emit`: CHANGES or FINAL. `options`: WAIT, REMEMBER and EARLY, whose values are
+    lengths of time or the word FOREVER.
+    """
+
+    keyword: Word
+    options: tuple[Parameter, ...] = ()
+    level: Word | None = None
+    emit: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Supergroups:
     """The clauses of the sampling operator: SUPERGROUP, CLEANING WHEN and CLEANING BY. `keyword` is the first word."""
 
@@ -529,6 +543,7 @@ class Query:
     grouping_sets: GroupingSets | None = None
     closing: Condition | None = None
     fill: Fill | None = None
+    consistency: Consistency | None = None
 
     @property
     def selects_all(self) -> bool:

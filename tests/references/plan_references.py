@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from highlevel.joins.spec import Band, JoinSpec, Side, WatermarkForm
 from highlevel.plan.nodes import (
     FRAMED,
     Apply,
+    ChangingWindows,
     Distinct,
     Fill,
     Filter,
@@ -41,6 +42,8 @@ from highlevel.plan.nodes import (
     Union,
     Windowed,
 )
+from highlevel.speculation.consistency import Consistency
+from highlevel.speculation.provisional_windows import NEWEST
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
@@ -180,6 +183,18 @@ def _in_windows(node: Node, inputs: Inputs) -> Counter[tuple]:
         for wid in spec.wids(row[0]):
             groups.setdefault((*spec.extent(wid), row[2]), []).append(row)
     return Counter((*key, *summary(rows)) for key, rows in groups.items())
+
+
+def _changing(random: Random) -> ChangingWindows:
+    """Strong consistency: every change is final, so the rows do not depend on the order of arrival."""
+    node = _windowed(random)
+    low = node.aggregation.low
+    low = replace(low, subaggregates=(*low.subaggregates, SubAggregate(NEWEST, Kind.MAX, TS)))
+    return ChangingWindows(ROWS, replace(node.aggregation, low=low), "ts", Consistency(wait=None))
+
+
+def _in_final_changes(node: Node, inputs: Inputs) -> Counter[tuple]:
+    return Counter({(*row, 1, True): 1 for row in _in_windows(node, inputs)})
 
 
 def _time_groups(random: Random) -> TimeGroups:
@@ -453,6 +468,7 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Repeat: Reference(lambda random: Repeat(_input(random), "n"), _repeated),
     Join: Reference(_join, _joined),
     Windowed: Reference(_windowed, _in_windows),
+    ChangingWindows: Reference(_changing, _in_final_changes),
     TimeGroups: Reference(_time_groups, _in_time_groups),
     Over: Reference(_over, _in_over),
     Sample: Reference(_sample, _in_samples),

@@ -33,8 +33,22 @@ def query_text(query: tree.Query) -> str:
         condition(query.closing),
         fill(query.fill),
         order(query.order),
+        consistency(query.consistency),
     ]
     return " ".join(part for part in parts if part)
+
+
+def consistency(node: tree.Consistency | None) -> str:
+    if node is None:
+        return ""
+    options = ", ".join(
+        f"{option.name} {length(option.value) if isinstance(option.value, tree.Length) else option.value.text}"
+        for option in node.options
+    )
+    stated = f"WITH {node.level.text} CONSISTENCY" if node.level else f"WITH CONSISTENCY ({options})" if options else ""
+    emitted = f"EMIT {node.emit.text}" if node.emit else ""
+    clauses = [emitted, stated] if node.keyword.text.upper() == "EMIT" else [stated, emitted]
+    return " ".join(clause for clause in clauses if clause)
 
 
 def item(node: tree.SelectItem) -> str:

@@ -60,6 +60,11 @@ def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregat
     return SlidingAggregate(window, low.pane, aggregation.grain, low.subaggregates, aggregation.emit_late)
 
 
+def closes_windows(operator: object) -> bool:
+    """Return whether an operator closes windows, which the host counts with `take_closed_windows`."""
+    return hasattr(operator, "take_closed_windows")
+
+
 class WindowedOperator:
     """Converts rows to partials, groups them in windows, and runs the steps after it (HAVING, the select list).
 

@@ -46,6 +46,8 @@ def test_every_field_of_a_plan_counts() -> None:
         "sampling": 100,
         "reduced": False,
         "in_arrival_order": True,
+        "provisional": True,
+        "slack": 1,
     }
     assert set(changes) >= {field.name for field in fields(LowLevelPlan)}
     known = {field.name for field in fields(LowLevelPlan)}

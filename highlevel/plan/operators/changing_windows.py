@@ -1,0 +1,120 @@
+"""ChangingWindows: the changes of the results of sliding windows (`highlevel.speculation`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from capture.arrow_compute import array_of
+from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.plan.nodes import ChangingWindows, bound_count
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
+from highlevel.plan.operators.row_partials import RowPartials
+from highlevel.results.stages import make_stages, through
+from highlevel.speculation.changes import net_changes
+from highlevel.speculation.consistency import FINAL, WEIGHT
+from highlevel.speculation.provisional_windows import ProvisionalWindows, Revision
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.integer_ranges import Ranges
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+
+
+class ChangingWindowsOperator:
+    """Converts rows to partials, adds them to provisional windows, and compares the results before and after."""
+
+    beyond_cap = (0, 0)
+
+    def __init__(self, node: ChangingWindows) -> None:
+        """Make the windows of `node`."""
+        aggregation, window = node.aggregation, node.aggregation.window
+        assert isinstance(window, SlidingWindow)
+        low = aggregation.low
+        self._partials = None if node.merges_partials else RowPartials(node.input, low, node.time, paned=True)
+        self._width = bound_count(node.input)
+        self._time = node.input.time_columns.index(node.time)
+        self.windows = ProvisionalWindows(
+            *(window, low.pane, aggregation.group_by, aggregation.grain, low.subaggregates, node.consistency),
+            compares_groups=bool(aggregation.selections),
+        )
+        self._steps, _ = make_stages(aggregation)
+        self._schema = aggregation.schema
+        self.results = 0
+        """Changes returned."""
+        self.withdrawn = 0
+        """Results that were returned and then withdrawn."""
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Process rows, or partials of a leaf. Return the changes of the windows that are published."""
+        for partials in (batch,) if self._partials is None else self._partials.compute(batch):
+            for revision in self.windows.rows(partials):
+                yield from self._changes(revision)
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Process a watermark of the windows' time. Return the changes of windows that become final."""
+        bounds = bounds_of(punctuation, self._width)
+        low = END if set(bounds) == {END} else single_bound(bounds, self._time)
+        if low == BEGINNING:
+            return
+        for item in self.windows.punctuate(Punctuation(punctuation.link, low)):
+            if isinstance(item, Revision):
+                yield from self._changes(item)
+            else:
+                yield item if item.watermark == END else Punctuation(item.link, item.watermark + 1)
+
+    def _changes(self, revision: Revision) -> Iterator[pa.RecordBatch]:
+        rows, weights = net_changes(self._result(revision.old), self._result(revision.new))
+        if not rows.num_rows:
+            return
+        self.results += rows.num_rows
+        self.withdrawn -= int(weights[weights < 0].sum())
+        (batch,) = rows.combine_chunks().to_batches()
+        finals = pa.repeat(pa.scalar(revision.final), batch.num_rows)
+        names = [*batch.schema.names, WEIGHT, FINAL]
+        yield pa.RecordBatch.from_arrays([*batch.columns, array_of(weights), finals], names)
+
+    def _result(self, groups: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Return the result of merged groups: after HAVING, with the columns of the select list."""
+        results = [result for batch in groups for result in through(self._steps, batch)]
+        return pa.Table.from_batches(results, self._schema)
+
+    @property
+    def received(self) -> int:
+        """Rows or partials received."""
+        return self.windows.received if self._partials is None else self._partials.received
+
+    @property
+    def late(self) -> int:
+        """Number of times that a row or partial missed a window because the window was final."""
+        return self.windows.late
+
+    @property
+    def late_rows(self) -> int:
+        """Rows of the partials in `late`, if a sub-aggregate counts rows."""
+        return self.windows.late_rows
+
+    @property
+    def outside(self) -> int:
+        """Rows or partials that are in no window, including rows without a time."""
+        return self.windows.outside + (0 if self._partials is None else self._partials.outside)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the state."""
+        return self.windows.bytes
+
+    def open_windows(self) -> Ranges:
+        """Windows that contain rows and are not final."""
+        return self.windows.open_windows()
+
+    def take_closed_windows(self) -> Ranges:
+        """Return and forget the IDs of the windows that became final."""
+        return self.windows.take_closed_windows()
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the state of the windows."""
+        return snapshot_of([self.windows])
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of the windows."""
+        restore_to([self.windows], tables)

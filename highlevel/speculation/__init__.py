@@ -1,0 +1,1 @@
+"""Provisional results of windows, and their corrections (Goldstein and Hong; Goldstein et al., CEDR)."""

@@ -1,0 +1,43 @@
+"""Changes of a result: rows with a weight, +1 for a new row and -1 for a row that is withdrawn (Z-set).
+
+    window  n  weight  final
+    1       5  +1      false      the first, provisional result
+    1       5  -1      false      a late row corrects it
+    1       6  +1      false
+    2       4  +1      true       this result is final
+
+The sum of the weights of equal rows, without the column `final`, is how often the row is in the result.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from highlevel.plan.operators.group_numbers import number_groups
+
+Weights = npt.NDArray[np.int64]
+
+
+def net_changes(old: pa.Table, new: pa.Table) -> tuple[pa.Table, Weights]:
+    """Return the different rows that `new` has more often than `old`, or less often, and their weights.
+
+    Withdrawn rows are first. Both tables have the same columns.
+
+    >>> old, new = pa.table({"n": [1, 2, 2]}), pa.table({"n": [2, 3]})
+    >>> rows, weights = net_changes(old, new)
+    >>> rows["n"].to_pylist(), weights.tolist()
+    ([1, 2, 3], [-1, -1, 1])
+    """
+    rows = pa.concat_tables([old, new])
+    numbers = number_groups(rows, tuple(rows.schema.names))
+    signs = np.append(np.full(old.num_rows, -1), np.full(new.num_rows, 1))
+    weights = np.zeros(numbers.max(initial=-1) + 1, np.int64)
+    np.add.at(weights, numbers, signs)
+    firsts = np.unique(numbers, return_index=True)[1]
+    changed = np.sort(firsts[weights[numbers[firsts]] != 0])
+    of_rows = weights[numbers[changed]]
+    order = np.argsort(of_rows > 0, kind="stable")
+    return pc.take(rows, pa.array(changed[order])), of_rows[order]

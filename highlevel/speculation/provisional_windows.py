@@ -1,0 +1,233 @@
+"""Sliding windows that are published before they are final, and corrected when more rows arrive.
+
+    partials ──► pending, per window ──┬─► published, per window ──► old and new groups of the changed windows
+                                       └── when the clock has passed WAIT or EARLY, or the watermark the window
+
+This is the snapshot operator of CEDR for windows: all rows of a window have the lifetime of the window, so a window is
+one snapshot (Goldstein and Hong, §3.2). Without EARLY it is the variant that preserves perfect input: rows in order
+cause no correction. The clock is the newest time of any link, so a slow link delays no provisional result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from capture.lazy_dataclasses import dataclass
+from highlevel.groups.merging import accumulated
+from highlevel.groups.table import merged, one_batch
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.operators.group_numbers import number_groups
+from highlevel.sliding.aggregate import WID
+from highlevel.sliding.bucket import Bucket
+from highlevel.sliding.operator import supplements
+from highlevel.speculation.consistency import Consistency
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.integer_ranges import Ranges, append_ids, unite
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
+
+NEWEST = ".newest"
+"""The sub-aggregate with the newest time of the rows of a partial. No column of a query has this name."""
+
+PUBLISHED, PENDING, WINDOWS, STATE = "published", "pending", "windows", "state"
+"""Tables of a snapshot."""
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """A window that is not final: its groups when it was published, partials since then, and the clock at that time."""
+
+    published: pa.RecordBatch | None = None
+    pending: list[pa.RecordBatch] | None = None
+    published_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The groups of changed windows, before and after the change. Columns as for `WindowOperator`."""
+
+    old: tuple[pa.RecordBatch, ...]
+    new: tuple[pa.RecordBatch, ...]
+    final: bool
+
+
+class ProvisionalWindows:
+    """Merges partials in open windows, and returns revisions. It is the state of an operator. Not thread safe."""
+
+    def __init__(
+        self,
+        window: SlidingWindow,
+        pane: int,
+        group_by: Sequence[str],
+        grain: Sequence[str],
+        subaggregates: Sequence[SubAggregate],
+        consistency: Consistency,
+        *,
+        compares_groups: bool = False,
+    ) -> None:
+        """Merge partials of panes of `pane` ns by the columns `grain`, which contain the groups `group_by`.
+
+        One of the sub-aggregates is NEWEST. With `compares_groups` a result depends on all groups of its window.
+        """
+        self.window = window
+        self.consistency = consistency
+        self.clock = BEGINNING
+        """The newest time of a row, ns."""
+        self.received = 0
+        self.late = 0
+        self.late_rows = 0
+        self._bucket = Bucket(window, pane)
+        self._group_by = tuple(group_by)
+        self._grain = list(grain)
+        self._subaggregates = tuple(subaggregates)
+        self._rules = accumulated(subaggregates)
+        self._counts = count_of_rows(subaggregates)
+        self._compares_groups = compares_groups
+        self._open: dict[int, OpenWindow] = {}
+        self._closed_before = BEGINNING  # smaller window IDs are final
+        self._closed: Ranges = []
+
+    @property
+    def outside(self) -> int:
+        """Partials before the origin, or between windows."""
+        return self._bucket.outside
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stored partials."""
+        return sum(batch.nbytes for each in self._open.values() for batch in self._batches(each))
+
+    def open_windows(self) -> Ranges:
+        """Return the IDs of the windows that contain partials and are not final."""
+        return unite((wid, wid + 1) for wid in self._open)
+
+    def take_closed_windows(self) -> Ranges:
+        """Return and forget the IDs of the windows that became final."""
+        closed, self._closed = self._closed, []
+        return closed
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[Revision]:
+        """Add partials to their windows. Return a revision if windows are published."""
+        self.received += batch.num_rows
+        self.clock = max(self.clock, pc.max(batch.column(NEWEST)).as_py())
+        for tagged in self._bucket.rows(0, batch):
+            assert isinstance(tagged, pa.RecordBatch)
+            for of_windows in supplements(tagged, INT_MAX, self._grain, self._subaggregates):
+                self._add(of_windows)
+        yield from self._publish([wid for wid, each in self._open.items() if self._is_due(wid, each)], final=False)
+
+    def punctuate(self, punctuation: Punctuation) -> Iterator[Revision | Punctuation]:
+        """Return the final revision of each window that ends by the watermark, then its end as watermark."""
+        ended = punctuation.watermark == END
+        closed_before = END if ended else self.window.closed_before(punctuation.watermark)
+        if closed_before <= self._closed_before:
+            return
+        self._closed_before = closed_before
+        closing = sorted(wid for wid in self._open if wid < closed_before)
+        if closing:
+            append_ids(self._closed, np.array(closing, np.int64))
+        yield from self._publish(closing, final=True)
+        for wid in closing:
+            del self._open[wid]
+        yield punctuation if ended else Punctuation(punctuation.link, self.window.end(closed_before - 1))
+
+    def _add(self, partials: pa.RecordBatch) -> None:
+        """Add partials with the column WID to their windows. Partials of final windows are counted."""
+        wids = partials.column(WID).to_numpy()
+        for wid in np.unique(wids).tolist():
+            rows = pc.filter(partials, array_of(wids == wid)).drop_columns([WID])
+            if wid < self._closed_before:
+                self.late += rows.num_rows
+                self.late_rows += 0 if self._counts is None else pc.sum(rows.column(self._counts)).as_py()
+                continue
+            window = self._open.setdefault(wid, OpenWindow())
+            window.pending = [*(window.pending or ()), rows]
+
+    def _is_due(self, wid: int, window: OpenWindow) -> bool:
+        """Return whether a window has partials that must be published now."""
+        wait, early, end = self.consistency.wait, self.consistency.early, self.window.end(wid)
+        if not window.pending or wait is None:
+            return False
+        if self.clock >= end + wait:
+            return True
+        last = end - self.window.range if window.published_at is None else window.published_at
+        return early is not None and self.clock >= last + early
+
+    def _publish(self, wids: Sequence[int], *, final: bool) -> Iterator[Revision]:
+        """Merge the pending partials of windows. Return the changed groups before and after that, if any."""
+        old: list[pa.RecordBatch] = []
+        new: list[pa.RecordBatch] = []
+        for wid in sorted(wids):
+            window = self._open[wid]
+            if not window.pending:
+                continue
+            pending, unchanged, affected = one_batch(window.pending), None, None
+            if window.published is not None:
+                unchanged, affected = self._divide(window.published, pending)
+                old.append(self._timed(wid, affected))
+            changed = merged([pending] if affected is None else [affected, pending], self._grain, self._rules)
+            new.append(self._timed(wid, changed))
+            window.published = changed if unchanged is None else one_batch([unchanged, changed])
+            window.pending, window.published_at = None, self.clock
+        if new:
+            yield Revision(tuple(old), tuple(new), final)
+
+    def _divide(self, published: pa.RecordBatch, pending: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Divide published rows into those whose results cannot change, and those whose results may change."""
+        if self._compares_groups or not self._group_by:
+            return published.slice(0, 0), published
+        both = [pa.Table.from_batches([each.select(self._group_by)]) for each in (published, pending)]
+        numbers = number_groups(pa.concat_tables(both), self._group_by)
+        affected = np.isin(numbers[: published.num_rows], numbers[published.num_rows :])
+        return pc.filter(published, array_of(~affected)), pc.filter(published, array_of(affected))
+
+    def _timed(self, wid: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of a window with its bounds."""
+        end = np.full(rows.num_rows, self.window.end(wid), np.int64)
+        columns = [array_of(end - self.window.range), array_of(end), *rows.columns]
+        return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *rows.schema.names])
+
+    @staticmethod
+    def _batches(window: OpenWindow) -> Iterable[pa.RecordBatch]:
+        return (*(window.pending or ()), *(() if window.published is None else (window.published,)))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the partials of the open windows with the column WID, the times of publication, and the clock."""
+        state = pa.table({"clock": [self.clock], "closed_before": [self._closed_before]})
+        windows = {wid: each.published_at for wid, each in self._open.items()}
+        tables = {
+            STATE: state,
+            WINDOWS: pa.table({WID: pa.array(windows, pa.int64()), "at": pa.array(windows.values(), pa.int64())}),
+        }
+        for name in (PUBLISHED, PENDING):
+            stored = [
+                batch.append_column(WID, array_of(np.full(batch.num_rows, wid, np.int64)))
+                for wid, each in self._open.items()
+                for batch in ((each.pending or ()) if name == PENDING else (each.published,))
+                if batch is not None
+            ]
+            if stored:
+                tables[name] = pa.Table.from_batches(stored)
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+        (state,) = tables[STATE].to_pylist()
+        self.clock, self._closed_before = state["clock"], state["closed_before"]
+        self._open = {row[WID]: OpenWindow(published_at=row["at"]) for row in tables[WINDOWS].to_pylist()}
+        for name in (PUBLISHED, PENDING):
+            if name not in tables:
+                continue
+            rows = one_batch(tables[name].to_batches())
+            wids = rows.column(WID).to_numpy()
+            for wid in np.unique(wids).tolist():
+                of_window = pc.filter(rows, array_of(wids == wid)).drop_columns([WID])
+                if name == PENDING:
+                    self._open[wid].pending = [of_window]
+                else:
+                    self._open[wid].published = of_window

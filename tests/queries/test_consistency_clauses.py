@@ -1,0 +1,109 @@
+"""WITH CONSISTENCY and EMIT: each spelling as its plan, and each refusal with its position.
+
+The tests detect an option that is read as another, a plan without provisional partials, and a query whose results
+cannot be corrected.
+"""
+
+import pytest
+
+from highlevel.plan.nodes import ChangingWindows, Windowed
+from highlevel.speculation.consistency import Consistency
+from queries.gsql import compile_query
+from queries.text.errors import QueryError
+
+SECOND = 10**9
+QUERY = "SELECT srcIP, count(*) AS n [RANGE 10 seconds] FROM packets GROUP BY srcIP "
+
+CHANGES = [
+    ("EMIT CHANGES", Consistency()),
+    ("emit changes;", Consistency()),
+    ("WITH CONSISTENCY (WAIT 2 seconds) EMIT CHANGES", Consistency(2 * SECOND)),
+    ("EMIT CHANGES WITH CONSISTENCY (REMEMBER 1 hour, WAIT 2 s)", Consistency(2 * SECOND, 3600 * SECOND)),
+    ("WITH CONSISTENCY (WAIT 0, GRACE 5 s) EMIT CHANGES", Consistency(0, 5 * SECOND)),
+    ("WITH CONSISTENCY (WAIT 0 seconds, REMEMBER 0) EMIT CHANGES", Consistency(0, 0)),
+    ("WITH CONSISTENCY (WAIT FOREVER, REMEMBER 5 s) EMIT CHANGES", Consistency(None, 5 * SECOND)),
+    ("WITH CONSISTENCY (EARLY 500 ms, REMEMBER FOREVER) EMIT CHANGES", Consistency(early=SECOND // 2)),
+    ("WITH STRONG CONSISTENCY EMIT CHANGES", Consistency(wait=None)),
+    ("WITH MIDDLE CONSISTENCY EMIT CHANGES", Consistency()),
+    ("EMIT CHANGES WITH WEAK CONSISTENCY", Consistency(remember=0)),
+]
+
+
+@pytest.mark.parametrize(("clauses", "consistency"), CHANGES, ids=[clauses for clauses, _ in CHANGES])
+def test_changes_have_the_consistency_that_the_clauses_state(clauses: str, consistency: Consistency) -> None:
+    plan = compile_query(QUERY + clauses)
+    assert isinstance(plan.root, ChangingWindows)
+    assert plan.root.consistency == consistency
+    assert plan.root.merges_partials
+    assert plan.has_changes
+    assert plan.schema.names == ["window_start", "window_end", "srcIP", "n", "weight", "final"]
+    (leaf,) = plan.leaves
+    assert (leaf.low.provisional, leaf.low.slack) == (True, consistency.remember)
+    assert not leaf.low.exact_low
+    assert not leaf.low.dealt
+
+
+def test_final_results_without_options_are_the_ordinary_plan() -> None:
+    assert compile_query(QUERY + "EMIT FINAL").root == compile_query(QUERY).root
+
+
+def test_final_results_with_a_memory_have_the_watermarks_of_the_rows() -> None:
+    plan = compile_query(QUERY + "WITH CONSISTENCY (REMEMBER 2 seconds) EMIT FINAL")
+    assert type(plan.root) is Windowed
+    assert plan.is_by_arrival
+    assert not plan.has_changes
+    assert plan.leaves[0].low.slack == 2 * SECOND
+
+
+def test_having_top_loses_the_order_that_it_implies() -> None:
+    plan = compile_query(
+        "SELECT srcIP [RANGE 10 seconds] FROM packets GROUP BY srcIP HAVING top(2, count(*)) EMIT CHANGES"
+    )
+    assert plan.schema.names == ["window_start", "window_end", "srcIP", "weight", "final"]
+
+
+def test_emit_and_with_keep_their_other_meanings() -> None:
+    assert compile_query("SELECT srcIP, count(*) [RANGE 1 s, LATE EMIT WA ts] FROM packets GROUP BY srcIP")
+    names = compile_query("SELECT srcIP AS emit FROM packets").schema.names
+    assert names == ["emit"]
+    inner = "WITH consistency AS (SELECT srcIP, ts FROM packets) SELECT srcIP FROM consistency"
+    assert compile_query(inner).schema.names == ["srcIP"]
+
+
+REFUSED = [
+    (QUERY + "EMIT NOW", "got 'EMIT'", "EMIT NOW"),
+    (QUERY + "EMIT CHANGES EMIT FINAL", "EMIT is given twice", "EMIT FINAL"),
+    (QUERY + "WITH CONSISTENCY WAIT 2 s", "got 'WAIT'", "WAIT 2"),
+    (QUERY + "WITH CONSISTENCY (DELAY 2 s)", "got 'DELAY' in WITH CONSISTENCY", "DELAY"),
+    (QUERY + "WITH CONSISTENCY (WAIT 2 s, WAIT 3 s)", "WAIT is given twice", "WAIT 3"),
+    (QUERY + "WITH CONSISTENCY (WAIT 2 rows)", "WAIT 2 rows", "2 rows"),
+    (QUERY + "WITH CONSISTENCY (WAIT 2 s; REMEMBER 3 s)", "got ';' in WITH CONSISTENCY", "; REM"),
+    (QUERY + "WITH CONSISTENCY (WAIT 3 s, REMEMBER 2 s)", "WAIT is longer than REMEMBER", "3 s"),
+    (QUERY + "WITH CONSISTENCY (WAIT FOREVER, EARLY 2 s)", "EARLY together with WAIT FOREVER", "EARLY 2"),
+    (QUERY + "WITH CONSISTENCY (EARLY 0 s)", "EARLY 0", "0 s"),
+    (QUERY + "ORDER BY n EMIT CHANGES", "EMIT CHANGES together with a query with ORDER BY", "EMIT"),
+    ("SELECT srcIP FROM packets EMIT CHANGES", "rows without groups", "EMIT"),
+    ("SELECT count(*) FROM packets EMIT CHANGES", "EMIT CHANGES together with a query without windows of time", "EMIT"),
+    ("SELECT count(*) [RANGE 5 rows] FROM packets EMIT CHANGES", "a query without windows of time", "EMIT"),
+    (
+        "SELECT count(*) [RANGE 5 s, LATE EMIT] FROM packets EMIT CHANGES",
+        "EMIT CHANGES together with LATE EMIT",
+        "EMIT C",
+    ),
+    ("SELECT count(*) [RANGE 5 s, SPREAD] FROM flows EMIT CHANGES", "EMIT CHANGES together with SPREAD", "EMIT"),
+    ("SELECT count(*) AS weight [RANGE 5 s] FROM packets EMIT CHANGES", "a column 'weight'", "EMIT"),
+    (
+        "SELECT approx_count_distinct(srcIP) [RANGE 5 s] FROM packets WITH WEAK CONSISTENCY EMIT CHANGES",
+        "WITH CONSISTENCY together with approximate aggregates",
+        "WITH WEAK",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "message", "start"), REFUSED, ids=[message for _, message, _ in REFUSED])
+def test_a_query_that_cannot_be_corrected_is_refused(sql: str, message: str, start: str) -> None:
+    with pytest.raises(QueryError) as refused:
+        compile_query(sql)
+    assert message in refused.value.message
+    assert sql[refused.value.position :].startswith(start)
+    assert refused.value.expected
