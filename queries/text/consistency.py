@@ -83,8 +83,11 @@ class ConsistencyParser(WindowParser):
         return length
 
 
-def find_consistency(tokens: Sequence[Token]) -> int | None:
-    """Return the position of the first of the clauses, or None. A query may begin with a WITH of its own."""
+def find_consistency(sql: str, tokens: Sequence[Token]) -> int | None:
+    """Return the position of the first of the clauses, or None. A query may begin with a WITH of its own.
+
+    Raises QueryError for EMIT in a sub-query.
+    """
     depth = 0
     for position, (token, following) in enumerate(pairwise(tokens)):
         depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
@@ -92,4 +95,7 @@ def find_consistency(tokens: Sequence[Token]) -> int | None:
         states = token.keyword == "WITH" and following.keyword in (*LEVELS, "CONSISTENCY") and position > 0
         if depth == 0 and (emits or states):
             return position
+        if emits:
+            expected = "it at the end of the whole text: no query reads results that change"
+            raise QueryError(f"EMIT {following.keyword} in a sub-query", sql, token.start, expected)
     return None

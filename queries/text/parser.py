@@ -126,7 +126,7 @@ class _QueryParser(WindowParser):
 
     def _consistency(self) -> Consistency | None:
         """Read WITH CONSISTENCY and EMIT at the end of the text, and remove them."""
-        position = find_consistency(self._tokens)
+        position = find_consistency(self._sql, self._tokens)
         if position is None:
             return None
         clauses = self._tokens[position:]

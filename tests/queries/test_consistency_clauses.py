@@ -83,6 +83,7 @@ REFUSED = [
     (QUERY + "WITH CONSISTENCY (EARLY 0 s)", "EARLY 0", "0 s"),
     (QUERY + "ORDER BY n EMIT CHANGES", "EMIT CHANGES together with a query with ORDER BY", "EMIT"),
     ("SELECT srcIP FROM packets EMIT CHANGES", "rows without groups", "EMIT"),
+    (f"SELECT * FROM ({QUERY} EMIT CHANGES)", "EMIT CHANGES in a sub-query", "EMIT"),
     ("SELECT count(*) FROM packets EMIT CHANGES", "EMIT CHANGES together with a query without windows of time", "EMIT"),
     ("SELECT count(*) [RANGE 5 rows] FROM packets EMIT CHANGES", "a query without windows of time", "EMIT"),
     (
