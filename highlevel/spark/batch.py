@@ -46,6 +46,7 @@ from highlevel.spark.errors import make_report
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
+from highlevel.spark.preflight import check_executors
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
@@ -89,6 +90,9 @@ class BatchRun:
 
     def run(self) -> pa.Table:
         """Compute the answer. The order of the rows is not defined."""
+        kinds = {leaf.low.kind for leaf in self.plan.leaves}
+        with convert_jvm_failures():
+            check_executors(self.spark.sparkContext, [input_.path for input_ in self.inputs], kinds, self.say)
         if self._is_divisible:
             answer = self._compute(guess_tasks(self.files, self.spark.sparkContext.defaultParallelism))
             if answer is not None:

@@ -50,6 +50,7 @@ from highlevel.spark.estimates import ESTIMATED, mark_estimates
 from highlevel.spark.host import Host
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
+from highlevel.spark.preflight import check_executors
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.result_files import write_results
@@ -238,10 +239,16 @@ class StreamRun:
             if callable(self._session):
                 self._session = self._session()
             with convert_jvm_failures():
+                self._check_executors(self._session)
                 self._start(self._session)
         except BaseException:
             self.stop()
             raise
+
+    def _check_executors(self, spark: SparkSession) -> None:
+        kinds = {leaf.low.kind for leaf in leaves_of(self.assignment.plans)}
+        paths = [input_.path for input_ in self.assignment.inputs]
+        check_executors(spark.sparkContext, paths, kinds, self.say, self.folder)
 
     def _start(self, spark: SparkSession) -> None:
         if not (self.folder / "checkpoint").exists():

@@ -1,0 +1,82 @@
+"""The checks of the start that run on an executor. Only the standard library is imported at the top.
+
+The functions are sent to the executors as code, not by name, because a package may be missing there. Nothing raises:
+every problem is in the returned document, so one task reports all of them and Spark does not repeat it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import os
+import platform
+import socket
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+TOKEN = ".preflight-"
+"""Beginning of the names of temporary files of the checks."""
+
+
+def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[dict[str, Any]]:
+    """Yield what was found here: host, versions, kernels, and the problems with paths and the folder of the run.
+
+    `request` contains the names of `packages`, the `paths`, the `folder` with a file named by `token` (or None), and
+    the `modules` whose kernels the tasks need.
+    """
+    yield {
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "packages": {name: find_version(name) for name in request["packages"]},
+        "kernels": count_missing_kernels(request["modules"]),
+        "paths": {path: look_at(path) for path in request["paths"]},
+        "folder": None if request["folder"] is None else try_folder(request["folder"], request["token"]),
+    }
+
+
+def find_version(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def count_missing_kernels(modules: Iterable[str]) -> int | str:
+    """Return the number of kernels that a task would compile, or why the modules cannot be imported."""
+    try:
+        for module in modules:
+            importlib.import_module(module)
+        return len(importlib.import_module("capture.native").missing())
+    except Exception as error:  # a broken package may raise anything
+        return f"{type(error).__name__}: {error}"
+
+
+def look_at(path: str) -> int | str:
+    """Return the size of a file that can be read, 0 for a folder, or the reason why it cannot be read."""
+    try:
+        if os.path.isdir(path):  # noqa: PTH112  # on the executor, plain functions are enough
+            os.listdir(path)  # noqa: PTH208
+            return 0
+        with open(path, "rb") as file:  # noqa: PTH123
+            file.read(1)
+            return os.fstat(file.fileno()).st_size
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def try_folder(folder: str, token: str) -> str | None:
+    """Return why the folder of the run cannot be used here: it is another one, or it cannot be written."""
+    if not os.path.exists(os.path.join(folder, token)):  # noqa: PTH110, PTH118
+        exists = os.path.isdir(folder)  # noqa: PTH112
+        return "it is another folder than on the driver" if exists else "it does not exist there"
+    path = os.path.join(folder, f"{token}-{uuid.uuid4()}")  # noqa: PTH118
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        return f"it cannot be written: {error.strerror or error}"
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # noqa: PTH108
+    return None

@@ -1,0 +1,184 @@
+"""Checks of a cluster before the first task with data: each executor has the packages, sees the inputs and the folder.
+
+Without them a wrong path fails after four attempts of a task without the name of the host, and executors without
+compiled kernels compile for minutes. Spark on this machine (`local[N]`) is not checked: its tasks run here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import re
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import InheritableThread, SparkContext, cloudpickle
+from pyspark.errors import PySparkException
+
+from capture.private_files import replace_file
+from highlevel.spark import executor_checks
+from highlevel.spark.errors import RunError, find_root_cause, make_report
+from highlevel.spark.executor_checks import TOKEN, check_executor, find_version, look_at
+from highlevel.spark.executors import has_executors
+from highlevel.spark.restarts import restart_reason
+
+PACKAGES = ("wiretide", "numpy", "numba", "pyarrow")
+"""Packages that the tasks import."""
+
+MODULES = {"flows": ["lowlevel.rows.flows"], "samples": ["lowlevel.rows.samples"]}
+"""Further modules with kernels, by the kind of rows."""
+
+SECONDS = 30.0
+"""Longest time of the checks. A busy cluster is no error: the run then starts without them."""
+
+MAX_PROBLEMS = 3
+"""Largest number of problems in one message."""
+
+TASK_FAILURE = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \S+\): ")
+"""The host of a failed task in a report."""
+
+
+def check_executors(
+    context: SparkContext,
+    paths: Iterable[Path],
+    kinds: Iterable[str],
+    say: Callable[[str], None],
+    folder: Path | None = None,
+    seconds: float = SECONDS,
+) -> None:
+    """Run one task per core of the executors, which checks its machine. Raise RunError that names hosts and paths.
+
+    `paths` are the inputs, `kinds` the kinds of their rows, `folder` is the folder of the run. `say` receives warnings.
+    """
+    if not has_executors(str(context.master)):
+        return
+    token = f"{TOKEN}{uuid.uuid4()}"
+    request = {
+        "packages": PACKAGES,
+        "modules": ["highlevel.spark.reading", *(name for kind in kinds for name in MODULES.get(kind, []))],
+        "paths": [str(path) for path in dict.fromkeys(paths) if path.exists()],
+        "folder": None if folder is None else str(folder),
+        "token": token,
+    }
+    try:
+        if folder is not None:
+            replace_file(folder / token, b"")
+        documents = _run(context, request, say, seconds)
+    finally:
+        if folder is not None:
+            (folder / token).unlink(missing_ok=True)
+    problems, warnings = judge(documents, request)
+    for line in warnings:
+        say(f"warning: {line}")
+    if problems:
+        more = f"; and {len(problems) - MAX_PROBLEMS} more problems" if len(problems) > MAX_PROBLEMS else ""
+        raise RunError(f"{'; '.join(problems[:MAX_PROBLEMS])}{more}")
+
+
+def _run(
+    context: SparkContext, request: dict[str, Any], say: Callable[[str], None], seconds: float
+) -> list[dict[str, Any]]:
+    """Return the documents of the tasks, none if they did not end in time or a process of Spark failed."""
+    cloudpickle.register_pickle_by_value(executor_checks)  # type: ignore[no-untyped-call]
+    group = str(request["token"])
+    documents: list[dict[str, Any]] = []
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            context.setJobGroup(group, "checks of the executors")
+            count = max(1, context.defaultParallelism)
+            documents.extend(
+                context.parallelize(range(count), count).mapPartitions(partial(check_executor, request)).collect()
+            )
+        except Exception as error:  # the thread of the caller raises it
+            failures.append(error)
+
+    thread = InheritableThread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        with contextlib.suppress(Py4JError):
+            context.cancelJobGroup(group)
+        say(f"warning: the executors have not answered the checks of the start within {seconds:g} s; continuing")
+        return []
+    for failure in failures:
+        if not isinstance(failure, Py4JJavaError | PySparkException):
+            raise failure
+        report = make_report(failure)
+        if restart_reason(report) is None:
+            raise _explain(report)
+        say("warning: a process of Spark failed during the checks of the start; continuing without them")
+    return documents
+
+
+def _explain(report: str) -> Exception:
+    """Return the error for checks that could not run: with the host, if a task failed."""
+    lost = TASK_FAILURE.findall(report)
+    cause = find_root_cause(report)
+    if not lost:
+        return cause
+    host = lost[-1]
+    wrong_python = re.search(r'Cannot run program "([^"]+)"|\[PYTHON_VERSION_MISMATCH\]', report)
+    if wrong_python is None:
+        return RunError(f"host {host} cannot run tasks: {cause}")
+    reason = f"there is no Python {wrong_python[1]}" if wrong_python[1] else "it has another version of Python"
+    return RunError(
+        f"host {host} cannot run tasks: {reason}; expected Python {platform.python_version()} with the packages of "
+        "Wiretide; its path is spark.pyspark.python or PYSPARK_PYTHON"
+    )
+
+
+def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the problems that prevent the run, and warnings. Each is one text with the name of the host."""
+    here = {name: find_version(name) for name in request["packages"]}
+    local_sizes = {path: look_at(path) for path in request["paths"]}
+    problems: list[str] = []
+    warnings: list[str] = []
+    for document in {document["host"]: document for document in documents}.values():
+        host = document["host"]
+        for name, version in document["packages"].items():
+            expected = here[name]
+            if version is None and expected is not None:
+                problems.append(f"host {host} has no package {name}, expected {name} {expected}")
+            elif version != expected:
+                text = f"host {host} has {name} {version}, this machine has {expected}"
+                is_incompatible = (
+                    name == "wiretide" or str(version).partition(".")[0] != str(expected).partition(".")[0]
+                )
+                (problems if is_incompatible else warnings).append(text)
+        kernels = document["kernels"]
+        if isinstance(kernels, str):
+            problems.append(f"host {host} cannot import Wiretide: {kernels}")
+        elif kernels:
+            warnings.append(
+                f"host {host} has {kernels} kernels that are not compiled: its first tasks compile them, which takes "
+                "minutes; run any query there once"
+            )
+        for path, found in document["paths"].items():
+            problem = describe_path(path, found, local_sizes[path])
+            if problem:
+                problems.append(f"host {host} {problem}")
+        if document["folder"] is not None:
+            problems.append(
+                f"host {host} cannot use the folder of the run, {request['folder']}: {document['folder']}; "
+                "all machines must share it"
+            )
+    return problems, warnings
+
+
+def describe_path(path: str, found: int | str, here: int | str) -> str | None:
+    """Return what is wrong with an input on a host; None if nothing is.
+
+    `found` and `here` are its size, or the reason why it cannot be read, on the host and on this machine.
+    """
+    if isinstance(found, str):
+        driver = f"neither can this machine ({here})" if isinstance(here, str) else "this machine can"
+        return f"cannot read {path}: {found}; {driver}; all machines need it under the same path"
+    if isinstance(here, int) and found < here:
+        return f"sees {found:,} bytes in {path}, this machine sees {here:,}; all machines need the same file"
+    return None
