@@ -28,7 +28,7 @@ from dashboards.request import is_results
 from dashboards.tables import Tables, tables_by_name
 from highlevel.aggregation import BOUNDS
 from highlevel.inline.table_files import Progress
-from highlevel.inline.tables import BATCH_ROWS, Stream, converted, type_of
+from highlevel.inline.tables import BATCH_ROWS, Stream, convert_column, type_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Leaf
 from highlevel.results.stored_columns import KEY, decode_columns, times_of
@@ -152,7 +152,7 @@ class ResultFiles(Stream):
         for path, low, size in zip(self.files, lows, sizes, strict=True):
             with _readable(path):
                 table = pq.read_table(path, columns=names, partitioning=None)
-                arrays = [converted(each.name, table[each.name], each.type) for each in self.columns]
+                arrays = [convert_column(each.name, table[each.name], each.type) for each in self.columns]
             for batch in pa.table(arrays, names).combine_chunks().to_batches(BATCH_ROWS):
                 yield low, _rows_of_leaf(leaf, batch)
             for report in self.progress:

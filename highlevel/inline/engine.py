@@ -21,7 +21,7 @@ from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture
 from highlevel.inline.readings import Reading, reading_of
-from highlevel.inline.schedule import Schedule, Sent, ahead, make_shards
+from highlevel.inline.schedule import LeafShardItem, Schedule, make_shards, run_ahead
 from highlevel.inline.shards import READS_PER_BYTE, LiveShard, Shard, ShardInput, TableSizes
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.node_operators import NodeOperators
@@ -36,31 +36,31 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule
 
-WHY = "its windows depend on the order in which rows arrive"
-WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or use windows over ts"
+ORDER_REASON = "its windows depend on the order in which rows arrive"
+ORDER_REMEDY = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or use windows over ts"
 
 
 def check_one_input(leaves: Iterable[Leaf], inputs: Iterable[Input]) -> None:
     """Raise InputError if a query that depends on the arrival order reads several inputs, or a folder without order."""
     inputs = list(inputs)
     for leaf in leaves:
-        fed = [each for each in inputs if each.feeds(leaf)] if leaf.low.in_arrival_order else []
-        if len(fed) > 1:
-            names = ", ".join(each.name for each in fed[:3]) + (", …" if len(fed) > 3 else "")
-            problem = f"and there is none between inputs: got {len(fed)} ({names})"
-            raise InputError(f"query {leaf.name}: {WHY}, {problem}, expected {WHAT}")
-        for each in fed:
-            if each.follow and not each.path.is_file():
-                problem = f"and files come to {each.name} in any order"
-                raise InputError(f"query {leaf.name}: {WHY}, {problem}: expected {WHAT}")
+        leaf_inputs = [source for source in inputs if source.feeds(leaf)] if leaf.low.in_arrival_order else []
+        if len(leaf_inputs) > 1:
+            names = ", ".join(source.name for source in leaf_inputs[:3]) + (", …" if len(leaf_inputs) > 3 else "")
+            problem = f"and there is none between inputs: got {len(leaf_inputs)} ({names})"
+            raise InputError(f"query {leaf.name}: {ORDER_REASON}, {problem}, expected {ORDER_REMEDY}")
+        for source in leaf_inputs:
+            if source.follow and not source.path.is_file():
+                problem = f"and files come to {source.name} in any order"
+                raise InputError(f"query {leaf.name}: {ORDER_REASON}, {problem}: expected {ORDER_REMEDY}")
 
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 
-QUEUED = 2
-"""Factor of the queue between the levels, per thread of the low level.
+QUEUED_PER_THREAD = 2
+"""Maximum number of items in the queue between the levels, per thread of the low level.
 
-An item has at most one partial per table slot.
+An item contains at most one partial per table slot.
 """
 
 MAX_THREADS = 8
@@ -70,30 +70,30 @@ LIVE_SLACK = 10_000_000_000
 """Default of the allowed disorder of live inputs, in ns."""
 
 EXACT = -1
-"""Allowed disorder of an input without watermark before its end, so that no row of it can be late."""
+"""The allowed disorder that means: no watermark before the end of the input, so no row can be late."""
 
 LARGE_STATE = 1 << 30
-"""Bytes of operator state above which a run warns that its windows and joins need much memory."""
+"""Bytes of operator state from which on a run warns that its windows and joins need much memory."""
 
-ROWS_BETWEEN_LOOKS = 1 << 20
+ROWS_BETWEEN_MEASUREMENTS = 1 << 20
 """Rows of the low level between two measurements of the state. A measurement is slow if many windows are open."""
 
-OF_EACH_FILE = (FLOW_SESSIONS.name, FLOW_SETS_WAITING.name)
+GAUGES_PER_FILE = (FLOW_SESSIONS.name, FLOW_SETS_WAITING.name)
 """Gauges that are summed over the files of a link, because each file has separate sender sessions."""
 
 
 class UnwantedError(Exception):
-    """Ends a thread of the low level after the consumer of its results has stopped."""
+    """Raised in a thread of the low level, to end it, after the consumer of its results has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
     """One capture and its link. Several captures may belong to one link. A path `-` is standard input.
 
-    `stream` is the name in FROM that reads it, in any case; None for every name. With `follow` the input includes data
-    appended later, and new files in the folder or matching the glob. With `spool` the path is the folder of a spool
-    (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds` are the kinds of rows that name a link of the
-    run: `FROM packets` then reads only that link.
+    `stream` is the name in FROM that reads the capture, in upper or lower case; None for every name. With `follow` the
+    input includes data appended later, and new files in the folder or matching the glob. With `spool` the path is the
+    folder of a spool (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds`: kinds of rows that are names
+    of links of the run too. `FROM packets` then reads only the link of this name.
     """
 
     link: str
@@ -109,7 +109,7 @@ class Input:
         return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
     def feeds(self, leaf: Leaf) -> bool:
-        """Return whether a leaf reads this input: by its name, or every input if FROM names only a kind of rows."""
+        """Return whether a leaf reads this input. If FROM names only a kind of rows, its leaf reads every input."""
         if self.stream is None or (leaf.reads_all_links and leaf.low.kind not in self.bound_kinds):
             return True
         return self.stream.lower() in {stream.lower() for stream in leaf.streams}
@@ -118,7 +118,9 @@ class Input:
 def files_of(link: str, inputs: Sequence[Input]) -> tuple[Path, ...]:
     """Return the files of a link that are read whole: neither followed nor spools, pipes or interfaces."""
     return tuple(
-        each.path for each in inputs if each.link == link and not each.follow and not each.spool and each.path.is_file()
+        source.path
+        for source in inputs
+        if source.link == link and not source.follow and not source.spool and source.path.is_file()
     )
 
 
@@ -156,10 +158,11 @@ class InlineRun:
         """Open and check every input.
 
         `slack` is the allowed disorder in ns, for inputs without exact watermarks: streams and flows. None means
-        LIVE_SLACK for live inputs and EXACT for others. With `lull` an idle live input advances by its clock
-        (`lowlevel.watermarks.idle`); otherwise its windows wait. `threads` None means `available_threads()`. With
-        `measure` the operators and the low level are measured, and counters of a leaf have its name in the plan in
-        place of the query. Raises InputError for a file that is no capture, ValueError for no threads.
+        LIVE_SLACK for live inputs and EXACT for others. With `lull` the clock raises the watermark of idle live inputs
+        (`lowlevel.watermarks.idle`); otherwise their windows wait for data. `threads` None means `available_threads()`.
+        With `measure` the operators and the low level are measured, and the counters of a leaf are labelled with its
+        name in the plan instead of the query. Raises InputError for a file that is no capture, ValueError for a number
+        of threads below 1.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
         if len(plans) > 1 and any(plan.is_by_arrival for plan in plans):
@@ -169,10 +172,10 @@ class InlineRun:
         check_threads(threads)
         self.threads = threads or available_threads()
         self.progress: Callable[[int, int], None] | None = None
-        """Called with (bytes done, bytes in all), by one thread at a time."""
+        """Called with (bytes read, bytes in total), by one thread at a time."""
         self.on_large_state: Callable[[int], None] | None = None
         """Called once with the bytes of the operators' state, when they exceed LARGE_STATE."""
-        self._passed = 0  # bytes times passes
+        self._passed = 0  # bytes, each counted once per pass over it
         self._stopping = False
         self._unwanted = Event()
         self._lock = Lock()
@@ -190,11 +193,11 @@ class InlineRun:
             for each, capture in zip(self.inputs, captures, strict=True)
         ]
         plans = [plan.filling_lulls() for plan in plans] if self.live else list(plans)
-        exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
-        self.plans = plans if exact else [plan.counting_rows() for plan in plans]
+        is_exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
+        self.plans = plans if is_exact else [plan.counting_rows() for plan in plans]
         nodes = nodes_of(*(plan.root for plan in self.plans))
         self._leaves = [node for node in nodes if isinstance(node, Leaf)]
-        """The different leaves of all plans. The position in this list is the number of the leaf in the run."""
+        """The distinct leaves of all plans. The position in this list is the number of the leaf in the run."""
         queries = [tuple(plan.name for plan in self.plans if leaf in plan.leaves) for leaf in self._leaves]
         if measure:
             queries = [(name,) for name in leaf_names(self.plans[0])]
@@ -206,32 +209,32 @@ class InlineRun:
         self.shards: list[Shard] = []
         tables = TableSizes(slots)
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
-            fed = [(place, leaf) for place, leaf in enumerate(self._leaves) if each.feeds(leaf)]
-            silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
+            input_leaves = [(leaf_number, leaf) for leaf_number, leaf in enumerate(self._leaves) if each.feeds(leaf)]
+            idle_rule = lull if isinstance(capture, StreamedCapture) and capture.live else None
             lists = Watchlists() if isinstance(capture, StreamedCapture) and capture.live else fixed
-            lists.read(find_watched_files(tuple(leaf.low for _, leaf in fed)))
+            lists.read(find_watched_files(tuple(leaf.low for _, leaf in input_leaves)))
             shard_input = ShardInput(
                 number,
                 each.link,
-                fed,
-                [queries[place] for place, _ in fed],
+                input_leaves,
+                [queries[leaf_number] for leaf_number, _ in input_leaves],
                 tables,
                 self.slacks[number],
                 block_records,
-                silent,
+                idle_rule,
                 files_of(each.link, self.inputs),
                 lists,
             )
             self.shards += make_shards(shard_input, capture, self.threads)
             self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
         self._schedule = Schedule(self.shards, tables, self._advance, self._unwanted)
-        # The ports are, leaf after leaf, the shards of the inputs that its streams name, in the order of the inputs.
+        # Ports are numbered leaf by leaf. The ports of a leaf are the shards of its inputs, in the order of the inputs.
         self.shards_of: list[list[Shard]] = [[] for _ in self._leaves]
         """The shards that feed each leaf."""
         for shard in self.shards:
-            for place, _ in shard.input.leaves:
-                self.shards_of[place].append(shard)
-        leaf_ports = [(place, shard) for place, shards in enumerate(self.shards_of) for shard in shards]
+            for leaf_number, _ in shard.input.leaves:
+                self.shards_of[leaf_number].append(shard)
+        leaf_ports = [(leaf_number, shard) for leaf_number, shards in enumerate(self.shards_of) for shard in shards]
         self._ports = {leaf_port: port for port, leaf_port in enumerate(leaf_ports)}
         self.watchlists = Watchlists(followed=True) if self.live else fixed
         self.watchlists.read(find_watched_files(tuple(self.plans)))
@@ -242,26 +245,26 @@ class InlineRun:
         self.nodes = NodeOperators(roots, links, watchlists=self.watchlists, measure=measure)
 
     def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
-        """Run, and yield (number of the plan, rows of final windows in the order of their ends).
+        """Run, and yield (position of the plan, rows of final windows in the order of their ends).
 
         The low level is a few items ahead of the operators and of the consumer. The run ends before the end of the
         inputs if every query has all rows of its LIMIT (`Plan.ends_early`).
         """
-        unmeasured = 0
-        incomplete = {reader for reader, plan in enumerate(self.plans) if plan.ends_early}
+        unmeasured_rows = 0
+        incomplete = {plan_position for plan_position, plan in enumerate(self.plans) if plan.ends_early}
         ends_early = len(incomplete) == len(self.plans)
-        for place, shard, item in self._low_level():
-            unmeasured += item.num_rows if isinstance(item, pa.RecordBatch) else 0
-            if unmeasured >= ROWS_BETWEEN_LOOKS:
-                unmeasured = 0
-                self._look_at_state()
-            port = self._ports[place, shard]
+        for leaf_number, shard, item in self._low_level():
+            unmeasured_rows += item.num_rows if isinstance(item, pa.RecordBatch) else 0
+            if unmeasured_rows >= ROWS_BETWEEN_MEASUREMENTS:
+                unmeasured_rows = 0
+                self._check_state_size()
+            port = self._ports[leaf_number, shard]
             items = self.nodes.punctuate(port, item) if isinstance(item, Punctuation) else self.nodes.rows(port, item)
-            for reader, result in items:
+            for plan_position, result in items:
                 if isinstance(result, pa.RecordBatch):
-                    yield reader, result
+                    yield plan_position, result
                 elif ends_early and isinstance(result, Punctuation) and result.watermark == END:
-                    incomplete.discard(reader)
+                    incomplete.discard(plan_position)
             if ends_early and not incomplete:
                 self.has_ended_early = True
                 return
@@ -271,7 +274,7 @@ class InlineRun:
         """Number of pairs that the joins of all queries have found so far. Thread-safe."""
         return self.nodes.pairs
 
-    def _look_at_state(self) -> None:
+    def _check_state_size(self) -> None:
         if self.on_large_state is None:
             return
         state_bytes = self.nodes.state_bytes
@@ -279,7 +282,7 @@ class InlineRun:
             self.on_large_state(state_bytes)
             self.on_large_state = None
 
-    def _low_level(self) -> Iterator[Sent]:
+    def _low_level(self) -> Iterator[LeafShardItem]:
         """Run the shards in threads, or in this thread with one thread and no live input."""
         producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.shards)))]
         producers += [self._listen(shard) for shard in self.shards if isinstance(shard, LiveShard)]
@@ -287,10 +290,10 @@ class InlineRun:
             producers = [self._timed(producer, self.low_level_seconds) for producer in producers]
         if self.threads == 1 and not self.live:
             return itertools.chain.from_iterable(producers)
-        return ahead(producers, QUEUED * (1 + len(producers)), self._unwanted)
+        return run_ahead(producers, QUEUED_PER_THREAD * (1 + len(producers)), self._unwanted)
 
     @staticmethod
-    def _timed(items: Iterator[Sent], busy: list[float]) -> Iterator[Sent]:
+    def _timed(items: Iterator[LeafShardItem], busy: list[float]) -> Iterator[LeafShardItem]:
         """Yield the items of a thread. Add the seconds in which it computed them to `busy`."""
         seconds = 0.0
         try:
@@ -318,9 +321,9 @@ class InlineRun:
         """End the run without its remaining results: `results` ends or raises UnwantedError soon. Thread-safe."""
         self._unwanted.set()
 
-    def _listen(self, shard: LiveShard) -> Iterator[Sent]:
-        for place, item in shard.run(lambda: self._stopping, self._unwanted):
-            yield place, shard, item
+    def _listen(self, shard: LiveShard) -> Iterator[LeafShardItem]:
+        for leaf_number, item in shard.run(lambda: self._stopping, self._unwanted):
+            yield leaf_number, shard, item
 
     @property
     def done(self) -> int:
@@ -328,7 +331,7 @@ class InlineRun:
         return self._passed // READS_PER_BYTE
 
     def _advance(self, amount: int) -> None:
-        """Count bytes of one of the PASSES over the inputs."""
+        """Count `amount` bytes of one pass. Raises UnwantedError if the consumer has stopped."""
         if self._unwanted.is_set():
             raise UnwantedError
         with self._lock:
@@ -342,8 +345,8 @@ class InlineRun:
         for shard in self.shards:
             shards.setdefault(shard.input.number, []).append(shard)
         return [
-            reading_of(self.inputs[number].name, (shard.samples() for shard in found), found[0].capture)
-            for number, found in shards.items()
+            reading_of(self.inputs[number].name, (shard.samples() for shard in input_shards), input_shards[0].capture)
+            for number, input_shards in shards.items()
         ]
 
     @property
@@ -355,21 +358,21 @@ class InlineRun:
     def samples(self) -> Samples:
         """Return all counters and gauges. They are complete after the last result."""
         samples = Samples()
-        # A link may have tables in several shards. Shards of one input have tables at the same time, and the existing
-        # ones count.
+        # A link may have tables in several shards. The tables of one input exist at the same time, so their sizes are
+        # added. Of inputs that are read one after another only existing tables count.
         tables: dict[int | None, Samples] = {}
         for shard in self.shards:
-            counted = Samples(shard.samples())
-            for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
-                amount = counted.pop(key)
+            shard_samples = Samples(shard.samples())
+            for key in [key for key in shard_samples if key[0] == TABLE_BYTES.name]:
+                amount = shard_samples.pop(key)
                 for number in (shard.input.number, None) if shard.node else (shard.input.number,):
-                    kept = tables.setdefault(number, Samples())
-                    kept[key] = kept.get(key, 0) + amount
-            for key in [key for key in counted if key[0] in OF_EACH_FILE]:
-                counted[key] += samples.get(key, 0)
-            samples.merge(counted, ALL_METRICS)
-        for kept in tables.values():
-            for key, amount in kept.items():
+                    sizes = tables.setdefault(number, Samples())
+                    sizes[key] = sizes.get(key, 0) + amount
+            for key in [key for key in shard_samples if key[0] in GAUGES_PER_FILE]:
+                shard_samples[key] += samples.get(key, 0)
+            samples.merge(shard_samples, ALL_METRICS)
+        for sizes in tables.values():
+            for key, amount in sizes.items():
                 samples[key] = max(samples.get(key, 0), amount)
         for root, plan in enumerate(self.plans):
             shards = [shard for leaf in plan.leaves for shard in self.shards_of[self._leaves.index(leaf)]]
@@ -378,7 +381,7 @@ class InlineRun:
         return samples
 
     def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
-        """Return the allowed disorder of one input's nodes, None for exact watermarks."""
+        """Return the allowed disorder of an input in ns, None for exact watermarks."""
         if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
             return None  # the scan provides exact watermarks
         stated = [leaf.low.slack for leaf in leaves if leaf.low.slack is not None]

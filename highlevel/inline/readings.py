@@ -1,4 +1,4 @@
-"""Outcome of each input: it shows whether the answer covers the whole input."""
+"""Outcome of each input: whether it was read completely, and which records or files were left out."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ UNSUPPORTED = "unsupported_link_type"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One input after a run: its complete records, and the number of damaged files by cause of FILES_DAMAGED.
+    """One input after a run: the number of complete `records`, and of damaged files by cause of FILES_DAMAGED.
 
-    `several` is True if it may consist of many files. `unsupported` counts records of unsupported link types;
+    `several` is True if the input may consist of many files. `unsupported` counts records of unsupported link types;
     `link_types` contains these types, if known. `refused` counts files that are no captures and were skipped. For a
     live interface `dropped` counts packets lost in the system, `unreadable` packets unreadable in the ring, and `down`
     the times it was down. `unread_sets` counts sets of flow records without a template.
@@ -60,17 +60,17 @@ class Reading:
     unread_sets: int = 0
 
 
-def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], capture: AnyCapture) -> Reading:
-    """Return the outcome of the input `name`, from the counters of all its readers and its `capture`."""
+def reading_of(name: str, samples_of_shards: Iterable[Mapping[LabelledName, float]], capture: AnyCapture) -> Reading:
+    """Return the outcome of the input `name`, from the counters of all its shards and its `capture`."""
     samples = Samples()
-    for each in counted:
-        samples.merge(each, METRICS_BY_NAME)
+    for shard_samples in samples_of_shards:
+        samples.merge(shard_samples, METRICS_BY_NAME)
     unsupported = int(samples.total(RECORDS_SKIPPED, cause=UNSUPPORTED))
-    damaged = {labels[1]: int(files) for (metric, labels), files in samples.items() if metric == FILES_DAMAGED.name}
+    damage = {labels[1]: int(files) for (metric, labels), files in samples.items() if metric == FILES_DAMAGED.name}
     return Reading(
         name,
         int(samples.total(RECORDS_READ)),
-        {cause: files for cause, files in damaged.items() if files},
+        {cause: files for cause, files in damage.items() if files},
         isinstance(capture, FollowedCapture),
         unsupported,
         unsupported_link_types(capture) if unsupported else (),
@@ -83,12 +83,12 @@ def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], captu
 
 
 def unsupported_link_types(capture: AnyCapture) -> tuple[int, ...]:
-    """The link types of a capture that cannot be decoded."""
-    form = capture.format
+    """Return the numbers of the link types of a capture that cannot be decoded."""
+    file_format = capture.format
     types: set[int] = set()
-    if isinstance(form, PcapngFormat):
-        types.update(form.table.matrix[: len(form.table.names), LINK].tolist())
-    elif isinstance(form, PcapFormat):
-        types.add(form.link_type)
+    if isinstance(file_format, PcapngFormat):
+        types.update(file_format.table.matrix[: len(file_format.table.names), LINK].tolist())
+    elif isinstance(file_format, PcapFormat):
+        types.add(file_format.link_type)
     fallback = FALLBACK_LINK_TYPES.keys() if installed() else set()
     return tuple(sorted(types - LINK_TYPES.keys() - fallback))

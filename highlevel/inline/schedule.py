@@ -1,7 +1,7 @@
 """Work of the low-level threads: scan all files, then repeatedly process a block of the shard with the earliest rows.
 
-So links advance together, and as few windows as possible are open, with one thread as with many. A thread that finds no
-waiting shard ends: other threads use all shards.
+So links advance together, and as few windows as possible are open, with any number of threads. A thread ends if no
+shard waits, because other threads then process all remaining shards.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ AHEAD_POLL = 0.05
 """Seconds after which a thread that waits at the queue checks whether the consumer has stopped."""
 
 Entry = tuple[list[T], BaseException | None]
-"""Entry of the queue: one item (none at the end of an iterator), and the exception of the iterator."""
+"""Entry of the queue: a list of one item, or an empty list at the end of a producer, and the producer's exception."""
 
 
-def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iterator[T]:
+def run_ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iterator[T]:
     """Yield the items of all `producers`. Each producer runs in a thread; at most `depth` items wait in the queue.
 
-    The items of one producer keep their order. This is useful if the producers release the GIL, as compiled functions
-    do. An exception of a producer is raised here, after its earlier items. When the consumer stops early or a producer
-    fails, `unwanted` is set. Each thread then ends at its next item, or sooner if its producer checks `unwanted`. If
-    another thread sets `unwanted`, the iterator ends soon.
+    The items of one producer keep their order. Threads are useful if the producers release the GIL, as compiled
+    functions do. An exception of a producer is raised here, after its earlier items. When the consumer stops early or a
+    producer fails, `unwanted` is set. Each thread then ends at its next item, or sooner if its producer checks
+    `unwanted`. If another thread sets `unwanted`, the iterator ends soon.
     """
     queue: Queue[Entry[T]] = Queue(depth)
     threads = [
@@ -100,13 +100,13 @@ POLL = 0.05
 """Seconds after which a thread that waits for the scans of others checks whether the consumer has stopped."""
 
 SHARD_BYTES = 32 << 20
-"""Minimum bytes of a mapped file per shard: a shard needs tables, and its groups are merged once more."""
+"""Minimum bytes of a mapped file per shard. More shards need more tables, and more merging of equal groups."""
 
 PIECE_BYTES = 64 << 20
 """Bytes that a thread scans at a time."""
 
-Sent = tuple[int, Shard, Item]
-"""Number of the leaf, shard, and an item of the shard for the leaf."""
+LeafShardItem = tuple[int, Shard, Item]
+"""Number of a leaf, a shard, and an item of the shard for the leaf."""
 
 
 def make_shards(shard_input: ShardInput, capture: AnyCapture, threads: int) -> list[Shard]:
@@ -116,13 +116,13 @@ def make_shards(shard_input: ShardInput, capture: AnyCapture, threads: int) -> l
     size = len(capture.data)
     pieces = 1 if threads == 1 else -(-size // PIECE_BYTES)
     distribution = BlockDistribution(capture, pieces, shard_input.block_records)
-    shared = all(leaf.low.dealt for _, leaf in shard_input.leaves)
-    shards = max(1, min(threads, size // SHARD_BYTES)) if shared else 1
-    return [MappedShard(shard_input, distribution, reports_damage=number == 0) for number in range(shards)]
+    is_divisible = all(leaf.low.dealt for _, leaf in shard_input.leaves)
+    shards = max(1, min(threads, size // SHARD_BYTES)) if is_divisible else 1
+    return [MappedShard(shard_input, distribution, reports_damage=position == 0) for position in range(shards)]
 
 
 class Schedule:
-    """Distribution of scans and steps over threads. Each thread iterates over its own `work`."""
+    """Distribution of scans and steps over threads. Each thread calls `work` and iterates over the result."""
 
     def __init__(self, shards: Sequence[Shard], tables: TableSizes, progress: Progress, unwanted: Event) -> None:
         """Process all finite `shards` until they end, or until `unwanted` is set."""
@@ -141,20 +141,20 @@ class Schedule:
         self._scanned = Event()
         self._waiting: list[tuple[int, int, int, MappedShard | StreamShard]] = []
         self._in_use: set[Shard] = set()
-        self._moved = Condition()
+        self._shards_changed = Condition()
 
-    def work(self) -> Iterator[Sent]:
-        """Do one thread's share of the work. Yield the items of the shards for the operators."""
+    def work(self) -> Iterator[LeafShardItem]:
+        """Do one thread's share of the scans and steps. Yield the items of the shards for the operators."""
         yield from self._scan()
         while not self._scanned.wait(POLL):
             if self.unwanted.is_set():
                 return
         while (shard := self._next()) is not None:
-            for reader, item in shard.step(self.progress):
-                yield reader, shard, item
+            for leaf_number, item in shard.step(self.progress):
+                yield leaf_number, shard, item
             self._put(shard)
 
-    def _scan(self) -> Iterator[Sent]:
+    def _scan(self) -> Iterator[LeafShardItem]:
         """Scan the remaining pieces. The thread that ends the last scan prepares the steps."""
         while True:
             try:
@@ -162,7 +162,7 @@ class Schedule:
             except IndexError:
                 return
             scan()
-            with self._moved:
+            with self._shards_changed:
                 self._unscanned -= 1
                 if self._unscanned:
                     continue
@@ -174,33 +174,35 @@ class Schedule:
             self.tables.expected = max_overlap(
                 (distribution.earliest, distribution.newest) for distribution in distributions
             )
-            # Every shard has a watermark before its first row. Another thread may send a higher watermark of the shard
-            # before this one: both are correct.
-            first_watermarks = [(reader, shard, item) for shard in self.shards for reader, item in shard.begin()]
+            # Every shard has a watermark before its first row. Another thread may send a later, higher watermark of
+            # the shard before this one; operators ignore the lower one.
+            first_watermarks = [
+                (leaf_number, shard, item) for shard in self.shards for leaf_number, item in shard.begin()
+            ]
             for shard in self.shards:
                 self._put(shard)
             self._scanned.set()
             yield from first_watermarks
 
     def _next(self) -> MappedShard | StreamShard | None:
-        """Return the waiting shard with the smallest `next_time`, once its `max_lead` allows it to continue.
+        """Wait until `max_lead` allows the shard with the smallest `next_time` to continue. Return this shard.
 
-        Return None if all shards are in use or have ended.
+        Return None if no shard waits: all are in use or have ended.
         """
-        with self._moved:
+        with self._shards_changed:
             while self._waiting and not self.unwanted.is_set():
                 shard = self._waiting[0][-1]
-                if all(shard.next_time - each.next_time <= shard.max_lead for each in self._in_use):
+                if all(shard.next_time - shard_in_use.next_time <= shard.max_lead for shard_in_use in self._in_use):
                     heapq.heappop(self._waiting)
                     self._in_use.add(shard)
                     return shard
-                self._moved.wait(POLL)
+                self._shards_changed.wait(POLL)
             return None
 
     def _put(self, shard: MappedShard | StreamShard) -> None:
         """Put a shard back, unless it has ended."""
-        with self._moved:
+        with self._shards_changed:
             self._in_use.discard(shard)
             if not shard.ended:
                 heapq.heappush(self._waiting, (shard.next_time, shard.input.number, id(shard), shard))
-            self._moved.notify_all()
+            self._shards_changed.notify_all()

@@ -1,10 +1,10 @@
-"""Shards: each reads an input, or a share of a large file, and aggregates it in its own tables.
+"""Shards: a shard reads an input, or a share of a large file, and aggregates its rows in separate tables.
 
-A large mapped file has several shards, so that several threads can work on it: the next free shard takes the next
+A large mapped file has several shards, so that several threads can process it: the next free shard processes the next
 block. Any other input has one shard. For a pipeline every shard is a separate input (a port) with a separate watermark.
 `Meld` in the pipeline computes the minimum of these watermarks.
 
-The watermark of a block holds for all later blocks of its file, so also for the later blocks of its shard.
+The watermark of a block is valid for all later blocks of its file, so also for the later blocks of its shard.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ FULL_SIZE_SHARDS = 4
 """Number of shards whose tables can all have the full size. More shards share the memory of these tables."""
 
 MIN_SLOTS = 1024
-"""Minimum size of a table, however many shards share the memory."""
+"""Minimum slots of a table, even if many shards share the memory."""
 
 
 def max_overlap(spans: Iterable[tuple[int, int]]) -> int:
-    """Return the maximum number of spans (first and last instant, both included) that overlap at some instant."""
+    """Return the maximum number of spans that overlap at one time. The first and last time belong to a span."""
     edges = [edge for first, last in spans for edge in ((first, 1), (last + 1, -1))]
     return max(itertools.accumulate(step for _, step in sorted(edges)), default=0)
 
@@ -56,9 +56,9 @@ def slots_per_table(slots: int, shards: int) -> int:
 class TableSizes:
     """Determines the size of the tables of each new shard, from the number of open shards. Thread-safe.
 
-    `expected` is the number of shards that will be open at the same time, if a scan has found it. These shards share
-    the memory of FULL_SIZE_SHARDS full tables. Otherwise the first FULL_SIZE_SHARDS shards have full tables, the next
-    FULL_SIZE_SHARDS half tables, the next 2 * FULL_SIZE_SHARDS quarter tables, and so on.
+    `expected` is the maximum number of shards that will be open at the same time, or 0 before the scan. These shards
+    share the memory of FULL_SIZE_SHARDS full tables. Without it the first FULL_SIZE_SHARDS shards have full tables, the
+    next FULL_SIZE_SHARDS half tables, the next 2 * FULL_SIZE_SHARDS quarter tables, and so on.
     """
 
     def __init__(self, slots: int) -> None:
@@ -87,18 +87,18 @@ READS_PER_BYTE = 2
 """Each byte of a mapped file is read twice: scanned, then decoded. A byte of a stream is read once and counts twice."""
 
 Progress = Callable[[int], None]
-"""Called with the bytes done since its last call."""
+"""Called with the bytes processed since its last call."""
 
 
 @dataclass(frozen=True)
 class ShardInput:
-    """What a shard needs to know about its input.
+    """The input of a shard, and the leaves that read it.
 
-    `number`: the number of the input in the run. `link`: its name. `leaves`: the leaves that read it, with their
-    numbers in the run. `queries`: for each leaf the names of the queries that contain it. `tables`: the sizes
-    of tables. `slack`: see `Node`; None for exact watermarks. `block_records`: records of a block. `lull`: the rule
-    that advances an idle live input by the clock. `files`: all files of the link, if it has several.
-    `watchlists`: the open watchlist files; finite inputs share them.
+    `number`: the position of the input in the run. `link`: the name of its link. `leaves`: the leaves that read the
+    input, with their numbers in the run. `queries`: for each leaf the names of the queries that contain it. `tables`:
+    the sizes of tables. `slack`: allowed disorder in ns; None for exact watermarks. `block_records`: records per block.
+    `lull`: the rule by which the clock raises the watermark of an idle live input. `files`: all files of the link, if
+    it has several. `watchlists`: the open watchlist files; finite inputs share them.
     """
 
     number: int
@@ -127,14 +127,14 @@ class Shard:
         self.input = shard_input
         self.capture = capture
         self.next_time = BEGINNING
-        """About the time of the next rows, ns. The waiting shard with the smallest value continues first."""
+        """Approximate time of the next rows, ns. The waiting shard with the smallest value continues first."""
         self.max_lead = END
-        """The shard waits while `next_time` of a shard in use is smaller by more than this, ns. END: it never waits."""
+        """The shard waits while a shard in use has a `next_time` smaller by more than this, ns. END: it never waits."""
         self.newest = BEGINNING
         """Largest record time so far, ns."""
         self.node: Node | None = None
         self.damage: str | None = None
-        self._counted: Samples | None = None
+        self._final_samples: Samples | None = None
 
     def raise_watermark(self, watermark: int) -> Iterator[LeafItem]:
         """Yield the watermark for each leaf. Leaves with inexact times get only END."""
@@ -144,18 +144,18 @@ class Shard:
 
     def process_block(self, block: Block) -> Iterator[LeafItem]:
         """Aggregate one block in the tables."""
-        node = self._opened()
+        node = self._ensure_node()
         self.newest = max(self.newest, block.max_ts)
         yield from self._numbered(node.process(block))
 
     def end(self, damage: str | None) -> Iterator[LeafItem]:
-        """Flush the tables, keep the counters and release the memory."""
+        """Flush the tables, store the counters and release the memory. `damage`: the cause of damage, or None."""
         if self.node is not None:
             yield from self._numbered(self.node.finish())
             yield from self._numbered(self.node.progress(END))
         yield from self.raise_watermark(END)
         self.damage = damage
-        self._counted = self.samples()
+        self._final_samples = self.samples()
         if self.node is not None:
             self.node = None
             self.input.tables.end_shard()
@@ -168,20 +168,20 @@ class Shard:
     @property
     def ended(self) -> bool:
         """Return True if no work is left."""
-        return self._counted is not None
+        return self._final_samples is not None
 
     def samples(self) -> Samples:
         """Return the counters. They are complete when the shard has ended."""
-        if self._counted is not None:
-            return self._counted
+        if self._final_samples is not None:
+            return self._final_samples
         node = self.node or self._make_node([], 0)
         samples = node.samples(self.input.queries[: len(node.reducers)], self.damage)
         if isinstance(self.capture, StreamedCapture):
             samples.update(self.capture.samples(self.input.link))
         return samples
 
-    def _opened(self) -> Node:
-        """Return the node. The first call makes it and its tables."""
+    def _ensure_node(self) -> Node:
+        """Return the node. The first call creates the node and its tables."""
         if self.node is None:
             self.node = self._make_node([leaf.low for _, leaf in self.input.leaves], self.input.tables.begin_shard())
         return self.node
@@ -196,8 +196,8 @@ class Shard:
 
     def _numbered(self, items: Iterator[LeafItem]) -> Iterator[LeafItem]:
         """Replace the leaf numbers of the node by the leaf numbers of the run."""
-        for leaf_of_node, item in items:
-            yield self.input.leaves[leaf_of_node][0], item
+        for leaf_position, item in items:
+            yield self.input.leaves[leaf_position][0], item
 
 
 class BlockDistribution:
@@ -270,8 +270,8 @@ class StreamShard(Shard):
     """Shard over a finite stream, such as a compressed file. A step processes one block, as for mapped files.
 
     `next_time` is the smallest time of the last block, so several streams advance together. A record with a wrong time
-    changes it for one block only. Before the first block it is the smallest time of the first AGREEING records. So of
-    many consecutive files few are open at a time.
+    changes `next_time` for one block only. Before the first block, `next_time` is the smallest time of the first
+    AGREEING records. So if many files follow each other in time, few are open at the same time.
     """
 
     def __init__(self, shard_input: ShardInput, capture: StreamedCapture) -> None:
@@ -321,18 +321,18 @@ class StreamShard(Shard):
 
 
 class LiveShard(Shard):
-    """Shard over a live input, in a thread of its own. It waits for data.
+    """Shard over a live input, in a separate thread, because it waits for data.
 
-    While the input is idle, the clock raises the watermark, from the time at which the last poll found no data. The
-    shard does not poll while its consumer is slow, and an input with unread data is not idle. So a slow consumer never
-    raises the watermark.
+    While the input is idle, the clock raises the watermark. The idle time begins with the last poll that found no data.
+    The shard does not poll while its consumer is slow, and an input with unread data is not idle. So a slow consumer
+    never raises the watermark.
     """
 
     def __init__(self, shard_input: ShardInput, capture: StreamedCapture) -> None:
         """Read `capture`, which is live."""
         super().__init__(shard_input, capture)
         self.stream = capture
-        self._polled: int | None = None  # time of the last poll without data, before the first row
+        self._polled_before_rows: int | None = None  # time of the last poll without data, before the first row
         self._rounders = [WatermarkRounder(leaf.low.pane, leaf.low.origin) for _, leaf in shard_input.leaves]
 
     def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[LeafItem]:
@@ -343,24 +343,24 @@ class LiveShard(Shard):
         last_data = time.monotonic()
         stopped: float | None = None
         with closing(_blocks(self.stream, self.input.block_records)) as blocks:
-            polled = self._clock()
+            last_poll = self._clock()
             for block in blocks:
                 if unwanted.is_set():
                     break
                 now = time.monotonic()
-                idle = block is None and self.stream.silent
+                is_idle = block is None and self.stream.silent
                 if block is not None:
                     last_data = now
                     yield from self._process_live(block)
-                elif idle:
-                    yield from self._advance_by_clock(polled)
+                elif is_idle:
+                    yield from self._advance_by_clock(last_poll)
                 if stopping():
                     stopped = stopped or now
                     deadline = min(max(last_data, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS)
                     if not self.stream.has_writer or now >= deadline:
                         self.stream.stop()
-                if idle or block is not None:
-                    polled = self._clock()
+                if is_idle or block is not None:
+                    last_poll = self._clock()
         self.stream.close()
         if not unwanted.is_set():
             yield from self.end(self.stream.damage)
@@ -370,11 +370,13 @@ class LiveShard(Shard):
 
     def _process_live(self, block: Block) -> Iterator[LeafItem]:
         """Process a block, and advance the clock of a replay."""
-        if self.node is None and self._polled is not None:
-            deque(self._opened().tick(self._polled), 0)  # the new node must know the watermark that was sent before
+        if self.node is None and self._polled_before_rows is not None:
+            deque(
+                self._ensure_node().tick(self._polled_before_rows), 0
+            )  # the new node must know the watermark that was sent before
         yield from self.process_block(block)
         if self.input.lull is not None and isinstance(self.input.lull.clock, ReplayClock):
-            self.input.lull.clock.advance(self._opened().newest)
+            self.input.lull.clock.advance(self._ensure_node().newest)
 
     def _advance_by_clock(self, polled: int) -> Iterator[LeafItem]:
         """Raise the watermark of an idle input by the clock. At the time `polled` no data had arrived."""
@@ -383,7 +385,7 @@ class LiveShard(Shard):
         if self.node is not None:
             yield from self._numbered(self.node.tick(polled))
             return
-        self._polled = polled
+        self._polled_before_rows = polled
         for (number, _), rounder in zip(self.input.leaves, self._rounders, strict=True):
             boundary = rounder.next_boundary(max(BEGINNING + 1, polled - self.input.lull.threshold))
             if boundary is not None:

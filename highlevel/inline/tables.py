@@ -35,28 +35,28 @@ from lowlevel.punctuation import BEGINNING, END, GraphItem, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 
 Ending = Callable[[Samples], None]
-"""Receives the counters of a run."""
+"""Called with the counters at the end of a run."""
 
 BATCH_ROWS = 1 << 16
 """Maximum rows of a batch: a window can close after every batch."""
 
 PACKED = (Type.ADDRESS, Type.MAC)
-"""Types that are text for users and bytes in queries."""
+"""Types that are text in tables of users and bytes in queries."""
 
 RESERVED = {"ts": Type.TIME, "link": Type.TEXT}
-"""Columns with a meaning in queries, and the types that they must have."""
+"""Column names with a fixed meaning in queries, and the types that these columns must have."""
 
 
 @dataclass(frozen=True)
 class Stream(ABC):
-    """Rows with the internal types of values. `times` are the columns for windows, the default first."""
+    """Rows with the internal types of queries. `times`: the columns over which windows are possible, default first."""
 
     name: str
     columns: tuple[Column, ...]
     times: tuple[str, ...]
 
     def node(self, time: str | None) -> Node:
-        """Return the node of the rows. Its watermarks are for `time`, by default the first time column."""
+        """Return the plan node that reads the rows. Its watermarks are for `time`, by default the first of `times`."""
         time = time or next(iter(self.times), "")
         columns = [(each.name, replace(each, name=f"{TABLE}.{each.name}")) for each in self.columns]
         keys = tuple(Key(column.name, column) for _, column in columns)
@@ -84,7 +84,7 @@ class TableStream(Stream):
         """Convert a table, or an object with the Arrow PyCapsule interface, such as a frame of pandas or Polars.
 
         Timestamps and dates are times, in UTC if they have no time zone. Times without NULL can have windows. Text in a
-        column with the name of an address or MAC column (`srcIP`) becomes an address. Columns with types that queries
+        column with the name of an address or MAC column (`srcIP`) becomes an address. Columns of types that queries
         do not have are left out. Raises ValueError for an object that is no table, for two names that differ only in
         case, for names that begin with a dot, for values that cannot be converted, and if no column remains.
         """
@@ -106,7 +106,7 @@ class TableStream(Stream):
             if any(field.name.lower() == other.name.lower() for other in columns):
                 raise ValueError(f"column {field.name}: got two columns with this name, in any case; rename one")
             columns.append(Column(field.name, kind, nullable=values.null_count > 0))
-            arrays.append(converted(field.name, values, kind))
+            arrays.append(convert_column(field.name, values, kind))
         if not columns:
             raise ValueError(f"got a table with the columns {table.schema.names}, expected numbers, times or text")
         times = [column.name for column in columns if column.type is Type.TIME and not column.nullable]
@@ -122,11 +122,11 @@ class TableStream(Stream):
         time = leaf.streams[1]
         batches = self.table.to_batches(BATCH_ROWS)
         panes = [batch[time] if time else pa.array(np.zeros(batch.num_rows, np.int64)) for batch in batches]
-        lows = np.array([pc.min(pane).as_py() if time and len(pane) else BEGINNING for pane in panes], np.int64)
-        lows = np.minimum.accumulate(lows[::-1])[::-1]
-        for batch, pane, low in zip(batches, panes, lows.tolist(), strict=True):
+        watermarks = np.array([pc.min(pane).as_py() if time and len(pane) else BEGINNING for pane in panes], np.int64)
+        watermarks = np.minimum.accumulate(watermarks[::-1])[::-1]
+        for batch, pane, watermark in zip(batches, panes, watermarks.tolist(), strict=True):
             arrays = [pa.nulls(batch.num_rows, pa.string()), pane, *batch.columns]
-            yield low, pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
+            yield watermark, pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
 
 
 def arrow_table(frame: Any) -> pa.Table:
@@ -174,7 +174,7 @@ def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
 
 
 def type_of(name: str, arrow: pa.DataType) -> Type | None:
-    """Return the type of a column, None if queries have no such type."""
+    """Return the type of a column in queries, None if no type fits."""
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     if any(is_text(arrow) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
@@ -190,8 +190,8 @@ def type_of(name: str, arrow: pa.DataType) -> Type | None:
     return next((kind for test, kind in tests.items() if test(arrow)), None)
 
 
-def converted(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
-    """Return a column with the internal values of its type. Raises ValueError for values without one."""
+def convert_column(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
+    """Convert a column to the internal values of its type. Raises ValueError for a value that does not fit."""
     try:
         if kind in PACKED:
             return pa.chunked_array([packed(values.cast(pa.string()))])

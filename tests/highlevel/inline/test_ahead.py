@@ -1,4 +1,4 @@
-"""`ahead`: threads that compute items before they are taken.
+"""`run_ahead`: threads that compute items before they are taken.
 
 The tests detect items of one producer that are out of order or lost, and an error that is swallowed or precedes earlier
 items. They detect a thread that outlives its consumer or another's failure, and a queue without a bound.
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from highlevel.inline.schedule import ahead
+from highlevel.inline.schedule import run_ahead
 
 
 def threads() -> set[str]:
@@ -19,14 +19,14 @@ def threads() -> set[str]:
 
 @pytest.mark.parametrize("depth", [1, 2, 100])
 def test_items_come_in_their_order_and_none_is_lost(depth: int) -> None:
-    assert list(ahead([iter(range(1000))], depth, threading.Event())) == list(range(1000))
+    assert list(run_ahead([iter(range(1000))], depth, threading.Event())) == list(range(1000))
     assert "wiretide-ahead" not in threads()
 
 
 @pytest.mark.parametrize("depth", [1, 7])
 def test_items_of_each_producer_come_in_their_order_and_none_is_lost(depth: int) -> None:
     producers = [iter([(number, place) for place in range(10 * number)]) for number in range(6)]
-    taken = list(ahead(producers, depth, threading.Event()))
+    taken = list(run_ahead(producers, depth, threading.Event()))
     assert sorted(taken) == [(number, place) for number in range(6) for place in range(10 * number)]
     for number in range(6):
         assert [place for each, place in taken if each == number] == list(range(10 * number))
@@ -34,7 +34,7 @@ def test_items_of_each_producer_come_in_their_order_and_none_is_lost(depth: int)
 
 
 def test_without_producers_there_are_no_items() -> None:
-    assert list(ahead([], 1, threading.Event())) == []
+    assert list(run_ahead([], 1, threading.Event())) == []
 
 
 def test_an_error_comes_after_the_items_before_it() -> None:
@@ -45,7 +45,7 @@ def test_an_error_comes_after_the_items_before_it() -> None:
 
     taken: list[int] = []
     with pytest.raises(LookupError, match="third"):
-        taken.extend(ahead([items()], 1, threading.Event()))
+        taken.extend(run_ahead([items()], 1, threading.Event()))
     assert taken == [1, 2]
     assert "wiretide-ahead" not in threads()
 
@@ -67,14 +67,14 @@ def test_the_error_of_one_producer_ends_the_others() -> None:
 
     closed = [threading.Event() for _ in range(3)]
     with pytest.raises(LookupError, match="at once"):
-        list(ahead([*map(endless, closed), failing()], 2, threading.Event()))
+        list(run_ahead([*map(endless, closed), failing()], 2, threading.Event()))
     assert all(each.is_set() for each in closed)
     assert "wiretide-ahead" not in threads()
 
 
 def test_a_consumer_that_stops_early_leaves_no_thread_behind_and_closes_the_iterators() -> None:
     closed = [threading.Event() for _ in range(3)]
-    items = ahead([endless(each) for each in closed], 2, threading.Event())
+    items = run_ahead([endless(each) for each in closed], 2, threading.Event())
     assert [next(items), next(items)]
     items.close()  # type: ignore[attr-defined]
     assert all(each.is_set() for each in closed)
@@ -91,7 +91,7 @@ def test_no_more_than_depth_items_are_computed_ahead(count: int) -> None:
             yield place
 
     most = 0
-    for taken, _ in enumerate(ahead([items(number) for number in range(count)], 3, threading.Event())):
+    for taken, _ in enumerate(run_ahead([items(number) for number in range(count)], 3, threading.Event())):
         most = max(most, len(computed) - taken)
     # One is in the consumer's hands, one in each thread's, and three wait between them.
     assert most <= 4 + count
@@ -109,6 +109,6 @@ def test_an_interrupt_while_threads_start_leaves_no_thread_behind(monkeypatch: p
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        next(ahead([endless(each) for each in closed], 1, threading.Event()))
+        next(run_ahead([endless(each) for each in closed], 1, threading.Event()))
     assert [each.is_set() for each in closed] == [True, True, False]
     assert "wiretide-ahead" not in threads()
