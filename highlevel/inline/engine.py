@@ -92,8 +92,8 @@ class Input:
 
     `stream` is the name in FROM that reads the capture, in upper or lower case; None for every name. With `follow` the
     input includes data appended later, and new files in the folder or matching the glob. With `spool` the path is the
-    folder of a spool (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds`: kinds of rows that are names
-    of links of the run too. `FROM packets` then reads only the link of this name.
+    folder of a spool (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds`: kinds of rows that are
+    names of links of the run too. `FROM packets` then reads only the link of this name.
     """
 
     link: str

@@ -3,8 +3,8 @@
     window w contains every t with  origin + (w+1)*slide - range <= t < origin + (w+1)*slide,  w >= 0
 
 Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window, and its start determines which. All
-partials have arrived before the first result, so they are sorted by pane and a window is one run of them. This operator
-shares no code with `highlevel.sliding`: the batch engine is a second implementation of windows.
+partials have arrived before the first result. So they are sorted by pane, and the partials of a window are consecutive.
+This operator shares no code with `highlevel.sliding`: it is a second implementation of windows, to compare results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Run = list[tuple[int, int, int]]
 
 
 class FiniteWindows:
-    """Stores all partials; merges them when the input ends. A host that repeats failed work needs no snapshot."""
+    """Stores all partials; merges them when the input ends. There is no snapshot: a failed run must be repeated."""
 
     late = late_rows = 0
 
@@ -100,7 +100,7 @@ class FiniteWindows:
 
 
 def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Yield (wid, first, end) for each window that contains one of the sorted `times`.
+    """Yield (wid, first, end) for each window that contains at least one of the sorted `times`.
 
     The window contains `times[first:end]`.
     """
@@ -114,7 +114,7 @@ def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[
 
 
 def _containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
-    """Yield the IDs, from `least`, of the windows that contain `time`."""
+    """Yield the IDs of the windows that contain `time`, if they are not below `least`."""
     wid = max(least, (time - window.origin) // window.slide)
     while window.origin + (wid + 1) * window.slide - window.range <= time:
         if time < window.origin + (wid + 1) * window.slide:

@@ -32,17 +32,20 @@ from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 class LandmarkTotals:
     """Totals of the first `cap` groups.
 
-    If a batch has more new groups than room, the groups with the smallest values are kept. Values are compared column
-    by column, IPv4 before IPv6, NULL last. So the order of the rows within a batch has no effect.
+    If a batch has more new groups than the cap allows, the groups with the smallest values remain. Values are compared
+    column by column, IPv4 before IPv6, NULL last. So the order of the rows within a batch has no effect.
     """
 
-    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], cap: int) -> None:
+    def __init__(
+        self, schema: pa.Schema, groups: Sequence[str], accumulated_columns: Sequence[Accumulated], cap: int
+    ) -> None:
         """Create empty totals. `schema` is the schema of the batches."""
         self.groups = list(groups)
         self.cap = cap
         self.keys = Keys([schema.field(name).type for name in groups])
         self.accumulators = [
-            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns]) for each in what
+            Accumulator(column_group, [schema.field(name).type == pa.float64() for name in column_group.columns])
+            for column_group in accumulated_columns
         ]
         self._key_columns: list[pa.Array] = []
 
@@ -54,54 +57,56 @@ class LandmarkTotals:
     @property
     def bytes(self) -> int:
         """Memory of groups and totals."""
-        words = sum(int(each.words.nbytes) for each in self.accumulators)
-        return self.keys.bytes + words + sum(int(each.nbytes) for each in self._key_columns)
+        words = sum(int(item.words.nbytes) for item in self.accumulators)
+        return self.keys.bytes + words + sum(int(item.nbytes) for item in self._key_columns)
 
     def add(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Add rows, at most one per group. Return a mask of the rows that had no room."""
+        """Add rows, at most one per group. Return a mask of the rows whose groups are beyond the cap."""
         columns = [batch.column(name) for name in self.groups]
-        beyond = np.zeros(batch.num_rows, np.bool_)
+        beyond_cap = np.zeros(batch.num_rows, np.bool_)
         room = self.cap - self.count
         if batch.num_rows > room:
-            new = np.flatnonzero(self.keys.find(columns, batch.num_rows) == NOBODY)
-            if len(new) > room:
-                beyond[self._in_order(batch, new)[room:] if room else new] = True
-                batch = batch.filter(pa.array(~beyond))
+            new_rows = np.flatnonzero(self.keys.find(columns, batch.num_rows) == NOBODY)
+            if len(new_rows) > room:
+                beyond_cap[self._in_order(batch, new_rows)[room:] if room else new_rows] = True
+                batch = batch.filter(pa.array(~beyond_cap))
                 columns = [batch.column(name) for name in self.groups]
         ids = self.keys.find_or_insert(columns, batch.num_rows)
-        for each in self.accumulators:
-            each.reserve(_room(self.count, each.words.shape[1]))
-            each.merge(ids, [words_of(batch.column(name).to_numpy()) for name in each.what.columns])
-        return beyond
+        for accumulator in self.accumulators:
+            accumulator.reserve(_grown_capacity(self.count, accumulator.words.shape[1]))
+            accumulator.merge(ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.what.columns])
+        return beyond_cap
 
     def rows(self) -> pa.RecordBatch:
-        """Return a row per group: the groups, then the totals. The result is a copy, except for the columns of groups.
+        """Return a row per group: the group columns, then a copy of the totals.
 
         The groups are in arrival order.
         """
         if not self._key_columns or len(self._key_columns[0]) < self.count:
             self._key_columns = self.keys.columns()
         arrays = dict(zip(self.groups, self._key_columns, strict=True))
-        for each in self.accumulators:
-            for name, words, is_float in zip(each.what.columns, each.words, each.floats, strict=True):
+        for accumulator in self.accumulators:
+            for name, words, is_float in zip(
+                accumulator.what.columns, accumulator.words, accumulator.floats, strict=True
+            ):
                 values = words[: self.count].copy()
                 arrays[name] = pa.array(values.view(np.float64) if is_float else values)
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
-    def _in_order(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the row indexes `places` in the order of the rows' groups."""
-        groups = batch.select(self.groups).take(pa.array(places))
+    def _in_order(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the row indexes `rows`, sorted by the groups of their rows."""
+        groups = batch.select(self.groups).take(pa.array(rows))
         columns: list[pa.Array] = []
         for column in groups.columns:
-            # Addresses rise by version, then value: an IPv4 address is the shorter string of bytes.
+            # Addresses are ordered by version, then value: an IPv4 address is the shorter byte string.
             columns += [pc.binary_length(column), column] if pa.types.is_binary(column.type) else [column]
         table = pa.table(columns, [str(number) for number in range(len(columns))])
-        return places[pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()]
+        return rows[pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()]
 
 
-def _room(count: int, had: int) -> int:
-    """Return the number of groups to reserve: a multiple of `had` by a power of two that is sufficient."""
-    return had if count <= had else max(count, 2 * had)
+def _grown_capacity(count: int, capacity: int) -> int:
+    """Return the capacity in groups that is sufficient for `count` groups: if it must grow, at least twice the old."""
+    return capacity if count <= capacity else max(count, 2 * capacity)
 
 
 PARTIALS = "partials"
@@ -115,7 +120,7 @@ MERGE_ROWS = 16_384
 
 
 class Slide:
-    """Waiting partials of a slide, merged whenever their number has doubled."""
+    """Waiting partials of a slide. They are merged when their number has doubled since the last merge."""
 
     def __init__(self) -> None:
         """Create an empty slide."""
@@ -136,14 +141,14 @@ class LandmarkAggregate:
         self.slides: dict[int, Slide] = {}
         self.totals: LandmarkTotals | None = None
         self._restored: pa.Table | None = None  # the totals of the last snapshot, if unchanged since
-        self.closed = 0  # slides with a smaller number are closed closed
+        self.closed = 0  # slides with a smaller number are closed
         self.received = 0
         self.outside = 0
         self.late = 0
         self.late_rows = 0
         self.beyond_cap = 0
         self.beyond_cap_rows = 0
-        self._told: Ranges = []
+        self._emitted: Ranges = []
         self._count_of_rows = count_of_rows(subaggregates)
 
     @property
@@ -158,35 +163,35 @@ class LandmarkAggregate:
 
     def take_closed_windows(self) -> Ranges:
         """Return and forget the IDs of the windows that were emitted."""
-        told, self._told = self._told, []
-        return told
+        emitted, self._emitted = self._emitted, []
+        return emitted
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store partials by slide."""
         if batch.num_rows == 0:
             return iter(())
         self.received += batch.num_rows
-        numbers = batch.column("pane").to_numpy()
-        outside = int(np.count_nonzero(numbers < 0))
+        slide_numbers = batch.column("pane").to_numpy()
+        outside = int(np.count_nonzero(slide_numbers < 0))
         self.outside += outside
-        late = (numbers >= 0) & (numbers < self.closed)
+        late = (slide_numbers >= 0) & (slide_numbers < self.closed)
         self.late += int(np.count_nonzero(late))
         if self._count_of_rows is not None:
             self.late_rows += int(batch.column(self._count_of_rows).to_numpy()[late].sum())
         if self.closed == INT_MAX:  # the input has ended: every window is final
             return iter(())
-        batch = batch.select(self.names).append_column(PARTIALS, pa.array(np.ones(len(numbers), np.int64)))
-        order = np.argsort(numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        for places in np.split(order[outside:], [cut - outside for cut in cuts.tolist() if cut > outside]):
-            if len(places):
-                # A copy: a slice would keep all of the batch in memory for as long as its last slide is open.
-                part = batch if len(places) == len(numbers) else batch.take(pa.array(places))
-                self._store(int(numbers[places[0]]), part)
+        batch = batch.select(self.names).append_column(PARTIALS, pa.array(np.ones(len(slide_numbers), np.int64)))
+        order = np.argsort(slide_numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(slide_numbers[order])) + 1
+        for rows in np.split(order[outside:], [cut - outside for cut in cuts.tolist() if cut > outside]):
+            if len(rows):
+                # A copy: a slice would keep the whole batch in memory until its last slide is closed.
+                slide_batch = batch if len(rows) == len(slide_numbers) else batch.take(pa.array(rows))
+                self._store(int(slide_numbers[rows[0]]), slide_batch)
         return iter(())
 
-    def _store(self, number: int, batch: pa.RecordBatch) -> None:
-        slide = self.slides.setdefault(number, Slide())
+    def _store(self, slide_number: int, batch: pa.RecordBatch) -> None:
+        slide = self.slides.setdefault(slide_number, Slide())
         slide.batches.append(batch)
         slide.rows += batch.num_rows
         if slide.rows > 2 * slide.merged_rows + MERGE_ROWS:
@@ -201,26 +206,26 @@ class LandmarkAggregate:
         return slide.batches[0]
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit the totals after each slide that ends by the watermark and has rows, then the new watermark."""
-        closed = (
+        """Emit the totals after each slide that has rows and ends at or before the watermark, then the watermark."""
+        first_open = (
             INT_MAX
             if punctuation.watermark == END
             else (punctuation.watermark - self.window.origin) // self.window.slide
         )
-        if closed <= self.closed:
+        if first_open <= self.closed:
             return
-        for number in sorted(number for number in self.slides if number < closed):
-            totals = self._add(self._merge(self.slides.pop(number)))
-            if number >= self.closed:
-                append(self._told, number, number + 1)
-                yield self._bounded(number, totals.rows())
-        self.closed = closed
+        for slide_number in sorted(slide_number for slide_number in self.slides if slide_number < first_open):
+            totals = self._add(self._merge(self.slides.pop(slide_number)))
+            if slide_number >= self.closed:
+                append(self._emitted, slide_number, slide_number + 1)
+                yield self._bounded(slide_number, totals.rows())
+        self.closed = first_open
         if punctuation.watermark == END:
             self.totals = self._restored = None
         yield (
             punctuation
             if punctuation.watermark == END
-            else Punctuation(punctuation.link, self.window.bounds(closed - 1)[1])
+            else Punctuation(punctuation.link, self.window.bounds(first_open - 1)[1])
         )
 
     def _add(self, batch: pa.RecordBatch) -> LandmarkTotals:
@@ -234,15 +239,15 @@ class LandmarkAggregate:
             self.beyond_cap_rows += int(batch.column(self._count_of_rows).to_numpy()[beyond].sum())
         return self.totals
 
-    def _bounded(self, number: int, totals: pa.RecordBatch) -> pa.RecordBatch:
-        bounds = [pa.array(np.full(totals.num_rows, bound)) for bound in self.window.bounds(number)]
+    def _bounded(self, slide_number: int, totals: pa.RecordBatch) -> pa.RecordBatch:
+        bounds = [pa.array(np.full(totals.num_rows, bound)) for bound in self.window.bounds(slide_number)]
         columns = [*bounds, *(totals.column(name) for name in self.names)]
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the number of closed slides, the totals, and a merged table per waiting slide, named by its number.
 
-        Unchanged totals are the same table that they were restored from.
+        Totals that have not changed since `restore` are the restored table itself.
         """
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
         if self._restored is not None:

@@ -15,13 +15,13 @@ UNION = "*"
 class Meld:
     """Pass rows through at once, and emit the smallest watermark of the inputs once.
 
-    Without a watermark of every input there is no watermark. State: one value per input.
+    There is no watermark until every input has a watermark. State: one value per input.
     """
 
     def __init__(self, inputs: int) -> None:
-        """Unite `inputs` (at least one) inputs, ports 0 to inputs - 1."""
-        self.bounds = [BEGINNING] * inputs
-        self.promised = BEGINNING
+        """`inputs` is the number of inputs, at least one; their ports are 0 to inputs - 1."""
+        self.watermarks = [BEGINNING] * inputs
+        self.watermark = BEGINNING
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Pass the rows on."""
@@ -29,21 +29,21 @@ class Meld:
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Raise the watermark of the input. Emit a punctuation if the minimum over all inputs has grown."""
-        self.bounds[port] = max(self.bounds[port], punctuation.watermark)
-        low = min(self.bounds)
-        if low > self.promised:
-            self.promised = low
+        self.watermarks[port] = max(self.watermarks[port], punctuation.watermark)
+        low = min(self.watermarks)
+        if low > self.watermark:
+            self.watermark = low
             yield Punctuation(UNION, low)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermarks of all inputs in port order, and the emitted watermark, as one table."""
-        return {"meld": pa.table({"bound": [*self.bounds, self.promised]})}
+        return {"meld": pa.table({"bound": [*self.watermarks, self.watermark]})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Restore the watermarks.
 
-        Inputs added since then start at the emitted watermark, so that it never decreases.
+        Inputs added since the snapshot start at the emitted watermark, so that it never decreases.
         """
-        *bounds, self.promised = tables["meld"]["bound"].to_pylist()
-        self.bounds[: len(bounds)] = bounds
-        self.bounds = [max(bound, self.promised) for bound in self.bounds]
+        *watermarks, self.watermark = tables["meld"]["bound"].to_pylist()
+        self.watermarks[: len(watermarks)] = watermarks
+        self.watermarks = [max(watermark, self.watermark) for watermark in self.watermarks]

@@ -13,10 +13,10 @@ from lowlevel.punctuation import Item, Punctuation
 class Operator(Protocol):
     """The contract of every operator; a test checks it.
 
-    No row is emitted after a punctuation that covers it. Punctuations are monotone and emitted only if they grow
-    (operators without state may repeat one). A new punctuation is passed on even if there is no result. Every arrival
-    order that respects the punctuation gives the same multiset of results. State is purged as soon as punctuation
-    allows. `restore(snapshot())` changes nothing. Not thread safe.
+    No row is emitted after a punctuation that covers it. Watermarks never decrease, and are emitted only if they grow
+    (operators without state may repeat a watermark). A new watermark is passed on even if there is no result. Every
+    arrival order that respects the watermarks produces the same multiset of results. State is removed as soon as the
+    watermark allows it. `restore(snapshot())` changes nothing. Operators are not thread-safe.
     """
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:

@@ -4,11 +4,12 @@
                                                their numbers       0 0 1 2 1 3 2 4
     windows of a: [-1, 2) has 0 1, [1, 4) has 1 2 3, [3, 6) has 3 4;  of b: [-1, 2) has 0 1, [1, 4) has 1 2
 
-A window is final with the last row of its partition. With IDLE a partition starts again at row 0 if a row is that much
-later than its newest row. Its open windows are then final without their missing rows. A partition is removed as soon as
-the watermark excludes earlier rows. This changes no result, only the time of its emission.
+A window is final after its last row. With IDLE a partition starts again at row 0 if a row is later than its newest row
+by more than this time. The open windows are then final without their missing rows. A partition is removed as soon as
+the watermark excludes rows that could continue it. The removal changes no result, only the time of its emission.
 
-Without columns all rows are one partition, and the number of rows is a watermark: no later window ends at or before it.
+Without partition columns all rows are one partition, and the operator emits numbers of rows as watermarks: no later
+window ends at or before the watermark.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class PartitionedAggregate:
         groups: Sequence[str],
         subaggregates: Sequence[SubAggregate],
     ) -> None:
-        """Count rows for the values of the columns `partition`, which are some of `groups`."""
+        """Number rows separately for each value of the columns `partition`, which are a subset of `groups`."""
         self.window = window
         self.numbers = window.numbers
         self.partition = list(partition)
@@ -87,15 +88,17 @@ class PartitionedAggregate:
         if self.lives is None:
             self.lives = Lives([column.type for column in columns], self.window.idle)
         lives, ranks = self.lives.rank(columns, batch.column("pane").to_numpy())
-        kept = batch.select([*self.within, *self.values])
-        kept = kept.append_column(LIFE, pa.array(lives)).append_column(PANE, pa.array(ranks // self.numbers.pane))
-        first, end = self.window.wids(ranks)
-        inside = first < end
-        if not inside.all():  # SLIDE is greater than RANGE
-            kept = kept.filter(pa.array(inside))
-            self.outside += batch.num_rows - kept.num_rows
-        if kept.num_rows:
-            self.panes.add(kept, self.lives.reported)
+        partials = batch.select([*self.within, *self.values])
+        partials = partials.append_column(LIFE, pa.array(lives)).append_column(
+            PANE, pa.array(ranks // self.numbers.pane)
+        )
+        first_wid, end_wid = self.window.wids(ranks)
+        is_in_window = first_wid < end_wid
+        if not is_in_window.all():  # SLIDE is greater than RANGE
+            partials = partials.filter(pa.array(is_in_window))
+            self.outside += batch.num_rows - partials.num_rows
+        if partials.num_rows:
+            self.panes.add(partials, self.lives.reported)
         before = int(self.lives.reported[0])
         yield from self._close(self.lives)
         if not self.partition and (wid := int(self.lives.reported[0])) > before:
@@ -117,36 +120,38 @@ class PartitionedAggregate:
             yield punctuation
 
     def _close(self, lives: Lives) -> Iterator[pa.RecordBatch]:
-        """Emit the windows that became final. Remove the ended lives if they are many."""
+        """Emit the windows that became final. Remove the ended lives of partitions if there are many."""
         final = np.maximum(lives.final(self.numbers), lives.reported)
-        for found in self.panes.close(lives.reported, final):
-            yield self._bounded(found, lives)
+        for windows in self.panes.close(lives.reported, final):
+            yield self._bounded(windows, lives)
         lives.report(final)
-        numbers = lives.forget()
-        if numbers is not None:
-            self.panes.renumber(numbers)
+        new_numbers = lives.forget()
+        if new_numbers is not None:
+            self.panes.renumber(new_numbers)
 
-    def _bounded(self, found: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
+    def _bounded(self, windows: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
         """Add the bounds of windows and the columns of their partitions.
 
         With IDLE several lives of a partition may close in one batch, and their windows have equal bounds. So
         WINDOW_INSTANCE contains the number of the life.
         """
-        wids, of = found.column(WID).to_numpy(), found.column(LIFE).to_numpy()
+        wids, window_lives = windows.column(WID).to_numpy(), windows.column(LIFE).to_numpy()
         ends = (wids + 1) * self.window.slide_rows
-        named = dict(zip(self.partition, lives.partitions(of), strict=True))
-        columns = [named[name] if name in named else found.column(name) for name in self.names]
+        partition_columns = dict(zip(self.partition, lives.partitions(window_lives), strict=True))
+        columns = [
+            partition_columns[name] if name in partition_columns else windows.column(name) for name in self.names
+        ]
         bounds = [pa.array(ends - self.window.range), pa.array(ends)]
         rows = pa.RecordBatch.from_arrays([*bounds, *columns], [WINDOW_START, WINDOW_END, *self.names])
-        return rows if self.window.idle is None else rows.append_column(WINDOW_INSTANCE, found.column(LIFE))
+        return rows if self.window.idle is None else rows.append_column(WINDOW_INSTANCE, windows.column(LIFE))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the partitions with their counters, and the partials of open windows."""
         if self.lives is None:
             return {}
-        numbers = self.lives.forget(0)
-        if numbers is not None:
-            self.panes.renumber(numbers)
+        new_numbers = self.lives.forget(0)
+        if new_numbers is not None:
+            self.panes.renumber(new_numbers)
         tables = {PARTITIONS: self.lives.snapshot(self.partition)}
         panes = self.panes.snapshot(self.lives.reported)
         return tables if panes is None else tables | {OPEN: pa.Table.from_batches([panes])}

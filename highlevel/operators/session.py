@@ -1,12 +1,12 @@
 """Session windows: partials of one group that are nearer than GAP are merged, in any arrival order.
 
-A partial covers one pane of length GAP, so it contains rows of one session only: any two are nearer than GAP. So a
+A partial covers one pane of length GAP. Any two of its rows are nearer than GAP, so they belong to the same session. A
 partial is an interval from its smallest time to its largest. A session consists of intervals that are less than GAP
 apart. A partial between two sessions joins them. The cost of a session does not depend on its length.
 
-    a partial is late if all its rows are below the watermark, it does not begin within an open session, and
-        it is less than GAP after the newest emitted session of its group; or
-        it would be a separate session that is final by the watermark
+    a partial is late if all its rows are below the watermark, it does not begin within an open session, and either
+        it begins less than GAP after the newest emitted session of its group, or
+        it would be a separate session that is already final
 
 A row below the watermark is not late if its session is open. A partial with a row at or above the watermark is never
 late. It begins or joins an open session, even if another of its rows is near an emitted session.
@@ -33,10 +33,10 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
 MIN_ROWS = 1024
-"""Initial room for sessions. Also the number of groups without a session that may stay in addition to the others."""
+"""Initial number of slots. Also the number of groups without an open session that are kept in any case."""
 
 REMEMBERED = 3
-"""Time, in gaps after its last row, for which an emitted session can still make a row late."""
+"""Number of gaps after its last row for which an emitted session is stored, because it can make rows late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SessionColumns:
 
 
 class OpenSessions:
-    """One slot per session, in arrays, linked by the kernels of `highlevel.operators.session_kernels`."""
+    """Arrays with one slot per session, which the kernels of `highlevel.operators.session_kernels` link."""
 
     def __init__(self, gap: int, columns: SessionColumns, schema: pa.Schema) -> None:
         """Create an empty table. `schema` is the schema of the partials."""
@@ -59,43 +59,43 @@ class OpenSessions:
         self.watermark = BEGINNING
         self.keys = Keys([schema.field(name).type for name in columns.groups])
         self.accumulators = [
-            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns])
-            for each in columns.others
+            Accumulator(merged_columns, [schema.field(name).type == pa.float64() for name in merged_columns.columns])
+            for merged_columns in columns.others
         ]
         self.slots = np.full((5, 0), NOBODY)  # first, last, newer, older, group
-        self.groups = np.full((2, 0), NOBODY)  # a slot of the group, the last time of its newest emitted session
+        self.groups = np.full((2, 0), NOBODY)  # slot of a session of the group, last time of its newest emitted session
         self._free = np.empty(0, np.int64)
         self._free_count = np.zeros(1, np.int64)
-        self._least = FREE  # lower bound of the last times of open sessions
-        self._many_groups = MIN_ROWS
+        self._earliest_last = FREE  # lower bound of the last times of open sessions
+        self._max_groups = MIN_ROWS  # with more groups the table is sparse
 
     @classmethod
     def of(
         cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, answered: pa.RecordBatch, watermark: int
     ) -> OpenSessions:
-        """Create the table from the results of `all` and `answered`, at the watermark."""
-        made = cls(gap, columns, sessions.schema)
+        """Create the table from the results of `all` and `answered`, with the given watermark."""
+        table = cls(gap, columns, sessions.schema)
         if sessions.num_rows:
-            made.add(sessions)
+            table.add(sessions)
         if answered.num_rows:
-            ids = made.keys.find_or_insert([answered.column(name) for name in columns.groups], answered.num_rows)
-            made._reserve(0)
-            made.groups[1, ids] = answered.column(columns.last).to_numpy()
-        made.watermark = watermark
-        made._many_groups += 2 * made.keys.count
-        return made
+            ids = table.keys.find_or_insert([answered.column(name) for name in columns.groups], answered.num_rows)
+            table._reserve(0)
+            table.groups[1, ids] = answered.column(columns.last).to_numpy()
+        table.watermark = watermark
+        table._max_groups += 2 * table.keys.count
+        return table
 
     @property
     def count(self) -> int:
-        """Sessions that are open."""
+        """Number of open sessions."""
         return int(self.slots.shape[1] - self._free_count[0])
 
     @property
     def _table(self) -> SessionSlots:
-        """The sessions for kernels. The arrays are replaced when more slots are needed."""
+        """The sessions for kernels. It is valid until the arrays grow, in `_reserve`."""
         first, last, newer, older, group_of = self.slots
-        at, answered = self.groups
-        return SessionSlots(first, last, newer, older, group_of, at, answered, self._free, self._free_count)
+        slot_of_group, answered = self.groups
+        return SessionSlots(first, last, newer, older, group_of, slot_of_group, answered, self._free, self._free_count)
 
     @property
     def bytes(self) -> int:
@@ -111,42 +111,44 @@ class OpenSessions:
         self._reserve(rows)
         open_before = self.count
         slots = np.empty(rows, np.int64)
-        gone, into = np.empty((2, open_before + rows), np.int64)
+        removed, into = np.empty((2, open_before + rows), np.int64)
         partials = Partials(ids, begins, ends, rows)
-        joined = place_partials(self._table, partials, self.gap, self.watermark, slots, gone, into)
+        joined = place_partials(self._table, partials, self.gap, self.watermark, slots, removed, into)
         late = slots == NOBODY
-        kept = None if not late.any() else np.flatnonzero(~late)
+        on_time = None if not late.any() else np.flatnonzero(~late)
         for each in self.accumulators:
             values = [words_of(batch.column(name).to_numpy()) for name in each.what.columns]
-            if kept is None:
+            if on_time is None:
                 each.merge(slots, values)
-            elif len(kept):
-                each.merge(slots[kept], [words[kept] for words in values])
+            elif len(on_time):
+                each.merge(slots[on_time], [words[on_time] for words in values])
         if joined:
             for each in self.accumulators:
-                each.merge(into[:joined], [words[gone[:joined]] for words in each.words])
-            self._give_up(gone[:joined])
-        self._least = min(self._least, int(ends.min() if kept is None else ends[kept].min(initial=FREE)))
+                each.merge(into[:joined], [words[removed[:joined]] for words in each.words])
+            self._release_slots(removed[:joined])
+        self._earliest_last = min(
+            self._earliest_last, int(ends.min() if on_time is None else ends[on_time].min(initial=FREE))
+        )
         return late
 
     def close(self, watermark: int) -> pa.RecordBatch | None:
-        """Raise the watermark to `watermark`. Return the sessions that end by it, in the order of their ends.
+        """Raise the watermark. Return the sessions that end at or before it, in the order of their ends.
 
-        Columns: groups, first and last time, the others. Return None if no session ends.
+        Columns: groups, first and last time, the other merged columns. Return None if no session ends.
         """
         self.watermark = watermark
-        if self._least == FREE or self._least + self.gap > watermark:
+        if self._earliest_last == FREE or self._earliest_last + self.gap > watermark:
             return None
         final, least = np.empty(self.count, np.int64), np.empty(1, np.int64)
         last = self.slots[1]
         final_count = take_final(self._table, len(last), self.gap, watermark, final, least)
-        self._least = int(least[0])
+        self._earliest_last = int(least[0])
         if not final_count:
             return None
         final = final[:final_count]
         final = final[np.argsort(last[final], kind="stable")]
         rows = self._rows(final)
-        self._give_up(final)
+        self._release_slots(final)
         return rows
 
     def all(self) -> pa.RecordBatch:
@@ -154,7 +156,7 @@ class OpenSessions:
         return self._rows(np.flatnonzero(self.slots[1] != FREE))
 
     def answered(self) -> pa.RecordBatch:
-        """Return the groups with the last time of their newest emitted session, if a row may still be late for it."""
+        """Return the groups and last times of the newest emitted sessions that can still make a row late."""
         last = self.groups[1, : self.keys.count]
         oldest = max(self.watermark - REMEMBERED * self.gap, NEVER)
         ids = np.flatnonzero((last > oldest) | ((last != NEVER) & (self.groups[0, : self.keys.count] != NOBODY)))
@@ -162,9 +164,9 @@ class OpenSessions:
         return pa.RecordBatch.from_arrays(columns, [*self.columns.groups, self.columns.last])
 
     @property
-    def sparse(self) -> bool:
+    def is_sparse(self) -> bool:
         """True if most of the memory belongs to closed sessions or to groups without sessions."""
-        return self.keys.count > self._many_groups or self.slots.shape[1] > 4 * (self.count + MIN_ROWS)
+        return self.keys.count > self._max_groups or self.slots.shape[1] > 4 * (self.count + MIN_ROWS)
 
     def _rows(self, slots: Words) -> pa.RecordBatch:
         first, last, _, _, group_of = self.slots
@@ -178,25 +180,25 @@ class OpenSessions:
 
     def _reserve(self, rows: int) -> None:
         """Make room for all known groups and for `rows` more sessions."""
-        known, wanted = self.groups.shape[1], self.keys.count
-        if wanted > known:
-            more = max(wanted - known, known // 2, MIN_ROWS)
-            self.groups = np.append(self.groups, np.full((2, more), NOBODY), axis=1)
-            self.groups[1, known:] = NEVER
+        capacity, group_count = self.groups.shape[1], self.keys.count
+        if group_count > capacity:
+            added = max(group_count - capacity, capacity // 2, MIN_ROWS)
+            self.groups = np.append(self.groups, np.full((2, added), NOBODY), axis=1)
+            self.groups[1, capacity:] = NEVER
         free, slots = int(self._free_count[0]), self.slots.shape[1]
         if rows > free:
-            more = max(rows - free, slots // 2, MIN_ROWS)
-            self.slots = np.append(self.slots, np.full((5, more), NOBODY), axis=1)
+            added = max(rows - free, slots // 2, MIN_ROWS)
+            self.slots = np.append(self.slots, np.full((5, added), NOBODY), axis=1)
             self.slots[1, slots:] = FREE
             # Room for all sessions and rows, because any session may be removed.
-            places = np.empty(slots + more, np.int64)
-            places[:free] = self._free[:free]
-            places[free : free + more] = np.arange(slots + more - 1, slots - 1, -1)
-            self._free, self._free_count[0] = places, free + more
+            free_slots = np.empty(slots + added, np.int64)
+            free_slots[:free] = self._free[:free]
+            free_slots[free : free + added] = np.arange(slots + added - 1, slots - 1, -1)
+            self._free, self._free_count[0] = free_slots, free + added
             for each in self.accumulators:
-                each.reserve(slots + more)
+                each.reserve(slots + added)
 
-    def _give_up(self, slots: Words) -> None:
+    def _release_slots(self, slots: Words) -> None:
         """Release slots for other sessions."""
         self.slots[1, slots] = FREE
         for each in self.accumulators:
@@ -207,7 +209,7 @@ class OpenSessions:
 
 
 TS = Column("ts", Type.TIME)
-"""Argument of the sub-aggregates MIN and MAX that bound a partial."""
+"""Argument of the sub-aggregates MIN and MAX, which are the first and last time of a partial."""
 
 LOW, OPEN, ANSWERED = "low", "open", "answered"
 """Names of tables in a snapshot."""
@@ -219,7 +221,7 @@ class SessionAggregate:
     def __init__(self, window: SessionWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
         """Group by the columns `groups`. The sub-aggregates must contain MIN and MAX of ts."""
         self.window = window
-        first, last = (_of_time(subaggregates, kind) for kind in (Kind.MIN, Kind.MAX))
+        first, last = (_name_of_time(subaggregates, kind) for kind in (Kind.MIN, Kind.MAX))
         others = (each for each in accumulated(subaggregates) if each.columns not in ((first,), (last,)))
         self.columns = SessionColumns(tuple(groups), first, last, tuple(others))
         self.names = [*groups, *(sub.name for sub in subaggregates)]
@@ -252,23 +254,23 @@ class SessionAggregate:
             return iter(())
         self.received += batch.num_rows
         late = self._sessions(batch.schema).add(batch)
-        missed = int(np.count_nonzero(late))
-        if missed:
-            self.late += missed
+        late_count = int(np.count_nonzero(late))
+        if late_count:
+            self.late += late_count
             if self._count_of_rows is not None:
                 self.late_rows += int(batch.column(self._count_of_rows).to_numpy()[late].sum())
         return iter(())
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit the sessions that end by the watermark, in order of their ends, then pass it on if it has grown."""
+        """Emit the sessions that end at or before the watermark, by their ends, then the watermark if it has grown."""
         if punctuation.watermark <= self.watermark:
             return
         self.watermark = punctuation.watermark
         rows = None
         if self.sessions is not None:
             rows = self.sessions.close(punctuation.watermark)
-            if self.sessions.sparse:
-                self._hold(self.sessions.all(), self.sessions.answered())
+            if self.sessions.is_sparse:
+                self._replace_sessions(self.sessions.all(), self.sessions.answered())
         if rows is not None:
             self._closed += rows.num_rows
             ends = rows.column(self.columns.last).to_numpy() + self.window.gap
@@ -289,9 +291,9 @@ class SessionAggregate:
         """Load the state of a snapshot."""
         self.watermark = tables[LOW][LOW][0].as_py()
         if OPEN in tables:
-            self._hold(_batch(tables[OPEN]), _batch(tables[ANSWERED]))
+            self._replace_sessions(_batch(tables[OPEN]), _batch(tables[ANSWERED]))
 
-    def _hold(self, sessions: pa.RecordBatch, answered: pa.RecordBatch) -> None:
+    def _replace_sessions(self, sessions: pa.RecordBatch, answered: pa.RecordBatch) -> None:
         self.sessions = OpenSessions.of(self.window.gap, self.columns, sessions, answered, self.watermark)
 
     def _sessions(self, schema: pa.Schema) -> OpenSessions:
@@ -301,7 +303,7 @@ class SessionAggregate:
         return self.sessions
 
 
-def _of_time(subaggregates: Sequence[SubAggregate], kind: Kind) -> str:
+def _name_of_time(subaggregates: Sequence[SubAggregate], kind: Kind) -> str:
     """Return the name of MIN or MAX of ts."""
     return next(sub.name for sub in subaggregates if sub.kind is kind and sub.argument == TS)
 

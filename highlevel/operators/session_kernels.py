@@ -1,14 +1,14 @@
 """Kernels over open sessions: slots that are linked per group in the order of time.
 
-    at[group] ──► slot        newer[slot] ──► … ──► NOBODY       each GAP or more after the one older than it
+    at[group] ──► slot        newer[slot] ──► … ──► NOBODY       neighbours are at least GAP apart
                               older[slot] ──► … ──► NOBODY
 
-Open sessions of a group are at least GAP apart, so the order by end is the order by start. The search starts from the
-position of the group's previous partial. So its cost is the distance between the two partials, not the number of open
-sessions.
+Open sessions of a group are at least GAP apart, so the order by end is the order by start. The search for the session
+of a partial starts at the session of the group's previous partial. So its cost is the number of sessions between the
+two partials, not the number of open sessions.
 
-Emitted sessions are older than open ones. The newest one of each group, `answered[group]`, decides if a row below the
-watermark would have joined it.
+Emitted sessions are older than open sessions. `answered[group]` is the last time of the newest emitted session of a
+group. It shows if a row below the watermark would have joined that session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from capture.native import Integer, Integers, kernel
 from lowlevel.subaggregates import INT_MAX
 
 NOBODY = -1
-"""No slot."""
+"""The number of no slot: the end of a list, or a late partial."""
 
 FREE = INT_MAX
 """The end in a free slot."""
@@ -63,8 +63,9 @@ def place_partials(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the session of each partial to `slots`, or NOBODY if it is late. Return the number of joined sessions.
 
-    At least as many slots as partials are free. Session `gone[k]` was joined to the open session `into[k]`, and its
-    slot was released. `gone` and `into` have room for every session that is open and every partial.
+    The caller reserves at least one free slot per partial. Session `gone[k]` was joined to the open session `into[k]`;
+    the caller merges its sub-aggregates and releases its slot. `gone` and `into` must have an element for every open
+    session and every partial.
     """
     first, last, newer, older, at = sessions.first, sessions.last, sessions.newer, sessions.older, sessions.at
     answered, group_of, free_count = sessions.answered, sessions.group_of, sessions.free_count

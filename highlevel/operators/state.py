@@ -1,4 +1,4 @@
-"""State of several operators as one snapshot: the prefix of each table name is the number of its operator."""
+"""State of several operators as one snapshot: the name of each table begins with the position of its operator."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ class Part(Protocol):
 
 def snapshot_of(parts: Sequence[Part]) -> dict[str, pa.Table]:
     """Return the state of all parts."""
-    return {f"{number}.{name}": table for number, part in enumerate(parts) for name, table in part.snapshot().items()}
+    return {
+        f"{position}.{name}": table for position, part in enumerate(parts) for name, table in part.snapshot().items()
+    }
 
 
 def restore_to(parts: Sequence[Part], tables: Mapping[str, pa.Table]) -> None:
     """Restore each part from its tables of `snapshot_of`. A part without tables is not changed."""
     tables_of_parts: list[dict[str, pa.Table]] = [{} for _ in parts]
-    for named, table in tables.items():
-        number, _, name = named.partition(".")
-        tables_of_parts[int(number)][name] = table
-    for part, its in zip(parts, tables_of_parts, strict=True):
-        if its:
-            part.restore(its)
+    for prefixed_name, table in tables.items():
+        position, _, name = prefixed_name.partition(".")
+        tables_of_parts[int(position)][name] = table
+    for part, part_tables in zip(parts, tables_of_parts, strict=True):
+        if part_tables:
+            part.restore(part_tables)

@@ -129,4 +129,4 @@ def _bounds(nodes: NodeOperators, plan: Plan) -> Iterator[tuple[str, int]]:
     for leaf in plan.leaves:
         operator = nodes.operators[nodes.positions[leaf]]
         if isinstance(operator, LinkUnion):
-            yield from zip(nodes.leaf_links[leaves.index(leaf)], operator.bounds, strict=True)
+            yield from zip(nodes.leaf_links[leaves.index(leaf)], operator.watermarks, strict=True)

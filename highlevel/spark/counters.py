@@ -63,7 +63,7 @@ def _collect_link_counts(task: FragmentTask) -> tuple[list[tuple[int, int]], int
         task.pipeline.leaf_operators, task.sources, sources_of(task.fragment), strict=True
     ):
         if task.fragments.sources[source].leaf is not None and isinstance(operator, LinkUnion):
-            bounds += zip((ports[port].number for port in leaf_ports), operator.bounds, strict=True)
+            bounds += zip((ports[port].number for port in leaf_ports), operator.watermarks, strict=True)
             received_partials += operator.received
     return bounds, received_partials
 

@@ -234,7 +234,7 @@ def test_links_advance_together_so_that_few_windows_are_open(links: Path) -> Non
 
 
 def test_a_run_reports_once_that_its_state_has_become_large(links: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inline, "ROWS_BETWEEN_LOOKS", 50)
+    monkeypatch.setattr(inline, "ROWS_BETWEEN_MEASUREMENTS", 50)
     whole = "SELECT srcIP, destIP, srcPort, destPort, count(*) FROM Main1 GROUP BY srcIP, destIP, srcPort, destPort"
     join = "SELECT A.ts FROM Main1 A [RANGE 10 s], Main2 B [RANGE 10 s] WHERE A.srcIP = B.srcIP"
     for sql in (whole, join):

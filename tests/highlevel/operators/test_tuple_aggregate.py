@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from highlevel.operators.partitioned import PartitionedAggregate
-from highlevel.operators.tuples import LONG, NUMBERS, TupleAggregate
+from highlevel.operators.tuples import MIN_LONG_RANGE, NUMBERS, TupleAggregate
 from highlevel.operators.window_operator import WINDOW_END, WindowOperator
 from highlevel.plan.operators.counters import number_of
 from highlevel.plan.operators.windowed import make_window_operator
@@ -94,8 +94,8 @@ def test_rows_between_windows_are_counted(make: Make) -> None:
 
 
 def test_the_operator_is_the_one_that_is_cheaper_for_the_window() -> None:
-    for rows, kind in ((LONG - 1, PartitionedAggregate), (LONG, TupleAggregate)):
+    for rows, kind in ((MIN_LONG_RANGE - 1, PartitionedAggregate), (MIN_LONG_RANGE, TupleAggregate)):
         plan = compile_query(f"SELECT count(*) FROM M [RANGE {rows} rows]")
         assert type(make_window_operator(plan.aggregation)) is kind
-    plan = compile_query(f"SELECT srcIP, count(*) FROM M [RANGE {LONG} rows, PA srcIP]")
+    plan = compile_query(f"SELECT srcIP, count(*) FROM M [RANGE {MIN_LONG_RANGE} rows, PA srcIP]")
     assert type(make_window_operator(plan.aggregation)) is PartitionedAggregate

@@ -67,7 +67,7 @@ def queries_of(family, number: int) -> list[Asked]:
 @pytest.fixture(autouse=True)
 def _streams_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long windows of few rows have the operator of those of many."""
-    monkeypatch.setattr(tuples, "LONG", 12)
+    monkeypatch.setattr(tuples, "MIN_LONG_RANGE", 12)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.__name__)
