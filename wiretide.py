@@ -48,6 +48,7 @@ __all__ = [
     "open",
     "packets",
     "query",
+    "register",
     "watch",
 ]
 
@@ -222,6 +223,21 @@ def packets(
     times = {column.name for column in wanted if column.type is Type.TIME}
     batches = row_batches(Path(path), [column.name for column in wanted], kind)
     return (readable(batch, times) for batch in batches)
+
+
+def register(spark: object) -> None:
+    """Add the format `wiretide` to a session of Spark: rows of captures as a DataFrame (docs/guide/dataframes.md).
+
+        wiretide.register(spark)
+        packets = spark.read.format("wiretide").option("columns", "ts, srcIP, len").load("archive/*.pcap")
+
+    Call it once for each session. Raises ValueError for an object that is no session, and MissingPackageError without
+    pyspark.
+    """
+    from highlevel.spark.data_source import register_source
+    from queries.pipeline.inputs import bind_files
+
+    register_source(spark, bind_files)
 
 
 def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]) -> None:

@@ -37,11 +37,12 @@ def record(page: Path, terminal: Terminal, spark: bool) -> None:
     text = page.read_text("utf-8")
     printed = ""
     for block in blocks_of(page):
-        if block.not_run:
+        if block.not_run or (block.needs_spark and not spark):
+            printed = ""
             continue
         if block.language == "python":
             printed = terminal.run_python(block.text)
-        if block.language == "output":
+        if block.language == "output" and printed:
             text = text.replace(f"```output\n{block.text}```", f"```output\n{printed}```", 1)
         if block.language != "console":
             continue

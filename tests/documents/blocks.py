@@ -29,6 +29,11 @@ class Block:
     not_run: str | None
 
     @property
+    def needs_spark(self) -> bool:
+        """Return True if a block of Python uses a session of Spark."""
+        return self.language == "python" and re.search(r"\bspark\b", self.text) is not None
+
+    @property
     def name(self) -> str:
         """Return the page and the line, for messages."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"

@@ -127,10 +127,30 @@ def differences(page: Path, terminal: Terminal, *, spark: bool) -> dict[str, tup
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_python_blocks_run_and_print_what_the_page_shows(page: Path, prepared: Terminal) -> None:
+    run_python_blocks(page, prepared, spark=False)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(block.needs_spark for block in runnable(page, "python"))], ids=ids
+)
+def test_python_blocks_on_spark_print_what_the_page_shows(
+    page: Path, prepared: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new process: the session is one that a user has started."""
+    from highlevel.spark.java import require_java
+
+    monkeypatch.setenv("JAVA_HOME", str(require_java()))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    with contextlib.closing(Terminal(prepared.folder)) as terminal:
+        run_python_blocks(page, terminal, spark=True)
+
+
+def run_python_blocks(page: Path, terminal: Terminal, *, spark: bool) -> None:
     blocks = blocks_of(page)
     for block, following in zip(blocks, [*blocks[1:], None], strict=False):
-        if block.language == "python" and not block.not_run:
-            output = prepared.run_python(block.text)
+        if block.language == "python" and not block.not_run and block.needs_spark == spark:
+            output = terminal.run_python(block.text)
             if following is not None and following.language == "output":
                 assert output == following.text, block.name
 

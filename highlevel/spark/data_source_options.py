@@ -1,0 +1,184 @@
+"""Options of the data source `wiretide` of Spark, checked, and its schema.
+
+    spark.read.format("wiretide").option("kind", "packets").option("columns", "ts, srcIP, len").load("archive/*.pcap")
+
+Spark passes options as texts, and their names in lower case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from capture.lazy_dataclasses import dataclass
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from lowlevel.kinds import KINDS
+from lowlevel.rows.batches import named_columns
+
+FORMAT = "wiretide"
+"""Name for `spark.read.format`."""
+
+
+class Times(StrEnum):
+    """The type of times in the DataFrame."""
+
+    TIMESTAMP = "timestamp"
+    NANOSECONDS = "ns"
+
+
+class Damage(StrEnum):
+    """The treatment of a damaged capture: the job fails, or the rows before the damage are read."""
+
+    ERROR = "error"
+    STOP = "stop"
+
+
+class Ranges(StrEnum):
+    """The boundaries of the byte ranges of a capture: guessed and verified, or found by a walk before the job."""
+
+    GUESSED = "guessed"
+    EXACT = "exact"
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "kind": KINDS,
+    "times": tuple(Times),
+    "damage": tuple(Damage),
+    "ranges": tuple(Ranges),
+}
+"""The values of the options that have few."""
+
+OPTIONS = ("path", "paths", "columns", "link", *CHOICES)
+"""Names of the options. Spark sets `path` or `paths` from the arguments of `load`."""
+
+LOCAL_PREFIX = re.compile(r"file:(?://)?(?=/)")
+"""Scheme of a path in the file system of the machine, as Spark writes it."""
+
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+SPARK_TYPES: dict[Type, DataType] = {
+    Type.INT: LongType(),
+    Type.TIME: TimestampType(),
+    Type.FLOAT: DoubleType(),
+    Type.BOOL: BooleanType(),
+    Type.ADDRESS: StringType(),
+    Type.TEXT: StringType(),
+    Type.MAC: StringType(),
+    Type.BYTES: BinaryType(),
+}
+"""Types of columns. Addresses and MACs are text, as in all results. A timestamp of Spark has microseconds."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options of one DataFrame. Raises ValueError for an unknown kind, column or choice.
+
+    * `paths`: captures, folders or globs. `link`: the link of all of them; by default each file has its own.
+    * `names`: names of columns, None for all listed ones.
+    * `times`, `damage`, `ranges`: see their classes.
+    """
+
+    paths: tuple[str, ...]
+    kind: str = "packets"
+    names: tuple[str, ...] | None = None
+    link: str | None = None
+    times: str = Times.TIMESTAMP
+    damage: str = Damage.ERROR
+    ranges: str = Ranges.GUESSED
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"option {name}: got {value!r}, expected {', '.join(choices[:-1])} or {choices[-1]}")
+        if self.link == "":
+            raise ValueError("option link: got an empty text, expected the name of a link")
+        _ = self.columns
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Parse the options of Spark. Raises ValueError for an unknown option or a wrong value."""
+        for name in options:
+            if name not in OPTIONS:
+                known = ", ".join(option for option in OPTIONS if not option.startswith("path"))
+                raise ValueError(f"option {name}: unknown; the options of the format {FORMAT} are {known}")
+        paths = json.loads(options["paths"]) if "paths" in options else []
+        if "path" in options:
+            paths.insert(0, options["path"])
+        if not paths:
+            raise ValueError(
+                f"got no path, expected a capture, a folder or a glob: spark.read.format({FORMAT!r}).load(…)"
+            )
+        names = None
+        if "columns" in options:
+            names = tuple(name.strip() for name in options["columns"].split(","))
+            if not all(names):
+                raise ValueError(f"option columns: got {options['columns']!r}, expected names separated by commas")
+        values = {name: options[name].strip() for name in ("link", *CHOICES) if name in options}
+        return cls(tuple(map(local_path, paths)), names=names, **values)
+
+    @property
+    def guesses(self) -> bool:
+        """Whether boundaries are guessed. Rows after damage must not be read, so `stop` needs the boundaries before."""
+        return self.damage == Damage.ERROR and self.ranges == Ranges.GUESSED
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns, in the order of the option."""
+        try:
+            columns = tuple(named_columns(self.kind, self.names))
+        except ValueError as error:
+            raise ValueError(f"option columns: {error}") from None
+        doubled = {column.name for column in columns if columns.count(column) > 1}
+        if doubled:
+            raise ValueError(f"option columns: got {', '.join(sorted(doubled))} twice, expected each column once")
+        return columns
+
+    def spark_type(self, column: Column) -> DataType:
+        """Return the type of a column in the DataFrame."""
+        is_number = column.type is Type.TIME and self.times == Times.NANOSECONDS
+        return LongType() if is_number else SPARK_TYPES[column.type]
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the DataFrame."""
+        return StructType([StructField(column.name, self.spark_type(column)) for column in self.columns])
+
+    def select(self, schema: StructType) -> tuple[Column, ...]:
+        """Return the columns of a schema, which the user may have set. Raises ValueError for another name or type."""
+        columns = tuple(named_columns(self.kind, schema.fieldNames()))
+        for column, field in zip(columns, schema.fields, strict=True):
+            expected = self.spark_type(column)
+            if field.dataType != expected or field.name != column.name:
+                got = f"{field.name} {field.dataType.simpleString()}"
+                raise ValueError(f"schema: got {got}, expected {column.name} {expected.simpleString()}")
+        return columns
+
+
+def local_path(text: str) -> str:
+    """Return a path without the scheme `file:`. Raises ValueError for another scheme.
+
+    >>> local_path("file:/a.pcap"), local_path("folder/a.pcap")
+    ('/a.pcap', 'folder/a.pcap')
+    """
+    path = LOCAL_PREFIX.sub("", text, count=1)
+    scheme: Any = SCHEME.match(path)
+    if scheme is not None:
+        raise ValueError(f"got the path {text}, expected a file that every executor can read at the same path")
+    return path
