@@ -34,6 +34,13 @@ ORDERED = {b"wiretide.ordered": b"1"}
 """Metadata of the schema of partials that are single rows: their order must not change."""
 
 
+NEWEST = ".newest"
+"""The sub-aggregate of provisional plans with the newest time of the rows of a partial. No column has this name.
+
+The node limits it to the newest accepted time of the link, so that one row with a wrong clock does not advance it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """A column of GROUP BY: its name in partials, and its expression."""
@@ -54,8 +61,8 @@ class LowLevelPlan:
     * `reduced`: rows are pre-aggregated in tables. Otherwise each row that passes WHERE is a partial with a pane of
       1 ns, in the order of arrival.
     * `in_arrival_order`: the result depends on the order of rows, so one reader reads all rows of a capture.
-    * `provisional`: partials leave after each block, and watermarks follow only from the rows that have arrived, also
-      in a file. `slack`: the allowed disorder in ns that the query states; None for that of the input.
+    * `provisional`: partials with NEWEST leave after each block. Watermarks follow only from the rows that have
+      arrived, also in a file. `slack`: the allowed disorder in ns that the query states; None for that of the input.
 
     Every partial has a column `link`. It is not a key, because each link has separate tables.
     """

@@ -313,7 +313,7 @@ class ChangingWindows(Windowed):
     """The changes of the results of sliding windows: `consistency` states when a window is published and corrected.
 
     `weight` is +1 for a result and -1 for one that is withdrawn; `final` is true if its window cannot change any more.
-    The sub-aggregates contain `highlevel.speculation.provisional_windows.NEWEST`.
+    The sub-aggregates contain `lowlevel.plan.NEWEST`.
     """
 
     consistency: Consistency = Consistency()

@@ -28,11 +28,9 @@ from highlevel.sliding.operator import supplements
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, append_ids, unite
+from lowlevel.plan import NEWEST
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
-
-NEWEST = ".newest"
-"""The sub-aggregate with the newest time of the rows of a partial. No column of a query has this name."""
 
 PUBLISHED, PENDING, WINDOWS, STATE = "published", "pending", "windows", "state"
 """Tables of a snapshot."""

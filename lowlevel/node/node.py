@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
@@ -42,7 +44,7 @@ from lowlevel.metrics import (
 from lowlevel.node.filter_join import LinkFilterJoins
 from lowlevel.node.freed_memory import keep_freed_memory
 from lowlevel.node.watching import NodeWatchlists
-from lowlevel.plan import LowLevelPlan
+from lowlevel.plan import NEWEST, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
 from lowlevel.rows.readers import RowReader, Rows, make_reader
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
@@ -118,7 +120,8 @@ class Node:
         self.watchlists = NodeWatchlists(live, watchlists or Watchlists())
         plans = self.watchlists.bind(tuple(plans))
         self.flushes_at_once = flushing.policy is Policy.AT_ONCE
-        self.needs_row_times = watermark_rule.by_rows or not self.flushes_at_once
+        provisional = any(plan.provisional for plan in plans)
+        self.needs_row_times = watermark_rule.by_rows or not self.flushes_at_once or provisional
         tables: list[SharedTable] = []
         for shared in share(plans, feeding=self.flushes_at_once):
             reducer = make_reducer(link, shared.plan, slots, capacity, flushing)
@@ -193,8 +196,10 @@ class Node:
             assert isinstance(item, pa.RecordBatch)
             batches.setdefault(index, []).append(item)
         for index, partials in batches.items():
-            for batch in pa.Table.from_batches(partials).combine_chunks().to_batches():
-                yield index, batch
+            (batch,) = pa.Table.from_batches(partials).combine_chunks().to_batches()
+            position = batch.schema.get_field_index(NEWEST)
+            newest = np.minimum(batch.column(position).to_numpy(), stream.generator.newest)
+            yield index, batch.set_column(position, batch.schema.field(position), array_of(newest))
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Record an empty poll; yield the partials and punctuation of the new watermark.

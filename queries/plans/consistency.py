@@ -11,10 +11,10 @@ from highlevel.aggregation import Aggregation
 from highlevel.plan.nodes import ChangingWindows, Leaf, Sort, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
-from highlevel.speculation.provisional_windows import NEWEST
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
+from lowlevel.plan import NEWEST
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.text import tree
 from queries.text.errors import QueryError

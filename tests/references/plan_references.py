@@ -43,11 +43,10 @@ from highlevel.plan.nodes import (
     Windowed,
 )
 from highlevel.speculation.consistency import Consistency
-from highlevel.speculation.provisional_windows import NEWEST
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
-from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
+from lowlevel.plan import ARROW_TYPES, NEWEST, Key, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.references.row_functions import NAMES, function_values
 from tests.references.windows_oracle import Spec

@@ -60,6 +60,14 @@ def test_waiting_longer_than_the_disorder_leaves_no_correction(tmp_path: Path) -
     assert found[0] > found[1] > found[2] == 0
 
 
+def test_a_packet_dated_next_year_ends_no_waiting(tmp_path: Path) -> None:
+    path = disordered(tmp_path / "a.pcap", 2, late=5)
+    data, position = path.read_bytes(), 24 + 500 * (16 + len(FRAMES[0]))
+    wrong = pcap_bytes([(START + 365 * 86_400 * NS, FRAMES[0])], RAW_IP)[24:]
+    path.write_bytes(data[:position] + wrong + data[position:])
+    assert corrections(path, "WITH CONSISTENCY (WAIT 6 seconds)") == 0
+
+
 def test_rows_beyond_the_memory_are_late(tmp_path: Path) -> None:
     path = disordered(tmp_path / "a.pcap", 3, late=8)
     exact, run = rows_in(run_of(path, PLAIN)), run_of(path, f"{PLAIN} WITH WEAK CONSISTENCY EMIT CHANGES")

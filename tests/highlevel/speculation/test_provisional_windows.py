@@ -10,11 +10,10 @@ from highlevel.aggregation import Aggregation, Output
 from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import ChangingWindows, Windowed
 from highlevel.speculation.consistency import Consistency
-from highlevel.speculation.provisional_windows import NEWEST
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
-from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.plan import NEWEST, Key, LowLevelPlan
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds
