@@ -39,6 +39,7 @@ from dashboards.page.stored_windows import FILE as HISTORY_FILE
 from dashboards.page.views import Views
 from dashboards.prometheus.access import read_access
 from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.health import Health
 from dashboards.prometheus.server import OPTION, Server, serve
 from dashboards.wire_text import escape, escape_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
@@ -95,6 +96,7 @@ class Monitor:
         self.history: History | None = None
         self.alerts: Alerts | None = None
         self.run: StreamRun | None = None
+        self.health = Health()
         self._stop = threading.Event()
 
     def __enter__(self) -> Monitor:
@@ -105,7 +107,13 @@ class Monitor:
             self._open_alerts()
             site = self._open_page()
             self.server = serve(
-                self.exporter, self.pipeline.host, self.pipeline.port, self._port_option, site=site, access=access
+                self.exporter,
+                self.pipeline.host,
+                self.pipeline.port,
+                self._port_option,
+                site=site,
+                access=access,
+                health=self.health,
             )
             if site is not None:
                 self.say(f"live page at {self.server.url}")
@@ -142,6 +150,7 @@ class Monitor:
             speed=pipeline.speed,
             on_batch=self._on_batch,
             say=self.say,
+            on_restart=lambda: self.health.wait_for("Spark restarts after a failure"),
         )
         self.run.prepare()
 
@@ -188,6 +197,7 @@ class Monitor:
         os.close(open_private(self.pipeline.folder / "spark.log", os.O_WRONLY))
         self.say("starting Spark (takes some seconds) …")
         self.run.start()
+        self.health.beat()
         if self.run.spark is not None and (address := self.run.spark.sparkContext.uiWebUrl):
             self.say(f"page of Spark at {address}")
         self._show_previous_run()
@@ -253,7 +263,9 @@ class Monitor:
         """Return when the inputs have ended and all results are written. Raises the error of a failed run."""
         assert self.run is not None, "enter the context before"
         while not self.run.wait(0.2):
+            self.health.beat()
             self._print_spools()
+        self.health.end()
 
     def serve_until_stopped(self) -> None:
         """Continue to serve the last windows, until Ctrl-C (KeyboardInterrupt)."""

@@ -1,5 +1,7 @@
 """The exporter over HTTP: `/metrics` for Prometheus, and the live page or a list of the queries for people.
 
+A run has `/healthz` and `/readyz` too, for supervisors (`dashboards.prometheus.health`).
+
 The server runs in the process of a capture, and no client may harm this process. So the resources of clients are
 bounded:
 
@@ -40,6 +42,7 @@ from capture.descriptors import is_shortage
 from dashboards.http_counts import HttpCounts
 from dashboards.prometheus.access import Access, Guard
 from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.health import Health
 from highlevel.plan.plan import Plan
 
 
@@ -167,12 +170,13 @@ def serve(
     seconds: float = CONNECTION_SECONDS,
     site: Site | None = None,
     access: Access = OPEN,
+    health: Health | None = None,
 ) -> Server:
     """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; 0 means any free port.
 
     * `option`: the setting of the port, for messages. `seconds`: maximum time of a connection.
     * `site`: the live page; by default `/` is a list of the queries.
-    * `access`: TLS and authentication, for all paths.
+    * `access`: TLS and authentication, for all paths. `health`: the answers about the health of a run.
 
     Raises OSError with host and port if the server cannot use them, ValueError for a number that is not a port.
     """
@@ -187,7 +191,7 @@ def serve(
             advice = f"another program uses this port: choose another port with {option}, or 0 for any free port"
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
     local = host if _is_loopback(str(address[0])) else None
-    http.set_app(_make_application(exporter, http.counts, local, site, access))
+    http.set_app(_make_application(exporter, http.counts, local, site, access, health))
     # Clients cannot connect to the address that means all interfaces.
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
     scheme = "http" if access.tls is None else "https"
@@ -196,7 +200,7 @@ def serve(
 
 
 def _make_application(
-    exporter: Exporter, counts: HttpCounts, local: str | None, site: Site | None, access: Access
+    exporter: Exporter, counts: HttpCounts, local: str | None, site: Site | None, access: Access, health: Health | None
 ) -> Application:
     """Return the WSGI application. `local` is the configured host if only this machine can connect, otherwise None."""
     selected = make_wsgi_app(exporter.registry)
@@ -239,6 +243,8 @@ def _make_application(
             return [text]
         if site is not None and site.serves(path):
             return site.respond(environ, start)
+        if health is not None and (answer := health.respond(path)) is not None:
+            return respond(*answer)
         if path in ("", "/"):
             start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
             return [page]

@@ -134,11 +134,12 @@ class StreamRun:
         max_bytes: int = MAX_BYTES,
         on_batch: OnBatch | None = None,
         say: Say = print,
+        on_restart: Callable[[], None] = lambda: None,
     ) -> None:
         """Check the options without opening an input.
 
         `spark` is a session, or a function that starts one after all other checks. `say` receives messages for the
-        user: progress before a start, and warnings about spools, each once.
+        user: progress before a start, and warnings about spools, each once. `on_restart` is called before each restart.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
         for option, value in options.items():
@@ -168,6 +169,7 @@ class StreamRun:
         self.block_records = block_records or (BLOCK_RECORDS if speed is None else PACED_BLOCK_RECORDS)
         self.on_batch = on_batch
         self.say = say
+        self._on_restart = on_restart
         self.totals = Totals()
         self.continued_batch = -1
         """Last micro-batch with totals at the start. It may be repeated."""
@@ -285,6 +287,7 @@ class StreamRun:
         delay = self._restarts.next_delay(report)
         if delay is None:
             raise self._restarts.make_final_error(report) from None
+        self._on_restart()
         time.sleep(delay)
 
     def _on_micro_batch(self, rows: DataFrame, batch_id: int) -> None:

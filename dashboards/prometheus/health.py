@@ -1,0 +1,57 @@
+"""Health of a run for supervisors, such as the probes of Kubernetes: `/healthz` and `/readyz` of the metrics server.
+
+/healthz    200 while the loop that watches the run moves; otherwise 503: restart the process
+/readyz     200 while the run computes, or has ended and serves its last windows; 503 while Spark starts or restarts
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Lock
+
+LONGEST_PAUSE = 300.0
+"""Longest time in seconds between two beats. A delay before a restart has a minute, and a restart on a cluster more."""
+
+
+class Health:
+    """The state of one run. Thread safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin as a run that starts. `clock` returns seconds."""
+        self._clock = clock
+        self._lock = Lock()
+        self._last_beat: float | None = None
+        self._obstacle: str | None = "Spark starts"
+
+    def beat(self, obstacle: str | None = None) -> None:
+        """Record that the loop moves. `obstacle` is why the run does not compute; None if it does."""
+        with self._lock:
+            self._last_beat, self._obstacle = self._clock(), obstacle
+
+    def end(self) -> None:
+        """Record that the loop has ended because all input is read. The process stays alive and ready."""
+        with self._lock:
+            self._last_beat, self._obstacle = None, None
+
+    def wait_for(self, obstacle: str) -> None:
+        """Record why the run does not compute, without a beat: what follows may take long, but not for ever."""
+        with self._lock:
+            self._obstacle = obstacle
+
+    def respond(self, path: str) -> tuple[str, str] | None:
+        r"""Return the status and the text of an answer, or None for a path that is not about health.
+
+        >>> health = Health()
+        >>> health.respond("/healthz"), health.respond("/readyz")
+        (('200 OK', 'ok\n'), ('503 Service Unavailable', 'not ready: Spark starts\n'))
+        """
+        if path not in ("/healthz", "/readyz"):
+            return None
+        with self._lock:
+            pause = 0.0 if self._last_beat is None else self._clock() - self._last_beat
+            if pause > LONGEST_PAUSE:
+                return "503 Service Unavailable", f"the run has not moved for {pause:.0f} s\n"
+            if path == "/readyz" and self._obstacle is not None:
+                return "503 Service Unavailable", f"not ready: {self._obstacle}\n"
+        return "200 OK", "ok\n"
