@@ -219,7 +219,8 @@ def _suppress_end_messages(context: SparkContext) -> None:
 def _is_not_broken_connection(record: logging.LogRecord) -> bool:
     """Return False for records of broken connections, which py4j writes to the root logger."""
     failure = record.exc_info[1] if record.exc_info else None
-    return not isinstance(failure, Py4JError | OSError | EOFError) or "py4j" not in record.pathname
+    expected = Py4JError | OSError | EOFError | KeyboardInterrupt  # py4j logs Ctrl-C while it waits for the JVM
+    return not isinstance(failure, expected) or "py4j" not in record.pathname
 
 
 def read_jvm_end(max_seconds: float = 0.0) -> str | None:
