@@ -21,8 +21,8 @@ from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
 # Holistic aggregates need all values of a group: a state of fixed size is not sufficient.
 #
-# The low level stores each value of a group with the number of its rows: the value is an additional key of the table
-# (Li 2008, §6.2.4). Partials still merge in any order, and the values are read only when a window is final.
+# The low level stores each distinct value of a group with the number of its rows: the value is an additional key of the
+# table (Li 2008, §6.2.4). So partials can be merged in any order. The values are read only when a window is final.
 
 
 class DetailFunction(StrEnum):
@@ -43,7 +43,7 @@ class DetailFunction(StrEnum):
 
 
 FOLDED = frozenset({DetailFunction.APPROX_COUNT_DISTINCT, DetailFunction.APPROX_QUANTILE, DetailFunction.APPROX_TOP})
-"""Functions that are computed from sketches."""
+"""Functions that are computed from sketches of the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Detail:
     `key`: the column of the partials with the values, or for functions in FOLDED with the sketches of the values.
     `kind`: type of the values. `count`: the sub-aggregate that counts the rows of a value. `parameter`: the quantile,
     0 to 1, or the number of values that `top` returns. `others`: the columns of the other arguments of count_distinct,
-    which counts different combinations without NULL. `time`: for first and last the sub-aggregate with the time of the
-    value, its first or its last one.
+    which counts distinct combinations without NULL. `time`: for first and last the sub-aggregate with the smallest or
+    the largest time of the value.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Sort: emit rows in time order, when no earlier row is expected (BSort; Li 2008, §3.2).
 
-In-order operators need this operator before them if the input is disordered. A row is emitted when it is `slack` older
-than the newest row, or when a watermark has passed it, whichever is first. A row before an emitted row is lost.
+In-order operators need this operator before them if the input is disordered. A row is emitted as soon as it is `slack`
+older than the newest row, or below a watermark. A row that is older than an emitted row is lost.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class SlackSort:
-    """Sort rows with the time column `time`. After the emitted rows follows a watermark: no later row is older.
+    """Sort rows by the time column `time`. A watermark follows the emitted rows: no later row is older.
 
-    `received` counts input rows and `results` output rows. `late` counts dropped rows: on arrival they are older than
-    the last watermark, or by more than the slack older than the newest row so far.
+    `received` counts input rows and `results` output rows. `late` counts dropped rows. On arrival these rows are below
+    the last watermark, or older than the newest row by more than the slack.
     """
 
     def __init__(self, slack: int | None, time: str = "ts") -> None:

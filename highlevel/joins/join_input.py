@@ -20,14 +20,14 @@ from lowlevel.plan import ARROW_TYPES
 
 @dataclass(frozen=True)
 class JoinRows:
-    """Rows of a batch with their times and one column for each key."""
+    """Rows of a batch that may have a match, their times in ns, and one column of values for each key."""
 
     batch: pa.RecordBatch
     times: Words
     keys: list[pa.Array]
 
-    def chosen(self, rows: Words) -> JoinRows:
-        """Return the given rows, without a copy if these are all rows."""
+    def select(self, rows: Words) -> JoinRows:
+        """Return the rows at the indexes `rows`, without a copy if these are all rows."""
         if len(rows) == len(self.times):
             return self
         indices = array_of(rows)
@@ -35,7 +35,7 @@ class JoinRows:
 
 
 class JoinInput:
-    """Reads the batches of a side."""
+    """Prepares the batches of one side of a join."""
 
     def __init__(self, spec: JoinSpec, port: Port) -> None:
         """Read the batches of `port`."""
@@ -51,14 +51,16 @@ class JoinInput:
     @property
     def kinds(self) -> list[pa.DataType]:
         """The Arrow types of the keys."""
-        return [ARROW_TYPES[each] for each in self.types]
+        return [ARROW_TYPES[own_type] for own_type in self.types]
 
     def is_key(self, name: str) -> int | None:
         """Return the index of the key that is exactly this column with the same values, or None."""
-        kind = self.side.schema.field(name).type
-        for place, (expression, own) in enumerate(zip(self.expressions, self.kinds, strict=True)):
-            if isinstance(expression, Column) and expression.name == name and own == kind and kind != pa.float64():
-                return place
+        arrow_type = self.side.schema.field(name).type
+        if arrow_type == pa.float64():  # a key has other bits than its column for some values
+            return None
+        for index, (expression, kind) in enumerate(zip(self.expressions, self.kinds, strict=True)):
+            if isinstance(expression, Column) and expression.name == name and kind == arrow_type:
+                return index
         return None
 
     def read(self, batch: pa.RecordBatch) -> tuple[JoinRows, pa.RecordBatch]:
@@ -74,15 +76,14 @@ class JoinInput:
                 null |= np.asarray(pc.is_null(column))
         if not null.any():
             return JoinRows(batch, time.to_numpy(), keys), batch.slice(0, 0)
-        some = array_of(~null)
-        keys = [pc.filter(key, some) for key in keys]
-        return JoinRows(pc.filter(batch, some), pc.filter(time, some).to_numpy(), keys), pc.filter(
-            batch, array_of(null)
-        )
+        complete = array_of(~null)
+        keys = [pc.filter(key, complete) for key in keys]
+        rows = JoinRows(pc.filter(batch, complete), pc.filter(time, complete).to_numpy(), keys)
+        return rows, pc.filter(batch, array_of(null))
 
 
 def _key(batch: pa.RecordBatch, expression: Expression, kind: Type, macs: set[str]) -> pa.Array:
-    """Return the values of a key. Values that equal no value become NULL, and equal values have equal bits."""
+    """Return the values of a key. NaN, which equals no value, becomes NULL, and -0.0 becomes 0.0."""
     if isinstance(expression, Column):
         column = batch.column(expression.name)
     else:

@@ -166,7 +166,7 @@ class OAJoin:
             elif kind is JoinKind.SEMI and there is Port.LEFT:
                 yield from self._alone_held(there, fresh)
         if kind is JoinKind.SEMI and here is Port.LEFT:
-            yield from self._alone(here, arrived.chosen(np.flatnonzero(matched)).batch)
+            yield from self._alone(here, arrived.select(np.flatnonzero(matched)).batch)
         holding = self._may_meet(here, arrived.times)
         if kind.keeps(here):
             yield from self._alone(here, pc.filter(arrived.batch, array_of(~(holding | matched))))
@@ -181,7 +181,7 @@ class OAJoin:
 
     def _hold(self, here: Port, arrived: JoinRows, words: Words, matched: Mask, rows: Words) -> None:
         side = self.sides[here]
-        kept = arrived.chosen(rows)
+        kept = arrived.select(rows)
         if len(rows) < len(matched):
             words, matched = np.ascontiguousarray(words[:, rows]), matched[rows]
         side.state.add(words, kept.times, matched.view(np.uint8), [kept.batch.column(name) for name in side.others])

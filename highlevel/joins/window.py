@@ -1,6 +1,6 @@
 """Windows of joins: pairs of times that match (Li 2008, §5.2.1, with the ranges of its algorithm).
 
-With d = right.ts - left.ts a left row can be joined for RANGE0, and a right row for RANGE1:
+A left row can be joined for RANGE0 (R0), and a right row for RANGE1 (R1). With d = right.ts - left.ts this is:
 
     CLOSED      -R1 <= d <= R0
     HALF_OPEN   -R1 <= d <  R0
@@ -9,11 +9,11 @@ With d = right.ts - left.ts a left row can be joined for RANGE0, and a right row
 Times are whole ns, so each of these bands is a closed interval `low <= d <= high`. Methods of a window:
 
     meets(side, t)         closed interval of the other side's times that a row at t may meet
-    expired(side, bound)   rows of `side` before this time meet no row of the other side from `bound`: remove them
-    beyond(side, bound)    rows of `side` from this time meet no row of the other side before `bound`
+    expired(side, bound)   rows of `side` before this time meet no row of the other side from `bound` on: remove them
+    beyond(side, bound)    rows of `side` from this time on meet no row of the other side before `bound`
 
-The results of all three rise with their argument. `origin` and `pane` divide time into panes. An interval of `meets`
-overlaps at most two panes.
+The results of all three methods never decrease if their argument increases. `origin` and `pane` divide time into panes.
+An interval of `meets` overlaps at most two panes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 Times = npt.NDArray[np.int64]
 
-LONGEST = 2**59
+MAX_RANGE = 2**59
 """Largest range, in ns: 18 years."""
 
 
@@ -40,7 +40,7 @@ class Port(IntEnum):
 
 
 class Boundary(StrEnum):
-    """Ends that belong to a band, with d = right.ts - left.ts, R0 = left_range and R1 = right_range."""
+    """Which ends belong to the band of d = right.ts - left.ts, with R0 = left_range and R1 = right_range."""
 
     CLOSED = "[-R1, R0]"
     HALF_OPEN = "[-R1, R0)"
@@ -57,9 +57,9 @@ class Band:
 
     def __post_init__(self) -> None:
         """Raise an error for invalid ranges."""
-        if not (0 <= self.left_range <= LONGEST and 0 <= self.right_range <= LONGEST):
+        if not (0 <= self.left_range <= MAX_RANGE and 0 <= self.right_range <= MAX_RANGE):
             raise ValueError(
-                f"RANGE of a join must be from 0 to {LONGEST} ns, got {self.left_range} and {self.right_range}"
+                f"RANGE of a join must be from 0 to {MAX_RANGE} ns, got {self.left_range} and {self.right_range}"
             )
 
     @property
@@ -79,22 +79,22 @@ class Band:
 
     @property
     def pane(self) -> int:
-        """Length of a pane, ns: four times the time band of a row, so a row usually meets rows of one pane."""
+        """Length of a pane, ns: four times the length of a band, so most rows meet rows of one pane."""
         return 4 * max(1, self.high - self.low + 1)
 
     def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
         """Return the closed intervals of the other side's times that rows of `side` may meet."""
         if side is Port.LEFT:
-            return _moved(times, self.low), _moved(times, self.high)
-        return _moved(times, -self.high), _moved(times, -self.low)
+            return _add_distance(times, self.low), _add_distance(times, self.high)
+        return _add_distance(times, -self.high), _add_distance(times, -self.low)
 
     def expired(self, side: Port, bound: int) -> int:
         """Return the time before which rows of `side` meet no row from `bound`."""
-        return _within(bound, bound - self.high if side is Port.LEFT else bound + self.low)
+        return _limited(bound, bound - self.high if side is Port.LEFT else bound + self.low)
 
     def beyond(self, side: Port, bound: int) -> int:
         """Return the time from which rows of `side` meet no row before `bound`."""
-        return _within(bound, bound - self.low if side is Port.LEFT else bound + self.high)
+        return _limited(bound, bound - self.low if side is Port.LEFT else bound + self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class Tumbling:
 
     def __post_init__(self) -> None:
         """Raise an error for invalid lengths."""
-        if not (0 < self.length <= LONGEST and abs(self.shift) * self.length <= LONGEST):
+        if not (0 < self.length <= MAX_RANGE and abs(self.shift) * self.length <= MAX_RANGE):
             raise ValueError(
-                f"tumbling windows of a join must be from 1 to {LONGEST} ns long and at most that far apart, "
+                f"tumbling windows of a join must be from 1 to {MAX_RANGE} ns long and at most that far apart, "
                 f"got {self.length} ns with a shift of {self.shift}"
             )
 
@@ -123,31 +123,33 @@ class Tumbling:
 
     def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
         """Return the closed intervals of the other side's times that rows of `side` may meet."""
-        apart = self.shift if side is Port.LEFT else -self.shift
-        first = _moved((times - self.origin) // self.length * self.length + self.origin, apart * self.length)
-        return first, _moved(first, self.length - 1)
+        window_shift = self.shift if side is Port.LEFT else -self.shift
+        first = _add_distance(
+            (times - self.origin) // self.length * self.length + self.origin, window_shift * self.length
+        )
+        return first, _add_distance(first, self.length - 1)
 
     def expired(self, side: Port, bound: int) -> int:
         """Return the time before which rows of `side` meet no row from `bound`."""
-        apart = -self.shift if side is Port.LEFT else self.shift
-        return _within(bound, ((bound - self.origin) // self.length + apart) * self.length + self.origin)
+        window_shift = -self.shift if side is Port.LEFT else self.shift
+        return _limited(bound, ((bound - self.origin) // self.length + window_shift) * self.length + self.origin)
 
     def beyond(self, side: Port, bound: int) -> int:
         """Return the time from which rows of `side` meet no row before `bound`."""
-        apart = -self.shift if side is Port.LEFT else self.shift
-        return _within(bound, (-(-(bound - self.origin) // self.length) + apart) * self.length + self.origin)
+        window_shift = -self.shift if side is Port.LEFT else self.shift
+        return _limited(bound, (-(-(bound - self.origin) // self.length) + window_shift) * self.length + self.origin)
 
 
 JoinWindow = Band | Tumbling
 
 
-def _moved(times: Times, distance: int) -> Times:
+def _add_distance(times: Times, distance: int) -> Times:
     """Add a distance to times, limited to the range of int64."""
     if distance >= 0:
         return np.minimum(times, END - distance) + distance
     return np.maximum(times, BEGINNING - distance) + distance
 
 
-def _within(bound: int, found: int) -> int:
-    """Return the derived bound `found`, or `bound` itself if it is BEGINNING or END."""
-    return bound if bound in (BEGINNING, END) else min(max(found, BEGINNING), END)
+def _limited(bound: int, derived: int) -> int:
+    """Return `derived`, limited to BEGINNING and END, or `bound` itself if it is BEGINNING or END."""
+    return bound if bound in (BEGINNING, END) else min(max(derived, BEGINNING), END)

@@ -14,7 +14,7 @@ from highlevel.results.finish import Finish
 def make_stages(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
     """Create the stages of an aggregation in their order. Return them and the last stage."""
     stages: list[Operator] = []
-    # Most queries need none of these stages, so they are imported where they are needed.
+    # Most queries need none of these stages, so each is imported only if the query needs it.
     if aggregation.details:
         from highlevel.results.summarise import Summarise
 

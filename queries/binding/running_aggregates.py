@@ -2,7 +2,7 @@
 
 running_sum(x)                 all windows since the group began
 moving_sum(x, 5)               the last 5 windows
-moving_sum_exp(x, 5, 0.5)      the last 5 windows; one that is n windows old has the weight 0.5 ** n
+moving_sum_exp(x, 5, 0.5)      the last 5 windows; a window that is n windows old has the weight 0.5 ** n
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RUNNING: dict[str, str] = {
 """Running aggregates by name, each with an example of its call."""
 
 MAX_LENGTH = 1_000
-"""Largest number of windows of a moving sum. Each group stores the sums of so many windows."""
+"""Maximum number of windows of a moving sum. Each group stores one sum for each of these windows."""
 
 
 @dataclass(frozen=True, slots=True)

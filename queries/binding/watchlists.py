@@ -79,8 +79,8 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
         raise QueryError(problem, sql, name.start, usage)
     subject, path = operands[0], operands[1].meeting(Type.TEXT)
     if subject.type not in forms or isinstance(subject.bound, Literal):
-        what = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"
-        subject.fail(f"{function} over {what}", f"a column or expression of type {' or '.join(forms)}")
+        received = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"
+        subject.fail(f"{function} over {received}", f"a column or expression of type {' or '.join(forms)}")
     if not isinstance(path.bound, Literal) or not isinstance(path.bound.value, str):
         path.fail(f"{function} of a file that is no text", usage)
     file = WatchedFile(str((_folder.get() or Path.cwd()) / path.bound.value), forms[subject.type])
@@ -93,7 +93,7 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
 
 
 def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingValue:
-    """Return a setting and read its file. Its type is that of the value, or of the bounds if they are floats.
+    """Return a setting and read its file. The type is the type of the value, or FLOAT if the bounds are floats.
 
     Raises QueryError for wrong arguments and for a wrong file.
     """

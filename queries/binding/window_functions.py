@@ -1,7 +1,7 @@
 """Window functions of SQL (OVER): their names, arguments and types.
 
 A window function computes a value for each row from other rows of the answer: its rank, the row before it, its share of
-a total. It sees the rows after HAVING, and within the window of the query if there is one.
+a total. These other rows satisfy HAVING, and are in the same window of the query, if the query has windows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from queries.text.printer import expression_text
 SHIFTS = (RowFunctionKind.LAG, RowFunctionKind.LEAD)
 RATIOS = (RowFunctionKind.PERCENT_RANK, RowFunctionKind.CUME_DIST)
 MAX_DISTANCE = 2**31
-"""First number of rows that is too large for lag and lead."""
+"""Smallest number of rows that is too large for lag and lead."""
 
 ARGUMENT_TYPES = {
     RowFunctionKind.SUM: (Type.INT, Type.FLOAT),

@@ -36,15 +36,15 @@ def ready_query(name: str) -> ReadyQuery:
 def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
     r"""Return the text of a query that is given as GSQL, as `@name`, or as the name of a file that ends in `.gsql`.
 
-    `values` are the values of its parameters: those of `@name`, or those of PARAM (`queries.text.script`).
+    `values`: values of parameters of `@name`, or of a script with PARAM (`queries.text.script`), by name.
 
     >>> query_text("@packets", {"window": "1m"})
     'SELECT count(*) AS packets, sum(len) AS bytes\nFROM packets [RANGE 1 minute]'
     >>> query_text("SELECT count(*) FROM packets")
     'SELECT count(*) FROM packets'
 
-    Raises QueryError for an unknown name, a name without @, a wrong parameter, and for parameters of other queries,
-    InputError for a file that cannot be read.
+    Raises InputError for a file that cannot be read. Raises QueryError for an unknown name, a name without @, a wrong
+    parameter, and for parameters of a query that has none.
     """
     sql = _text(sql)
     text = sql.strip()

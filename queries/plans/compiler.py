@@ -1,11 +1,11 @@
-"""From the syntax tree of a query to the nodes of its plan.
+"""Compiler from the syntax tree of a query to the nodes of its plan.
 
     FROM links, with groups                    Leaf of partials ► Windowed
     FROM links, without                        Leaf of rows ► Apply
     FROM a query, a union, a join, with        … ► [Filter] ► Windowed, or TimeGroups
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
-    WHERE EXISTS (… of the rows around it)     … ► Join
+    WHERE EXISTS (correlated query)            … ► Join
     FILL 0                                     … ► Fill
     CLOSING WHEN                               … ► Running
     rank() OVER (…)                            … ► Over
@@ -358,7 +358,7 @@ class Compiler:
         *,
         windowed: bool = False,
     ) -> ReadableQuery:
-        """Compile a query without groups. If `windowed`, its rows are those of windows, which are sorted one by one."""
+        """Compile a query without groups. If `windowed`, its rows are results of windows, sorted window by window."""
         refuse_fill(query)
         refuse_closing(query)
         needed = names_in(out.expression for out in selected.outputs)

@@ -382,7 +382,7 @@ class _Decorrelation:
         return f"{SUB_QUERY}{len(self._items) + 1}"
 
     def _exists(self, subquery: _SubQuery, negated: bool) -> None:
-        """Join the outer rows for which a row exists, or none."""
+        """Keep the outer rows for which the sub-query has a row; if `negated`, those for which it has none."""
         query = subquery.query
         self._check_limit(query, exists=True)
         if _is_one_row(query):
@@ -395,7 +395,7 @@ class _Decorrelation:
         self._join(subquery, "ANTI" if negated else "SEMI", ())
 
     def _member(self, operand: Expression, subquery: _SubQuery, negated: bool) -> None:
-        """Join the outer rows whose value is one of those of the sub-query, or none."""
+        """Keep the outer rows whose value is in the results of the sub-query, or is not if `negated` (NOT IN)."""
         query, start = subquery.query, subquery.start
         self._check_limit(query)
         value, changed = self._only_item(query), self._part(operand)

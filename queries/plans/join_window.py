@@ -7,7 +7,7 @@ whether the ends are included (`highlevel.joins.window`). RANGE 0 s meets no lat
 from __future__ import annotations
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.joins.window import LONGEST, Boundary
+from highlevel.joins.window import MAX_RANGE, Boundary
 from lowlevel.durations import UNITS
 from queries.text.errors import QueryError
 from queries.text.literals import duration_of, origin_of
@@ -74,7 +74,7 @@ def _range(sql: str, parameter: Parameter) -> int:
     if length.number.strip("0.") == "" and not length.tumbling:
         return 0
     nanoseconds = duration_of(sql, length)
-    if nanoseconds > LONGEST:
+    if nanoseconds > MAX_RANGE:
         problem = f"RANGE {length.number} {length.unit} is too long"
         raise QueryError(problem, sql, length.start, "18 years at most")
     return nanoseconds

@@ -1,12 +1,12 @@
 """The joins of FROM: their windows, keys, conditions and nodes, one join after the other.
 
-Rows match only if each two of them are in each other's windows. A join has one time on each side: on the right the
-time of its item, on the left the time of an item that results never lack. The windows of other items are part of the
-condition.
+Rows match only if any two of them are in each other's windows. A join has one time on each side. On the right this is
+the time of its item. On the left this is the time of an item from which every result has a row. The windows of other
+items become conditions.
 
-As in SQL, a condition in ON decides which rows match, and a condition in WHERE which results are kept. For inner joins
-both are the same. A condition is evaluated as early as possible: on rows of one side before they are stored, else as a
-key of a join, else for each pair, else on the results of the join.
+As in SQL, a condition in ON selects the rows that match, and a condition in WHERE selects results. For inner joins both
+are equivalent. A condition is evaluated as early as possible. The choices, the earliest first, are: on rows of one side
+before they are stored, as a key of a join, for each pair, on the results of the join.
 """
 
 from __future__ import annotations

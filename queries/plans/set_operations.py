@@ -137,9 +137,9 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
 
 
 def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
-    """Return the columns of a query with their positions in its text. Constant texts, and NULL, take other types.
+    """Return the columns of a query with their positions in its text. Constant texts and NULL can become other types.
 
-    Positions in `*`, and of the bounds of windows, are those of the first item.
+    The columns of `*` and the bounds of windows have the position of the first item.
     """
     columns, items = query.plan.root.columns, text.select
     if any(isinstance(item.expression, Star) for item in items):

@@ -1,8 +1,8 @@
 """A query that another query reads: its columns, its time columns, and the node with its rows.
 
-Results of windows have a column `ts`, the start of the window, so that minutes can be rolled up into hours;
-`window_end` is their other time column. Landmark windows and sessions have no watermark for their start, so only
-`window_end` is a time column. A query that is read by two different times becomes two nodes over the same windows.
+Results of windows have a column `ts`, the start of the window, so that minutes can be aggregated to hours. Their other
+time column is `window_end`. Landmark windows and sessions have no watermark for their start, so only `window_end` is
+a time column. If readers use both time columns of a query, the plan has two nodes over the same windows.
 """
 
 from __future__ import annotations

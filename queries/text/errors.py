@@ -67,15 +67,15 @@ class QueryError(WiretideError, ValueError):
 
 
 def _shortened(text: str) -> str:
-    """Shorten long words and long texts; `…` marks the end."""
+    """Shorten long words and long texts; `…` marks what was removed."""
     text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1…", text)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:
-    """Return the names with up to three similar to `got` first; case does not matter, other names keep their order.
+    """Return the names in their order, but first up to three names that are similar to `got`, ignoring case.
 
-    Of names that differ in case only, the last one is returned: the select list has its names in lower case.
+    Of several names that differ only in case, the last is returned: the select list contains names in lower case.
     """
     by_key = {name.casefold(): name for name in choices}
     names = list(by_key.values())

@@ -7,7 +7,7 @@
     SELECT … UNION | INTERSECT | EXCEPT [ALL] SELECT … [ORDER BY …] [LIMIT n] [OFFSET n]
     MERGE a.ts : b.ts FROM Main1 a, Main2 b        means SELECT * FROM (MERGE …)
 
-Items of FROM have commas or JOIN between them:
+Commas or JOIN separate the items of FROM:
 
     FROM Main1 [RANGE 3 minutes, WA ts] AS a, Main2 b [RANGE 2 minutes, WA ts]
     FROM A UNION B AS M1, C UNION D AS M2 [RANGE TUMBLING 10 seconds, WA ts],
@@ -15,7 +15,7 @@ Items of FROM have commas or JOIN between them:
     FROM (MERGE a.ts : b.ts FROM Main1 a, Main2 b) m
 
 Three spellings of papers are accepted: GROUP-BY, GROUPBY, and a comma after the last item of a join. AS before a name
-in FROM is optional. SQL that GSQL does not have is refused with its name, at its position.
+in FROM is optional. An error names SQL syntax that GSQL does not support, and its position.
 """
 
 from __future__ import annotations

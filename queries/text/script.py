@@ -1,4 +1,4 @@
-"""Scripts: queries with DEFINE and PARAM, as Gigascope writes them, as the text of one query.
+"""Scripts: queries with blocks DEFINE and PARAM, as in Gigascope, are converted to the text of one query.
 
     DEFINE { query_name 'talkers'; comment 'senders to the server'; server '10.0.0.1'; }
     PARAM { least UINT DEFAULT 100 BETWEEN 1 AND 5000; }
@@ -13,7 +13,7 @@ becomes, with the value 250 of `least`
 
     SELECT sum(n) AS packets FROM talkers [RANGE 1 hour]
 
-Blocks become blanks, and lines keep their numbers, so that errors of the query have the line of the script.
+Blocks become blanks, and lines keep their numbers. So errors of the query report the line of the script.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def is_script(sql: str) -> bool:
 
 
 def expand(sql: str, values: Mapping[str, object] | None = None) -> str:
-    """Return a script as the text of one query: the last one of the script, which may read the others by name.
+    """Convert a script to the text of one query: the last query of the script, which may read the others by name.
 
-    `values` are those of its parameters; names match in any case. Other texts are returned unchanged.
+    `values`: the values of its parameters by name, in upper or lower case. Text that is no script is unchanged.
     Raises QueryError for a wrong block, and for a wrong or missing value of a parameter.
     """
     if not is_script(sql):

@@ -20,11 +20,11 @@ Times = npt.NDArray[np.int64]
 
 Bounds = tuple[int, ...]
 """A watermark as a tuple with one bound for each time column: no later row is below all bounds. A node without time
-columns has one bound, which is BEGINNING first and END after the last row."""
+columns has one bound, which is BEGINNING until the last row, and then END."""
 
 
 class NodeOperator(Protocol):
-    """The contract of `highlevel.operators.operator`, extended by joint watermarks. No bound of them ever decreases."""
+    """The contract of `highlevel.operators.operator`, extended by joint watermarks, whose bounds never decrease."""
 
     @property
     def bytes(self) -> int:
@@ -97,13 +97,13 @@ def times_of(column: pa.Array) -> Times:
 def covered(times: Sequence[Times | None], bounds: Bounds) -> npt.NDArray[np.bool_] | bool:
     """Return which rows are below all bounds of a watermark: a mask, or one bool for all rows.
 
-    `times` contains the values of each time column, or None where they are unknown: such a bound covers a row only if
-    it is END.
+    `times` contains the values of each time column, or None for unknown values. The bound of such a column covers a row
+    only if the bound is END.
     """
     if BEGINNING in bounds:
         return False
     rows: npt.NDArray[np.bool_] | bool = True
-    for column, low in zip(times, bounds, strict=True):
-        if low != END:
-            rows = rows & (column < low) if column is not None else False
+    for column, bound in zip(times, bounds, strict=True):
+        if bound != END:
+            rows = rows & (column < bound) if column is not None else False
     return rows

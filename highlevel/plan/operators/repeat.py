@@ -1,4 +1,4 @@
-"""Repeat: each row of a node as many times as one of its columns states."""
+"""Repeat: each row of a node, repeated by the number in one of its columns."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from highlevel.plan.nodes import Repeat
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless
 
 BATCH_ROWS = 65_536
-"""Most rows of a batch: a few rows may be repeated millions of times."""
+"""Maximum rows of a batch of results: a few rows may be repeated millions of times."""
 
 
 class RepeatOperator(Stateless):
-    """Repeats rows. Stateless."""
+    """Repeats each row by its value of the column `count` of the node."""
 
     def __init__(self, node: Repeat) -> None:
         """Repeat by the column `count` of `node`."""
         self.count = node.count
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Return the rows with a positive count, equal ones after each other."""
+        """Return each row with a positive count, `count` times in succession."""
         counts = np.maximum(batch.column(self.count).to_numpy(), 0)
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
-        for begin in range(0, total, BATCH_ROWS):
-            numbers = np.arange(begin, min(begin + BATCH_ROWS, total))
-            yield batch.take(pa.array(np.searchsorted(ends, numbers, side="right")))
+        for start in range(0, total, BATCH_ROWS):
+            result_positions = np.arange(start, min(start + BATCH_ROWS, total))
+            yield batch.take(pa.array(np.searchsorted(ends, result_positions, side="right")))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Pass on the watermark."""

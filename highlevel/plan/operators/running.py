@@ -1,4 +1,4 @@
-"""Running: groups that live over several windows, and sums over their windows (CLOSING WHEN of Gigascope).
+"""Running: groups that continue over several windows, and sums over these windows (CLOSING WHEN of Gigascope).
 
 Windows are processed in the order of their ends, when the watermark has passed them. A group returns a row for each
 window from its first row on, until `closing` is true:
