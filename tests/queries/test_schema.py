@@ -69,7 +69,7 @@ def test_a_protocol_has_the_columns_of_its_bases_first() -> None:
 
 def test_types_have_their_ranges_and_a_band_without_unit_counts_seconds() -> None:
     text = " ".join(f"{word} c{number};" for number, word in enumerate(COLUMN_TYPES))
-    columns = {column.word: column for column in parse_schema(f"PROTOCOL a {{ {text} }}")["a"].columns}
+    columns = {column.type_name: column for column in parse_schema(f"PROTOCOL a {{ {text} }}")["a"].columns}
     assert {word: (column.minimum, column.maximum) for word, column in columns.items() if column.maximum} == {
         "USHORT": (0, 65535),
         "UINT": (0, 2**32 - 1),
