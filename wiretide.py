@@ -94,13 +94,14 @@ def query(
 
     * `params`: values of the parameters of a ready query or of PARAM (docs/guide/sql.md), such as {"n": 20}.
     * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
-      `streams`: the files of each name in FROM, instead of `files`. One Arrow table or data frame instead of captures
-      is read without other options (docs/guide/python.md), and so are results of a run: FROM names its queries
-      (docs/guide/results.md).
+      `streams`: the files of each name in FROM, instead of `files`. `files` may also be one Arrow table or data frame
+      (docs/guide/python.md), or the results of a run, whose queries FROM names (docs/guide/results.md). Both are read
+      without other options.
     * `schema`: PROTOCOL definitions, or the path of a file with them. Then `files` and `streams` are CSV, Parquet or
       Arrow files, or tables, and FROM names protocols (docs/guide/tables.md). Without other options.
     * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
-    * `layer`: the IP layer of plain column names, `outer`, or `inner`, the innermost one inside tunnels.
+    * `layer`: the IP header that column names without a prefix mean: `outer` (outermost) or `inner` (innermost, inside
+      tunnels).
     * `sampling`: a sampling rate that replaces those of all flow exporters, "1000", or of single exporters,
       ["192.0.2.1=1000"].
 
@@ -244,15 +245,15 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
     """Define, or redefine, an aggregate of one argument for the queries of this process.
 
     `parts`: aggregates of fixed size in GSQL (count, sum, min, max, avg, …) over the argument `x`, or arithmetic over
-    them. The low level computes them. `finish` is called for final windows with the parts by name, each a numpy array
-    with one value per group, and returns an array of the same length:
+    them. The low level computes them. `finish` is called for final windows. Its parameters are the parts by name: numpy
+    arrays with one value per group. It returns an array of the same length:
 
         wiretide.aggregate("rms", {"n": "count(x)", "q": "sum(x * 1.0 * x)"}, lambda n, q: numpy.sqrt(q / n))
         wiretide.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", "trace.pcap")
 
-    The result is NULL, without a call, for a group with a NULL part (`max(x)` over no value), and for NaN. On Spark the
-    function is pickled with the objects that it uses. Raises AggregateError for a wrong definition; a query raises it
-    if `finish` raises an error or returns another number of values.
+    For a group with a NULL part (`max(x)` over no value), `finish` is not called, and the result is NULL. NaN becomes
+    NULL. On Spark the function is pickled with the objects that it uses. Raises AggregateError for a wrong definition;
+    a query raises it if `finish` raises an error or returns another number of values.
     """
     from queries.binding.define import define
 
@@ -271,8 +272,8 @@ def function(
         wiretide.query("SELECT srcIP, count(*) AS n FROM packets WHERE is_risky(destPort, destIP) GROUP BY srcIP", ...)
 
     The annotations are the types: `int`, `float`, `bool`, `str`, and `bytes` for payloads. Addresses, MACs and times
-    become `str`; for `int` a time is ns since the epoch. The function is called for each row without NULL among its
-    arguments; a parameter `int | None` receives NULL too. A result of `None` is NULL.
+    become `str`; for `int` a time is ns since the epoch. If an argument is NULL, the function is not called; but a
+    parameter `int | None` receives None. A result of `None` is NULL.
 
     * `name`: the name in SQL, instead of the name of the function.
     * `columns`: the function receives a numpy array for each parameter and returns one of equal length: much faster.

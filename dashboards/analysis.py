@@ -85,10 +85,10 @@ class Analysis(ABC):
         )
         if self.ended_early:
             yield "the query ended before the end of its inputs: rows that the low level had read were not used"
-        yield from _aligned([HEADER, *self._rows(samples)])
+        yield from _align([HEADER, *self._rows(samples)])
         for leaf, name in zip(self.plan.leaves, leaf_names(self.plan), strict=True):
-            accepted, filtered = (_of(samples, metric, name) for metric in (ROWS_ACCEPTED, ROWS_FILTERED))
-            entries = ", ".join(f"{_of(samples, metric, name):,} {what}" for metric, what in ENTRIES)
+            accepted, filtered = (_total(samples, metric, name) for metric in (ROWS_ACCEPTED, ROWS_FILTERED))
+            entries = ", ".join(f"{_total(samples, metric, name):,} {what}" for metric, what in ENTRIES)
             table = f"; entries of the table: {entries}" if leaf.low.reduced else ""
             yield f"{name}: {accepted:,} of {accepted + filtered:,} rows pass WHERE{table}"
 
@@ -97,7 +97,7 @@ class Analysis(ABC):
         by_node = dict(zip(self.plan.nodes, self.measurements, strict=True))
         for (node, measured), name in zip(by_node.items(), self.plan.node_names, strict=True):
             if isinstance(node, Leaf):
-                received = _of(samples, ROWS_ACCEPTED, name) + _of(samples, ROWS_FILTERED, name)
+                received = _total(samples, ROWS_ACCEPTED, name) + _total(samples, ROWS_FILTERED, name)
                 seconds = ""
             else:
                 received = sum(by_node[source].rows for source in node.inputs)
@@ -128,7 +128,7 @@ class InlineAnalysis(Analysis):
         nodes = self.run.nodes
         self.measurements = [nodes.measurements[nodes.positions[node]] for node in self.plan.nodes]
         for leaf, name in zip(self.plan.leaves, leaf_names(self.plan), strict=True):
-            nodes.measurements[nodes.positions[leaf]].state_bytes = _of(self._samples, TABLE_BYTES, name)
+            nodes.measurements[nodes.positions[leaf]].state_bytes = _total(self._samples, TABLE_BYTES, name)
         self.low_level_seconds = self.run.low_level_seconds or ()
         self.result_rows, self.ended_early = nodes.results[0], self.run.has_ended_early
 
@@ -160,11 +160,11 @@ class SparkAnalysis(Analysis):
         self._samples, self._readings = batch.samples, batch.readings
 
 
-def _of(samples: Samples, metric: Metric, leaf: str) -> int:
+def _total(samples: Samples, metric: Metric, leaf: str) -> int:
     return int(samples.total(metric, query=leaf))
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Yield rows with columns of equal widths: the first on the left, the others on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

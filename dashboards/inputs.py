@@ -93,9 +93,9 @@ class Captures:
         """Raise InputError for an input that is missing or no capture. Live inputs are not opened."""
         inputs = request.bind_inputs(self.files, self.streams, self.options.follow)
         check_streams([], inputs)
-        for each in inputs:
-            if not is_live(each):
-                capture = open_capture(each.path)
+        for source in inputs:
+            if not is_live(source):
+                capture = open_capture(source.path)
                 if isinstance(capture, StreamedCapture):
                     capture.close()
 
@@ -131,9 +131,9 @@ class Captures:
             options.follow,
             threads=options.threads,
         )
-        for each in inputs:
-            if is_live(each):
-                raise InputError(f"got several queries over {each.name}, expected files; run one query at a time")
+        for source in inputs:
+            if is_live(source):
+                raise InputError(f"got several queries over {source.name}, expected files; run one query at a time")
         bound = [(plan, self._starter(plan, inputs)) for plan in plans]
         return bound, lambda: answer_all(plans, inputs, None, options.threads, options.slack)
 
@@ -174,10 +174,10 @@ class Inputs:
     ) -> dict[str, Result]:
         """Answer several queries in one pass over files, and return their results by name.
 
-        `queries`: the texts by name, or texts; then a ready query has its own name, another one `query-1`, `query-2`, …
-        for its position. Each query has the `params` that it declares. Equal parts of queries are computed once. Tables
-        are read once per query. Raises QueryError for a query and for an unknown parameter, InputError for live inputs
-        and for a file that cannot be read, ValueError for a text in place of `queries` and for Spark.
+        `queries`: texts by name, or a list: a ready query keeps its name, others are named by position: `query-1`, …
+        Each query has the `params` that it declares. Equal parts of queries are computed once. Tables are read once per
+        query. Raises QueryError for a wrong query or an unknown parameter, InputError for live inputs or an unreadable
+        file, and ValueError if `queries` is a single text, and with Spark.
         """
         if isinstance(queries, str):
             raise ValueError(f"got the text {queries!r}, expected a list of queries, or queries by name")
@@ -205,9 +205,9 @@ class Inputs:
             raise ValueError("explain(analyze=True) measures queries over files: got a table")
         source = self._source
         inputs = request.bind_inputs(source.files, source.streams, source.options.follow)
-        for each in inputs:
-            if is_live(each):
-                raise ValueError(f"explain(analyze=True) reads complete files: got {each.name}")
+        for one_input in inputs:
+            if is_live(one_input):
+                raise ValueError(f"explain(analyze=True) reads complete files: got {one_input.name}")
         if source.options.on != request.INLINE:
             return SparkAnalysis(plan, inputs, source.options.on)
         return InlineAnalysis(plan, inputs, threads=source.options.threads)
@@ -277,16 +277,16 @@ class Result:
 
     def pandas(self) -> Any:
         """Return all rows as a `pandas.DataFrame`."""
-        _imported("pandas")
+        _import_package("pandas")
         return self.arrow().to_pandas()
 
     def polars(self) -> Any:
         """Return all rows as a `polars.DataFrame`."""
-        return _imported("polars").from_arrow(self.arrow())
+        return _import_package("polars").from_arrow(self.arrow())
 
     def duckdb(self, connection: Any = None) -> Any:
         """Return all rows as a DuckDB relation, in a `connection` or else in DuckDB's default connection."""
-        return (connection or _imported("duckdb")).from_arrow(self.arrow())
+        return (connection or _import_package("duckdb")).from_arrow(self.arrow())
 
     def batches(self) -> Batches:
         """Open the inputs. Return an iterator over batches of final rows; `close` ends the run."""
@@ -460,7 +460,7 @@ def warn_user(texts: Iterable[str]) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
-def _imported(package: str) -> Any:
+def _import_package(package: str) -> Any:
     """Import an optional package. Raises MissingPackageError if it is not installed."""
     try:
         return importlib.import_module(package)

@@ -44,8 +44,8 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
     """
     count = min(_count_cores(), len(missing))
     if count < 2 or not has_lasting_cache():
-        for done, kernel in enumerate(missing):
-            progress(done)
+        for completed, kernel in enumerate(missing):
+            progress(completed)
             kernel.compile()
         return
     waiting: queue.SimpleQueue[Kernel] = queue.SimpleQueue()
@@ -58,11 +58,11 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
         for thread in threads:
             thread.start()
         try:
-            done = ended = 0
+            completed = ended = 0
             while ended < count:  # every thread ends with False
                 if finished.get():
-                    done += 1
-                    progress(done)
+                    completed += 1
+                    progress(completed)
                 else:
                     ended += 1
         finally:

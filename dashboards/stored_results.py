@@ -76,14 +76,14 @@ def open_results(path: Path, group: str | None, progress: list[Progress]) -> dic
 
 
 def _files_of(folder: Path, progress: list[Progress]) -> list[Stream]:
-    found: list[Stream] = []
+    streams: list[Stream] = []
     for query in sorted((folder / OUTPUT).glob("*/")):
         files = sorted(query.glob("part-*.parquet"))
         if files:
-            found.append(ResultFiles.make(unquote(query.name), files, progress))
-    if not found:
+            streams.append(ResultFiles.make(unquote(query.name), files, progress))
+    if not streams:
         raise InputError(f"{folder}: the run has no results yet")
-    return found
+    return streams
 
 
 def _windows_of(path: Path) -> list[Stream]:
@@ -130,7 +130,7 @@ class ResultFiles(Stream):
 
         Files of earlier versions do not contain types: text in a column with the name of an address is an address.
         """
-        with _readable(files[-1]):
+        with _convert_read_errors(files[-1]):
             schema = pq.read_schema(files[-1])
             stored = (schema.metadata or {}).get(KEY)
             columns = decode_columns(stored) if stored is not None else _columns_by_name(schema)
@@ -146,13 +146,13 @@ class ResultFiles(Stream):
         """
         time = leaf.streams[1]
         names = [column.name for column in self.columns]
-        lows = [_smallest(path, time) if time else BEGINNING for path in self.files]
+        lows = [_smallest_time(path, time) if time else BEGINNING for path in self.files]
         lows = np.minimum.accumulate(np.array(lows, np.int64)[::-1])[::-1].tolist()
         sizes = np.cumsum([path.stat().st_size for path in self.files]).tolist()
         for path, low, size in zip(self.files, lows, sizes, strict=True):
-            with _readable(path):
+            with _convert_read_errors(path):
                 table = pq.read_table(path, columns=names, partitioning=None)
-                arrays = [convert_column(each.name, table[each.name], each.type) for each in self.columns]
+                arrays = [convert_column(column.name, table[column.name], column.type) for column in self.columns]
             for batch in pa.table(arrays, names).combine_chunks().to_batches(BATCH_ROWS):
                 yield low, _rows_of_leaf(leaf, batch)
             for report in self.progress:
@@ -166,12 +166,12 @@ def _rows_of_leaf(leaf: Leaf, rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
 
 
-def _smallest(path: Path, time: str) -> int:
+def _smallest_time(path: Path, time: str) -> int:
     """Return the smallest value of a time column of a file, in ns, from its statistics."""
-    with _readable(path):
+    with _convert_read_errors(path):
         file = pq.read_metadata(path)
-        at = file.schema.names.index(time)
-        groups = [file.row_group(number).column(at).statistics for number in range(file.num_row_groups)]
+        index = file.schema.names.index(time)
+        groups = [file.row_group(number).column(index).statistics for number in range(file.num_row_groups)]
         return min((group.min_raw for group in groups if group is not None and group.has_min_max), default=BEGINNING)
 
 
@@ -181,7 +181,7 @@ def _columns_by_name(schema: pa.Schema) -> tuple[Column, ...]:
 
 
 @contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _convert_read_errors(path: Path) -> Iterator[None]:
     """Raise InputError for a result file that is damaged, or that was deleted meanwhile."""
     try:
         yield

@@ -37,7 +37,7 @@ def compute_over(
     """
 
     def compiled(query: tree.Query, node: tree.Expression) -> Plan:
-        live = next((each for each in inputs if is_live(each)), None)
+        live = next((source for source in inputs if is_live(source)), None)
         if live is not None:
             problem = f"a sub-query outside FROM over {live.path}, which can be read only once"
             raise QueryError(problem, query.sql, start_of(node), "files: a sub-query is computed first")
@@ -60,8 +60,8 @@ def compute_with(
 ) -> Compute:
     """Return a function that compiles a query for the expression that contains it, and runs the plan.
 
-    The run ends as soon as the rows decide: the first row for EXISTS, the second row of a value, a list that is too
-    long. So a sub-query with many rows needs no memory for them.
+    The run ends as soon as the result is known: at the first row for EXISTS, at the second row of a value (an error),
+    or when a list is too long. So a sub-query with many rows does not store them.
     """
 
     def compute(query: tree.Query, node: tree.Expression) -> Values:

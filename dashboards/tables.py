@@ -150,7 +150,7 @@ class Tables:
 def _stream(protocol: Protocol, value: Any, progress: list[Progress]) -> Stream:
     """Return files or tables as the stream of a protocol. Raises InputError for a file of another kind."""
     values = value if isinstance(value, list | tuple) else [value]
-    sources = [_source(each) for each in values]
+    sources = [_source(value) for value in values]
     return FileStream.make(protocol.name, sources, protocol.columns, protocol.times, progress)
 
 

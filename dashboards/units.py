@@ -39,6 +39,6 @@ def unit_of(column: str) -> Unit:
     """
     words = tuple(prometheus_name(column).split("_"))
     for sequence, unit in UNITS:
-        if any(words[at : at + len(sequence)] == sequence for at in range(len(words))):
+        if any(words[position : position + len(sequence)] == sequence for position in range(len(words))):
             return unit
     return NUMBER

@@ -55,7 +55,7 @@ class Condition:
         columns = {column.name: column for column in plan.root.columns if column.name in plan.schema.names}
         words = _words(texts.values()) - {name.lower() for name in columns}
         self._values = [name for name in columns if name not in keys and f"{PREVIOUS}{name}".lower() in words]
-        self._columns = (*columns.values(), *map(_previous, (columns[name] for name in self._values)))
+        self._columns = (*columns.values(), *map(_previous_column, (columns[name] for name in self._values)))
         for key, text in texts.items():
             self._check(f"alerts.{rule.name}.{key}", text)
         if self._values:
@@ -129,7 +129,7 @@ class Condition:
         return zip(ends.to_pylist(), *(rows[name].to_pylist() for name in self._keys), strict=True)
 
 
-def _previous(column: Column) -> Column:
+def _previous_column(column: Column) -> Column:
     return replace(column, name=PREVIOUS + column.name, nullable=True)
 
 

@@ -116,7 +116,7 @@ class Delivery:
         return self._times.resend / 4
 
     def _send_next(self) -> bool:
-        """Send the oldest messages; return False if there are none. Raises DeliveryError."""
+        """Send the oldest messages. Return False if no message waits. Raises DeliveryError."""
         waiting = self._store.next_messages(self.receiver.name, self._most)
         if not waiting:
             return False

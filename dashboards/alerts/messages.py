@@ -100,8 +100,8 @@ def utc(nanoseconds: int) -> str:
     >>> utc(0), utc(1_500_000_000)
     ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500000Z')
     """
-    seconds, rest = divmod(nanoseconds, 10**9)
-    return _rfc3339(datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000))
+    seconds, remainder = divmod(nanoseconds, 10**9)
+    return _rfc3339(datetime.fromtimestamp(seconds, UTC).replace(microsecond=remainder // 1000))
 
 
 def _rfc3339(time: datetime) -> str:

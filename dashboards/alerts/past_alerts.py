@@ -101,14 +101,14 @@ class PastAlerts:
         begins = np.sort([alert.began for alert in alerts])
         ends = np.sort([alert.ended for alert in alerts if alert.ended is not None]).astype(np.int64)
         parts = [begins - slide, ends]
-        left = MAX_SAMPLES
-        for began, after in _merged(
+        samples_left = MAX_SAMPLES
+        for began, after in _merge_spans(
             (alert.began, last + 1 if alert.ended is None else alert.ended) for alert in alerts
         ):
             windows = -(-(after - began) // slide)
-            parts.append(np.arange(min(windows, left)) * slide + began)
-            self.samples_cut += max(0, windows - left)
-            left = max(0, left - windows)
+            parts.append(np.arange(min(windows, samples_left)) * slide + began)
+            self.samples_cut += max(0, windows - samples_left)
+            samples_left = max(0, samples_left - windows)
         times = np.unique(np.concatenate(parts))
         counts = np.searchsorted(begins, times, "right") - np.searchsorted(ends, times, "right")
         milliseconds, first = np.unique(times // MILLISECOND, return_index=True)
@@ -116,10 +116,10 @@ class PastAlerts:
         return SeriesSamples(array("q", milliseconds[shown].tolist()), array("d", counts[first[shown]].tolist()))
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the union of half-open spans of time as spans that do not touch.
 
-    >>> _merged([(5, 7), (1, 3), (2, 4), (4, 5), (9, 10)])
+    >>> _merge_spans([(5, 7), (1, 3), (2, 4), (4, 5), (9, 10)])
     [(1, 7), (9, 10)]
     """
     merged: list[tuple[int, int]] = []

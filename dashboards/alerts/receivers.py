@@ -65,7 +65,7 @@ FACILITY = 16
 """The facility of syslog: local0."""
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6}
-"""Severity of syslog by that of the rule; other words are 5, notice."""
+"""Syslog severities by the severity of the rule. All other words are sent as 5, notice."""
 
 LONGEST_LINE = 2048
 """Largest number of bytes of a message to syslog: receivers should accept it (RFC 5424 §6.1)."""
@@ -103,7 +103,7 @@ def _reason(error: Exception) -> str:
         text = error.smtp_error
         return f"status {error.smtp_code}: {text.decode(errors='replace') if isinstance(text, bytes) else text}"
     if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return _refused(error.recipients)
+        return _describe_refusals(error.recipients)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
@@ -252,13 +252,13 @@ def _send_frames(address: tuple[str, int], lines: Sequence[bytes]) -> None:
 def _syslog_line(message: Message) -> bytes:
     """Return the message of RFC 5424: its time is the time of the alert."""
     head = f"<{_priority(message)}>1 {message['ended'] or message['began']} {_host_name()} wiretide {os.getpid()}"
-    return _cut(f"{head} {message['rule'][:32]} - {_syslog_text(message)}")
+    return _truncate_line(f"{head} {message['rule'][:32]} - {_syslog_text(message)}")
 
 
 def _local_line(message: Message) -> bytes:
     """Return the message as syslog(3) sends it to the socket of this machine, which has no form of RFC 5424."""
     now = time.strftime("%b %e %H:%M:%S")
-    return _cut(f"<{_priority(message)}>{now} wiretide[{os.getpid()}]: {_syslog_text(message)}")
+    return _truncate_line(f"<{_priority(message)}>{now} wiretide[{os.getpid()}]: {_syslog_text(message)}")
 
 
 def _priority(message: Message) -> int:
@@ -271,7 +271,7 @@ def _syslog_text(message: Message) -> str:
     return f"{message['status']} {message['rule']}{labels}{times} id={message['message']} {message['summary']}"
 
 
-def _cut(line: str) -> bytes:
+def _truncate_line(line: str) -> bytes:
     """Return a line as ASCII, because other texts need a byte order mark in RFC 5424."""
     return escape(line).encode("ascii", "backslashreplace")[:LONGEST_LINE]
 
@@ -298,7 +298,7 @@ def _send_mail(receiver: Receiver, messages: Sequence[Message]) -> None:
             server.login(receiver.user, _read_secret(receiver.secret))
         refused = server.send_message(mail)
     if refused:  # by some recipients: those that accepted the mail must not receive it again
-        raise _error(receiver, f"{_refused(refused)}; the other recipients accepted the mail", final=True)
+        raise _error(receiver, f"{_describe_refusals(refused)}; the other recipients accepted the mail", final=True)
 
 
 def make_mail(receiver: Receiver, messages: Sequence[Message]) -> EmailMessage:
@@ -334,7 +334,7 @@ def _mail_lines(message: Message) -> list[str]:
     return lines
 
 
-def _refused(recipients: dict[str, tuple[int, bytes]]) -> str:
+def _describe_refusals(recipients: dict[str, tuple[int, bytes]]) -> str:
     return "; ".join(
         f"recipient {name} refused with status {code}: {text.decode(errors='replace')}"
         for name, (code, text) in recipients.items()

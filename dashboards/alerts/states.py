@@ -1,14 +1,14 @@
 """The states of a rule's groups: which alerts begin and end as windows close.
 
-Windows of a query end at `origin + k * slide`. The window that ends at `e` decides about `[e - slide, e)`: there the
-condition was true for a group if a row with its labels satisfies it, otherwise false. So all times of alerts are ends
-of windows, and the times of a rule are rounded up to slides.
+Windows of a query end at `origin + k * slide`. The window that ends at `e` decides the value of the condition in
+`[e - slide, e)`: true for a group if a row with the group's labels satisfies the condition, otherwise false. So all
+times of alerts are ends of windows, and the times of a rule are rounded up to slides.
 
     condition rule    true ──► pending ──(true for `hold`)──► firing ──(false for `keep`)──► ended
     absence rule      watched ──(no row for `absent`)──► firing ──(a row, or `keep`)──► ended
 
 The states depend only on the rows of each window and on the windows that have closed, and not on the division into
-micro-batches. One exception: the group of all rows of an absence rule is watched from the first window or watermark on
+micro-batches. One exception: the group of all rows of an absence rule is watched from the first window or watermark
 that is examined.
 """
 
@@ -113,16 +113,16 @@ class RuleStates:
         for window in windows:
             if self.time is not None and window.end <= self.time:
                 continue
-            changes += self._pass(window.end - self._slide)
+            changes += self._advance(window.end - self._slide)
             known = [labels for labels in window.matches if labels in self.groups]
             for labels in known:
                 changes += self._match(labels, window.end, window.matches[labels])
-            changes += self._pass(window.end)  # before new groups, because it makes room for them
+            changes += self._advance(window.end)  # before new groups, because it makes room for them
             for labels, details in window.matches.items():
                 if labels not in self.groups:
                     changes += self._match(labels, window.end, details)
         if watermark is not None:
-            changes += self._pass(watermark - (watermark - self._origin) % self._slide)
+            changes += self._advance(watermark - (watermark - self._origin) % self._slide)
         return changes
 
     def _round_up(self, time: int) -> int:
@@ -148,7 +148,7 @@ class RuleStates:
         self._set(group)
         return changes
 
-    def _pass(self, time: int) -> list[Change]:
+    def _advance(self, time: int) -> list[Change]:
         """Begin and end alerts, knowing that all windows up to `time` have closed."""
         if self.time is not None and time <= self.time:
             return []

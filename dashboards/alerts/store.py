@@ -165,7 +165,7 @@ class AlertStore:
         )
         if evaluated.previous is not self._stored_previous.get(rule):
             previous = self._stored_previous[rule] = evaluated.previous
-            packed = None if previous is None else _packed(previous)
+            packed = None if previous is None else _pack_table(previous)
             self._file.execute("UPDATE rules SET previous = ? WHERE rule = ?", (packed, rule))
         for labels in states.changed:
             group, key = states.groups.get(labels), json.dumps(labels)
@@ -179,7 +179,7 @@ class AlertStore:
             self._file.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?)", values)
 
     def _queue(self, receiver: str, messages: Sequence[Message]) -> int:
-        """Add messages to the outbox; return the number of old ones that were dropped."""
+        """Add messages to the outbox. Return the number of old messages that were dropped."""
         rows = [(receiver, json.dumps(message)) for message in messages]
         self._file.executemany("INSERT INTO outbox VALUES (NULL, ?, ?)", rows)
         excess = max(0, self._count(receiver) - MAX_OUTBOX)
@@ -236,7 +236,7 @@ def _announcement(text: str) -> Announcement:
     return Announcement(message, tuple(receivers))
 
 
-def _packed(table: pa.Table) -> bytes:
+def _pack_table(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table.combine_chunks())

@@ -32,8 +32,8 @@ from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interru
 from dashboards.wire_text import escape, escape_lines
 
 OBJECTS_BEFORE_COLLECTION = 200_000
-"""Number of new objects after which Python searches for unreachable cycles. With its 700 the imports of a query cause
-hundreds of searches, which take a tenth of a short query; the objects of a micro-batch are few."""
+"""Number of new objects after which Python searches for unreachable cycles. With Python's default of 700, the imports
+of a query cause hundreds of searches, a tenth of the time of a short query. A micro-batch creates few objects."""
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""

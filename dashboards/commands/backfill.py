@@ -72,8 +72,8 @@ def backfill(
         for path, count in write_days([*backfills, past], extra, output):
             line = f"{path}: {count:,} samples"
             if blocks is not None and promtool is not None:
-                made = create_blocks(promtool, path, blocks, count)
-                line += f", {made} block{'' if made == 1 else 's'} in {blocks}"
+                block_count = create_blocks(promtool, path, blocks, count)
+                line += f", {block_count} block{'' if block_count == 1 else 's'} in {blocks}"
             print(line)
     if receiver is not None:
         sources: list[Families] = [*backfills, past]

@@ -29,7 +29,7 @@ def compare(
         typer.Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
     ] = None,
     slack: Annotated[
-        str, typer.Option(metavar="TIMES", help="Allowed disorder, separated by commas; each one is measured.")
+        str, typer.Option(metavar="TIMES", help="Allowed disorders to measure, separated by commas.")
     ] = "0,1s,5s",
     skew: Annotated[
         list[str] | None, typer.Option(metavar="NAME=TIME", help="Delay all rows of a link by this time. Repeatable.")

@@ -36,8 +36,8 @@ def dashboards(
 ) -> None:
     """Write dashboards for Grafana from a pipeline file.
 
-    The folder gets dashboards by topic (an overview, talkers, protocols, …, the health of the pipeline), the
-    provisioning of Grafana, a configuration of Prometheus, and a compose file that starts both on this machine:
+    Writes dashboards by topic (overview, talkers, protocols, …, health) into a folder. Also writes the provisioning of
+    Grafana, a configuration of Prometheus, and a compose file that starts both servers on this machine:
 
     wiretide dashboards pipeline.toml -o monitoring
 

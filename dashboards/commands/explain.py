@@ -167,7 +167,7 @@ def explain(
     params = parse_params(param or [])
     draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")
     if analyze:
-        analysis = _analyzed(words, stream or [], threads, on, layer, params)
+        analysis = _analyze(words, stream or [], threads, on, layer, params)
         text = analysis.drawing() if draws else escape_lines(analysis.text())
     elif stream or threads or on != INLINE:
         raise typer.BadParameter("--stream, --threads and --on need --analyze, which runs the query")
@@ -192,7 +192,7 @@ def _drawing(text: str, layer: Layer | None, params: Mapping[str, object]) -> st
     return draw(compile_query(query_text(text, params), layer=layer or Layer.OUTER))
 
 
-def _analyzed(
+def _analyze(
     words: list[str],
     stream: list[str],
     threads: int | None,

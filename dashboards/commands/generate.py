@@ -31,7 +31,7 @@ def generate(
         ),
     ] = None,
     packets: Annotated[
-        int | None, typer.Option(help="Number of packets, without those of --traffic; or use --duration.")
+        int | None, typer.Option(help="Number of packets, not counting --traffic. Or use --duration.")
     ] = None,
     duration: Annotated[float | None, typer.Option(help="Length in seconds; or use --packets.")] = None,
     rate: Annotated[float, typer.Option(help="Packets per second.")] = 100_000,

@@ -92,7 +92,7 @@ def init(
         check_input(text)
     names = [name.removeprefix("@") for name in query or ()]
     if topic or not names:
-        names += [name for each in topic or _usual_topics(flows) for name in _queries_of(each)]
+        names += [name for topic_name in topic or _usual_topics(flows) for name in _queries_of(topic_name)]
     _write(inputs, names, window, port, output)
 
 
@@ -118,24 +118,24 @@ def _ask(flows: bool, topics: list[str] | None, window: str) -> tuple[list[str],
     from lowlevel.durations import parse_duration
 
     def inputs_of(text: str) -> list[str]:
-        found = text.split()
-        if not found:
+        inputs = text.split()
+        if not inputs:
             raise InputError("got nothing, expected at least one")
-        for each in found:
-            check_input(each)
-        return found
+        for path in inputs:
+            check_input(path)
+        return inputs
 
     def topics_of(text: str) -> list[str]:
-        found = re.split(r"[,\s]+", text.strip())
-        for each in found:
-            _queries_of(each)
-        return found
+        names = re.split(r"[,\s]+", text.strip())
+        for name in names:
+            _queries_of(name)
+        return names
 
     def window_of(text: str) -> str:
         parse_duration(text)
         return text
 
-    proposed = _proposed_inputs()
+    proposed = _propose_inputs()
     typer.echo("Inputs: captures, folders, patterns, or interface:NAME, with blanks between them.", err=True)
     if proposed:
         typer.echo(f"Here are, for example: {' '.join(proposed)}", err=True)
@@ -155,7 +155,7 @@ def _prompt(question: str, default: str | None, parse: Callable[[str], Answer]) 
             typer.echo(f"{error}", err=True)
 
 
-def _proposed_inputs() -> list[str]:
+def _propose_inputs() -> list[str]:
     """Return captures of the working folder, the newest first, and interfaces of this machine that are up."""
     files = [path for path in Path().iterdir() if path.name.lower().endswith(CAPTURES) and path.is_file()]
     files.sort(key=lambda path: -path.stat().st_mtime)

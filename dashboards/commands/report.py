@@ -27,8 +27,8 @@ def report(
 ) -> None:
     """Write one HTML document about captures.
 
-    The document has plots and tables: timeline, talkers, protocols, handshakes and latency, scans, the order of
-    records, times without records, and the records that could not be decoded. It needs no network and no scripts.
+    The document contains plots and tables of traffic over time, talkers, protocols, handshakes and latency, and scans.
+    It also shows disorder, times without records, and undecoded records. It needs no network and no scripts.
 
     \b
     wiretide report trace.pcap

@@ -45,11 +45,11 @@ def units(
 
     settings = read_pipeline(pipeline)
     settings.plans()  # reports a wrong query now and not when the service starts
-    found = program or _this_program()
-    made = make_units(settings, Service(found.absolute(), pipeline.absolute(), user, node))
-    write_files(made, output, replace=force)
+    executable = program or _this_program()
+    unit_files = make_units(settings, Service(executable.absolute(), pipeline.absolute(), user, node))
+    write_files(unit_files, output, replace=force)
     folders = " ".join(f"'{folder}'" for folder in writable_folders(settings))
-    names = " ".join(made)
+    names = " ".join(unit_files)
     print("next, as root:")
     print(f"  getent passwd {user} || useradd --system --create-home --home-dir /var/lib/wiretide {user}")
     print(f"  install -d -o {user} -m 700 {folders}")

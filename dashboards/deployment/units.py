@@ -75,7 +75,7 @@ def writable_folders(pipeline: PipelineFile) -> list[Path]:
 
 def _node_unit(pipeline: PipelineFile, service: Service, name: str, has_interface: bool) -> Iterator[str]:
     yield from _unit(f"Wiretide node of {name}")
-    yield from _service(service, f"capture {_quoted(service.file)} --metrics {service.node}")
+    yield from _service(service, f"capture {_quote_path(service.file)} --metrics {service.node}")
     yield f"AmbientCapabilities={'CAP_NET_RAW' if has_interface else ''}\n"
     yield f"CapabilityBoundingSet={'CAP_NET_RAW' if has_interface else ''}\n"
     yield f"RestrictAddressFamilies={FAMILIES}{' AF_PACKET' if has_interface else ''}\n"
@@ -86,7 +86,7 @@ def _node_unit(pipeline: PipelineFile, service: Service, name: str, has_interfac
 
 def _run_unit(pipeline: PipelineFile, service: Service, name: str) -> Iterator[str]:
     yield from _unit(f"Wiretide run of {name}")
-    yield from _service(service, f"run {_quoted(service.file)}")
+    yield from _service(service, f"run {_quote_path(service.file)}")
     yield "AmbientCapabilities=\n"
     yield "CapabilityBoundingSet=\n"
     yield f"RestrictAddressFamilies={FAMILIES}\n"
@@ -109,8 +109,8 @@ def _service(service: Service, arguments: str) -> Iterator[str]:
     yield "[Service]\n"
     yield "Type=exec\n"
     yield f"User={service.user}\n"
-    yield f"ExecStart={_quoted(service.program)} {arguments}\n"
-    yield f"WorkingDirectory={_escaped(service.file.parent)}\n"
+    yield f"ExecStart={_quote_path(service.program)} {arguments}\n"
+    yield f"WorkingDirectory={_escape_path(service.file.parent)}\n"
     yield "Restart=on-failure\n"
     yield "RestartSec=10s\n"
     # After SIGTERM all work is written.
@@ -125,7 +125,7 @@ def _files(service: Service, written: Iterable[Path], inputs: Iterable[Path]) ->
     used = [service.program, service.file, *written, *inputs]
     at_home = any(home in path.parents for path in used for home in HOMES)
     yield f"ProtectHome={'read-only' if at_home else 'yes'}\n"
-    yield f"ReadWritePaths={' '.join(_quoted(folder) for folder in written)}\n"
+    yield f"ReadWritePaths={' '.join(_quote_path(folder) for folder in written)}\n"
 
 
 def _install() -> Iterator[str]:
@@ -134,16 +134,16 @@ def _install() -> Iterator[str]:
     yield "WantedBy=multi-user.target\n"
 
 
-def _escaped(path: Path) -> str:
+def _escape_path(path: Path) -> str:
     """Return a path in which systemd replaces nothing."""
     return str(path).replace("%", "%%")
 
 
-def _quoted(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     """Return a path as one word of a command line or a list.
 
-    >>> _quoted(Path("/opt/my files/50%"))
+    >>> _quote_path(Path("/opt/my files/50%"))
     '"/opt/my files/50%%"'
     """
-    text = _escaped(path).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    text = _escape_path(path).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     return f'"{text}"' if set(text) & set(" \t'\"\\;") else text

@@ -1,7 +1,7 @@
 """Out of order against in order: how far the links of a pipeline are apart, and the figures of `wiretide compare`.
 
-An operator that needs sorted rows must store all rows between the slowest link and the fastest one, and its results
-come only when the slowest link has caught up. `wiretide compare --openmetrics` measures this for a query.
+An operator that needs sorted rows must store all rows between the times of the slowest and the fastest link. It returns
+results only when the slowest link has caught up. `wiretide compare --openmetrics` measures this for a query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dashboards.prometheus.comparison_samples import (
 )
 from highlevel.metrics import LATE_PARTIALS, LOW_WATERMARK, PUNCTUATION_LAG, STATE_BYTES, WINDOWS_OPEN
 
-DESCRIPTION = "How far links are apart, and what it costs to process them in order and out of order."
+DESCRIPTION = "The distance between the times of links, and the cost of processing in order and out of order."
 
 VARIABLES = (
     Variable("query", ROWS_HELD.name, "query of the comparison"),
@@ -32,39 +32,39 @@ PIPELINE_PANELS = (
     MetricPanel("State", (STATE_BYTES,), ("query",), "bytes"),
     MetricPanel("Late", (LATE_PARTIALS,), ("query",), "rps"),
 )
-"""What the pipeline stores and loses while its links are apart."""
+"""Rows and windows that the pipeline stores and loses because the times of its links differ."""
 
 
 def make_disorder_dashboard(
     uid: str, pipeline: str, maker: PanelMaker, *, has_links: bool, has_comparison: bool
 ) -> Dashboard:
     """Return the dashboard. `has_links`: several or live links. `has_comparison`: panels of `wiretide compare`."""
-    made = make_dashboard(uid, f"Wiretide {pipeline}: out of order against in order", DESCRIPTION, pipeline)
+    builder = make_dashboard(uid, f"Wiretide {pipeline}: out of order against in order", DESCRIPTION, pipeline)
     if has_links:
-        made = add_row(made, "Links of the pipeline")
+        builder = add_row(builder, "Links of the pipeline")
         low = LOW_WATERMARK.name
         apart = Line(f"max by (query) ({low}) - min by (query) ({low})", "{{query}}")
         text = (
             f"{LOW_WATERMARK.help} The difference between the largest and the smallest one of a query: operators that "
             "need sorted rows store all rows of this time."
         )
-        made = made.with_panel(maker.make_time_series("Distance between the links", text, [apart], "s"))
+        builder = builder.with_panel(maker.make_time_series("Distance between the links", text, [apart], "s"))
         for panel in PIPELINE_PANELS:
-            made = made.with_panel(panel.make(maker, ()))
+            builder = builder.with_panel(panel.make(maker, ()))
     if has_comparison:
         for variable in VARIABLES:
-            made = maker.add_variable(made, variable)
-        made = _add_comparison(made, maker)
-    return made
+            builder = maker.add_variable(builder, variable)
+        builder = _add_comparison(builder, maker)
+    return builder
 
 
-def _add_comparison(made: Dashboard, maker: PanelMaker) -> Dashboard:
+def _add_comparison(builder: Dashboard, maker: PanelMaker) -> Dashboard:
     names = [variable.name for variable in VARIABLES]
     legend = "{{query}} {{variant}}"
-    made = add_row(made, "wiretide compare")
+    builder = add_row(builder, "wiretide compare")
     for metric, title, unit in ((ROWS_HELD, "Rows stored", "short"), (BYTES_HELD, "Bytes stored", "bytes")):
         lines = [Line(selector(metric, names), legend)]
-        made = made.with_panel(maker.make_time_series(title, metric.help, lines, unit))
+        builder = builder.with_panel(maker.make_time_series(title, metric.help, lines, unit))
     for metric, title, unit in (
         (LATENCY, "Median latency", "s"),
         (LATENCY_MOST, "Largest latency", "s"),
@@ -73,5 +73,5 @@ def _add_comparison(made: Dashboard, maker: PanelMaker) -> Dashboard:
         (LATE, "Late rows", "short"),
     ):
         line = Line(f"last_over_time({selector(metric, names)}[$__range])", legend)
-        made = made.with_panel(maker.make_bars(title, metric.help, line, unit))
-    return made
+        builder = builder.with_panel(maker.make_bars(title, metric.help, line, unit))
+    return builder

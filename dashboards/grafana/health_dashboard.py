@@ -149,13 +149,13 @@ def make_health_dashboard(
 
     `has_node`: a node captures some of its links. `has_interface`: some are interfaces. `has_alerts`: it has rules.
     """
-    description = "What the pipeline reads, how far its watermarks are, and what it drops."
-    made = make_dashboard(uid, f"Wiretide {pipeline}: health", description, pipeline)
+    description = "The input, watermarks and losses of the pipeline."
+    builder = make_dashboard(uid, f"Wiretide {pipeline}: health", description, pipeline)
     for variable in VARIABLES:
-        made = maker.add_variable(made, variable)
+        builder = maker.add_variable(builder, variable)
     names = [variable.name for variable in VARIABLES]
     for title, panels in rows_of(has_node=has_node, has_interface=has_interface, has_alerts=has_alerts):
-        made = add_row(made, title)
+        builder = add_row(builder, title)
         for panel in panels:
-            made = made.with_panel(panel.make(maker, names))
-    return made
+            builder = builder.with_panel(panel.make(maker, names))
+    return builder

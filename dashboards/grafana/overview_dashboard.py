@@ -39,10 +39,10 @@ def make_overview(
     health: str,
     maker: PanelMaker,
 ) -> Dashboard:
-    """Return the overview. `uids`: the dashboards of topics; `health`: that of the pipeline's health."""
+    """Return the overview. `uids`: uids of the dashboards of topics. `health`: uid of the dashboard `health`."""
     title, description = TITLES[Topic.OVERVIEW]
-    made = make_dashboard(uid, f"Wiretide {pipeline}: {title}", description, pipeline)
-    made = add_row(made, "Now")
+    builder = make_dashboard(uid, f"Wiretide {pipeline}: {title}", description, pipeline)
+    builder = add_row(builder, "Now")
     # Flow exports have no packets.
     rate = PACKETS_DECODED if set(queries) - {Topic.FLOWS} else RECORDS_READ
     name, unit = ("Packets", "pps") if rate is PACKETS_DECODED else ("Records", "rps")
@@ -56,21 +56,21 @@ def make_overview(
         maker.make_stat("Late", help_of(late), added_up(late), "short", ((1, YELLOW),), spark=False),
         maker.make_stat("Lost", help_of(LOSSES), added_up(LOSSES), "short", NO_LOSS, spark=False),
     ):
-        made = made.with_panel(panel.links([link_to(health, "health of the pipeline")]))
-    made = add_row(made, "Links")
-    made = made.with_panel(
+        builder = builder.with_panel(panel.links([link_to(health, "health of the pipeline")]))
+    builder = add_row(builder, "Links")
+    builder = builder.with_panel(
         maker.make_time_series(name, rate.help, [Line(per_second(rate, ("link",)), "{{link}}")], unit)
     )
     bits = f"8 * sum by (link) (rate({BYTES_READ.name}[{INTERVAL}]))"
-    made = made.with_panel(maker.make_time_series("Bits", BYTES_READ.help, [Line(bits, "{{link}}")], "bps"))
+    builder = builder.with_panel(maker.make_time_series("Bits", BYTES_READ.help, [Line(bits, "{{link}}")], "bps"))
     for series in queries.get(Topic.OVERVIEW, ()):
-        made = add_row(made, series.plan.name)
+        builder = add_row(builder, series.plan.name)
         for query_panel in make_query_panels(series, maker):
-            made = made.with_panel(query_panel)
+            builder = builder.with_panel(query_panel)
     if uids:
-        made = add_row(made, "Topics")
+        builder = add_row(builder, "Topics")
     for topic, topic_uid in uids.items():
         series = queries[topic][0]
         panel_of_topic = make_value_panel(series, main_value(series), maker)
-        made = made.with_panel(panel_of_topic.links([link_to(topic_uid, TITLES[topic][0])]))
-    return made
+        builder = builder.with_panel(panel_of_topic.links([link_to(topic_uid, TITLES[topic][0])]))
+    return builder

@@ -214,11 +214,11 @@ class PanelMaker:
         """Return a panel with Markdown."""
         return text.Panel().title(title).span(2 * WIDTH).height(4).mode(TextMode.MARKDOWN).content(content)
 
-    def add_variable(self, made: Dashboard, variable: Variable) -> Dashboard:
+    def add_variable(self, builder: Dashboard, variable: Variable) -> Dashboard:
         """Add a variable with several values; all of them are selected at first, also for series without the label."""
         query = f"label_values({variable.metric}, {variable.name})"
         every = VariableOption(selected=True, text="All", value="$__all")
-        return made.with_variable(
+        return builder.with_variable(
             dashboard.QueryVariable(variable.name)
             .label(variable.title)
             .datasource(self.source)
@@ -272,14 +272,14 @@ def link_to(uid: str, title: str) -> dashboard.DashboardLink:
     return dashboard.DashboardLink(title).type(DashboardLinkType.LINK).url(f"/d/{quote(uid)}?${{__url_time_range}}")
 
 
-def add_row(made: Dashboard, title: str) -> Dashboard:
+def add_row(builder: Dashboard, title: str) -> Dashboard:
     """Add a row; the next panels belong to it."""
-    return made.with_row(dashboard.Row(title))
+    return builder.with_row(dashboard.Row(title))
 
 
-def write_json(made: Dashboard) -> str:
+def write_json(builder: Dashboard) -> str:
     """Return the JSON of a dashboard."""
-    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
+    return JSONEncoder(sort_keys=True, indent=2).encode(builder.build()) + "\n"
 
 
 def ref_id(number: int) -> str:

@@ -40,10 +40,10 @@ def make_files(
     node. `data_source`: uid of the data source. `has_comparison`: panels of `wiretide compare`. `containers`: start the
     pipeline too. Raises PipelineError for a wrong query, or equal names of metrics.
     """
-    made = make_dashboards(pipeline, name, data_source, has_comparison=has_comparison)
+    dashboards = make_dashboards(pipeline, name, data_source, has_comparison=has_comparison)
     targets = [f"{pipeline.host}:{pipeline.port}", *([node] if pipeline.spooled else [])]
     return {
-        **{f"{DASHBOARD_FOLDER}/{name}-{kind}.json": write_json(dashboard) for kind, dashboard in made.items()},
+        **{f"{DASHBOARD_FOLDER}/{name}-{kind}.json": write_json(dashboard) for kind, dashboard in dashboards.items()},
         **make_monitoring(targets, data_source, pipeline.alerts),
         **make_compose(pipeline, containers),
     }
@@ -52,10 +52,10 @@ def make_files(
 def make_dashboards(
     pipeline: PipelineFile, name: str, data_source: str, *, has_comparison: bool
 ) -> dict[str, Dashboard]:
-    """Return the dashboards that a pipeline has data for, by their kind.
+    """Return the dashboards for which a pipeline has data, by name.
 
-    The overview and the health are always made, a topic if a query belongs to it, and the comparison of orders if the
-    pipeline has several links or live ones.
+    `overview` and `health` are always written, a topic if a query has this topic, and `disorder` if the pipeline has
+    several links or live links.
     """
     maker = PanelMaker(data_source)
     queries = by_topic(pipeline)
@@ -63,13 +63,13 @@ def make_dashboards(
         topic: make_uid(name, topic) for topic in Topic if topic in queries and topic is not Topic.OVERVIEW
     }
     health = make_uid(name, HEALTH)
-    made: dict[str, Dashboard] = {
+    dashboards: dict[str, Dashboard] = {
         Topic.OVERVIEW: make_overview(make_uid(name, Topic.OVERVIEW), name, queries, uids, health, maker)
     }
     for topic, uid in uids.items():
-        made[topic] = make_topic_dashboard(uid, name, topic, queries[topic], maker)
+        dashboards[topic] = make_topic_dashboard(uid, name, topic, queries[topic], maker)
     has_interface = any(is_interface(link.capture) for link in pipeline.spooled.values())
-    made[HEALTH] = make_health_dashboard(
+    dashboards[HEALTH] = make_health_dashboard(
         health,
         name,
         maker,
@@ -79,23 +79,23 @@ def make_dashboards(
     )
     has_links = len(pipeline.links) > 1 or bool(pipeline.spooled)
     if has_links or has_comparison:
-        made[DISORDER] = make_disorder_dashboard(
+        dashboards[DISORDER] = make_disorder_dashboard(
             make_uid(name, DISORDER), name, maker, has_links=has_links, has_comparison=has_comparison
         )
-    return made
+    return dashboards
 
 
 def by_topic(pipeline: PipelineFile) -> Mapping[Topic, Sequence[QuerySeries]]:
     """Return the queries with value columns by topic. Raises PipelineError for wrong queries and rules."""
-    found: dict[Topic, list[QuerySeries]] = {}
+    series_by_topic: dict[Topic, list[QuerySeries]] = {}
     plans = pipeline.plans()
     all_series = make_pipeline_series(pipeline, plans)
     Evaluation(pipeline.alerts, plans, all_series)  # checks the rules
     for series in all_series:
         if series.values:
             topic = pipeline.queries[series.plan.name].topic or topic_of(series)
-            found.setdefault(topic, []).append(series)
-    return found
+            series_by_topic.setdefault(topic, []).append(series)
+    return series_by_topic
 
 
 def make_uid(name: str, kind: str) -> str:

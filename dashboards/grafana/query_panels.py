@@ -33,8 +33,8 @@ def make_query_panels(series: QuerySeries, maker: PanelMaker, variables: Collect
 def make_value_panel(series: QuerySeries, value: Value, maker: PanelMaker, variables: Collection[str] = ()) -> AnyPanel:
     """Return the panel with the course of a value column."""
     legend = " ".join(f"{{{{{label}}}}}" for label in series.labels)
-    rest = f" The series {OTHER} is the rest." if series.labels and value.fold else ""
-    groups = f" The {series.top} largest groups of each window.{rest}" if series.labels else ""
+    other_help = f" The series {OTHER} is the rest." if series.labels and value.fold else ""
+    groups = f" The {series.top} largest groups of each window.{other_help}" if series.labels else ""
     lines = [Line(_selector(series, value, variables), legend or value.column)]
     title = f"{series.plan.name}: {value.column}"
     unit = unit_of(value.column).grafana

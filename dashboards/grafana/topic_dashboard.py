@@ -25,17 +25,17 @@ def make_topic_dashboard(
 ) -> Dashboard:
     """Return the dashboard of a topic with its queries, which have value columns."""
     title, description = TITLES[topic]
-    made = make_dashboard(uid, f"Wiretide {pipeline}: {title}", description, pipeline)
+    builder = make_dashboard(uid, f"Wiretide {pipeline}: {title}", description, pipeline)
     variables = make_variables(queries)
     for variable in variables:
-        made = maker.add_variable(made, variable)
+        builder = maker.add_variable(builder, variable)
     names = [variable.name for variable in variables]
     for series in queries:
-        made = add_row(made, series.plan.name)
+        builder = add_row(builder, series.plan.name)
         for panel in make_query_panels(series, maker, names):
-            made = made.with_panel(panel)
+            builder = builder.with_panel(panel)
     if topic is Topic.FLOWS:
-        made = add_row(made, "Exporters")
+        builder = add_row(builder, "Exporters")
         for flow_panel in FLOW_PANELS:
-            made = made.with_panel(flow_panel.make(maker, ()))
-    return made
+            builder = builder.with_panel(flow_panel.make(maker, ()))
+    return builder

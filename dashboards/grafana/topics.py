@@ -24,10 +24,10 @@ ADDRESSES = (Type.ADDRESS, Type.MAC)
 
 
 def topic_of(series: QuerySeries) -> Topic:
-    """Return the topic of a query of the user, by what it reads and by its groups.
+    """Return the topic of a query without a topic of its own, from its rows, conditions and groups.
 
-    Rows of flow exports decide first, then a condition on TCP flags, then the groups: addresses are talkers, other
-    columns are protocols, and a query without groups, or only by link, belongs to the overview.
+    The first match decides: rows of flow exports, a condition on TCP flags (handshakes), groups with addresses
+    (talkers), groups with other columns than the link (protocols). Otherwise the topic is overview.
     """
     plan = series.plan
     if any(leaf.low.kind in FLOW_KINDS for leaf in plan.leaves):

@@ -145,7 +145,7 @@ def _exporter_rows(samples: Samples, datagrams_by_exporter: dict[str, float]) ->
 
 
 def _show_status(samples: Samples, last_datagrams: float) -> float:
-    """Show the status line on a terminal. Return the number of datagrams; `last_datagrams` is that of the last call."""
+    """Show the status line on a terminal. Return the number of datagrams. `last_datagrams`: result of the last call."""
     datagrams = samples.total(DATAGRAMS)
     if sys.stderr.isatty():
         rate = (datagrams - last_datagrams) / STATUS_SECONDS

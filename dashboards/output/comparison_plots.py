@@ -63,7 +63,7 @@ def _draw_state(figure: Any, comparison: Comparison, rows: Sequence[Row]) -> Any
     axes = figure.subplots()
     ticks = comparison.arrivals.ticks
     seconds = (ticks - ticks[0]) / 1e9
-    measured = {each.variant.name: each for each in comparison.measured}
+    measured = {measurement.variant.name: measurement for measurement in comparison.measured}
     for number, row in enumerate(shown_variants(rows)):
         stored = measured[row["variant"]].bytes.astype(np.float64)
         stored[stored <= 0] = np.nan  # a logarithmic axis has no zero

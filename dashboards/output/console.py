@@ -65,7 +65,7 @@ def _compile(kernels: Sequence[Kernel], reason: str) -> None:
     count = f"{len(kernels)} kernel{'s' if len(kernels) > 1 else ''}"
     print(f"wiretide: {reason}compiling {count} …", file=sys.stderr, flush=True)
     with progress_bar("kernels") as bar:
-        compile_into_cache(kernels, lambda done: bar(done, len(kernels)) if bar is not None else None)
+        compile_into_cache(kernels, lambda completed: bar(completed, len(kernels)) if bar is not None else None)
 
 
 class ProgressBar:
@@ -77,9 +77,9 @@ class ProgressBar:
         self._task = task
         self._shown = True
 
-    def __call__(self, done: int, total: int | None) -> None:
+    def __call__(self, completed: int, total: int | None) -> None:
         """Move the bar; `total` is None if unknown."""
-        self._progress.update(self._task, completed=done, total=total)
+        self._progress.update(self._task, completed=completed, total=total)
 
     def warn(self, text: str) -> None:
         """Write a warning above the bar."""

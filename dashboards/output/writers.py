@@ -142,7 +142,7 @@ def _write_csv(
 
     header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
     for exact in itertools.chain([header], batches):
-        batch = exact if raw else _neutralised(exact)
+        batch = exact if raw else _neutralise_texts(exact)
         # Arrow's "needed" quotes all texts, but most texts need no quotes. Addresses are still bytes here.
         quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
         rows = batch if exact is header else _texts(batch, iso)
@@ -150,7 +150,7 @@ def _write_csv(
         sink.flush()
 
 
-def _neutralised(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _neutralise_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [neutralise_column(column) if pa.types.is_string(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -164,13 +164,13 @@ def _needs_quotes(column: pa.Array) -> bool:
 def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collection[str]) -> None:
     for batch in batches:
         texts = _texts(batch, iso)
-        rows = pa.RecordBatch.from_arrays([_finite(column) for column in texts.columns], names=texts.schema.names)
+        rows = pa.RecordBatch.from_arrays([_to_finite(column) for column in texts.columns], names=texts.schema.names)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
         sink.write(escape_json(lines).encode())
         sink.flush()
 
 
-def _finite(column: pa.Array) -> pa.Array:
+def _to_finite(column: pa.Array) -> pa.Array:
     """Replace infinity and NaN by NULL, because JSON has no such numbers."""
     if not pa.types.is_floating(column.type):
         return column

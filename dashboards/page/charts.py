@@ -38,7 +38,7 @@ class Chart:
     """One value of a query over the windows of a range, the oldest window first.
 
     `ends`: the ends of the windows in ns, and one more after each gap of windows without rows. `lines`: the shown
-    groups, the largest sum first; a value is None if the group is not among the first rows of a window. `other`: the
+    groups, the largest sum first. A value is None if the group is not among the first rows of a window. `other`: the
     sum of all other groups, or None if values of the column cannot be added.
     """
 
@@ -67,10 +67,10 @@ def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], grou
     ends = _with_gaps(sorted({window.end for window in windows if window.end is not None}), series.plan.window)
     names, matrix = _largest_groups(series, column, windows, ends, groups)
     lines = tuple(Line(name, _points(row), float(np.nansum(row))) for name, row in zip(names, matrix, strict=True))
-    return Chart(column, ends, lines, _others(series, value, windows, ends, matrix))
+    return Chart(column, ends, lines, _other_line(series, value, windows, ends, matrix))
 
 
-def _others(
+def _other_line(
     series: QuerySeries, value: Value, windows: Sequence[Window], ends: Sequence[int], matrix: np.ndarray
 ) -> Line | None:
     """Return the totals of windows without the groups of `matrix`."""
@@ -79,8 +79,8 @@ def _others(
     totals = dict.fromkeys((window.end for window in windows), 0.0)
     for window in windows:
         totals[window.end] += window.totals.get(value.column) or 0.0
-    rest = np.array([totals.get(end, np.nan) for end in ends]) - np.nansum(matrix, axis=0)
-    return Line("all others", _points(rest), float(np.nansum(rest)))
+    other_values = np.array([totals.get(end, np.nan) for end in ends]) - np.nansum(matrix, axis=0)
+    return Line("all others", _points(other_values), float(np.nansum(other_values)))
 
 
 def _with_gaps(ends: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
@@ -148,6 +148,6 @@ def _column_names(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
     if is_integer and name.lower() == PROTOCOL:
         known = names_of(Scalar.PROTOCOL_NAME)
         numbers = pa.array(list(known), values.type)
-        at = pc.index_in(values, value_set=numbers)
-        shown = pc.coalesce(pa.array(list(known.values()), pa.string()).take(at.combine_chunks()), shown)
+        positions = pc.index_in(values, value_set=numbers)
+        shown = pc.coalesce(pa.array(list(known.values()), pa.string()).take(positions.combine_chunks()), shown)
     return shown

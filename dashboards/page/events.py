@@ -62,7 +62,7 @@ class Events:
             self._history.added.notify_all()
 
     def stream(self, last_id: int | None) -> Iterator[bytes]:
-        """Yield the events after the ID `last_id`; None means those of new windows only. Ends with `close`."""
+        """Yield the events after the ID `last_id`, or with None only events of new windows. Ends with `close`."""
         history = self._history
         seen = history.newest if last_id is None or not 0 <= last_id <= history.newest else last_id
         yield RETRY

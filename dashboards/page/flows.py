@@ -38,7 +38,7 @@ class Flows:
 
 
 def stages_of(series: QuerySeries) -> tuple[str, ...]:
-    """Return the columns of the diagram of a query, from the left to the right; none if it has no diagram."""
+    """Return the columns of a query's diagram, from left to right. The tuple is empty if the query has no diagram."""
     columns = series.key_columns[:MOST_STAGES]
     return columns if len(columns) > 1 and any(value.fold == SUM for value in series.values) else ()
 

@@ -3,11 +3,11 @@
     window ──► rows sorted by the rank column ──► head: the first HEAD_ROWS rows    (charts, events)
                                               └─► rows: at most KEPT_ROWS rows      (tables, queries)
 
-The IDs of windows rise in the order of arrival and are never used again, so a reader that knows the last ID it has seen
-misses no window, also over a restart. A restarted run deletes the windows of micro-batches that Spark repeats.
+The IDs of windows rise in the order of arrival and are never used again. So a reader that remembers the last ID misses
+no window, also after a restart. A restarted run deletes the windows of micro-batches that Spark repeats.
 
-The newest windows are kept: those whose end is at most `keep` older than the newest end of their query, and together at
-most `size` bytes.
+Only the newest windows are kept: their ends are at most `keep` older than the newest end of their query, and together
+they have at most `size` bytes.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class History:
         """
         self.path = path
         self.plans = {plan.name: plan for plan in plans}
-        self.series = {each.plan.name: each for each in series}
+        self.series = {query_series.plan.name: query_series for query_series in series}
         self.added = Condition()
         """Notified after windows were added."""
         self.newest = 0
-        """The ID of the newest window; 0 if there was none."""
+        """The ID of the newest window; 0 before the first window."""
         self._keep, self._size, self._say = keep, size, say
         self._continued = -1
-        self._lost = self._cut = self._deleted = self._since_check = self._windows = self._bytes = 0
+        self._lost = self._rows_cut = self._deleted = self._since_check = self._windows = self._bytes = 0
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
         try:
             self._writer = self._connect()
@@ -127,16 +127,16 @@ class History:
     def continue_after(self, batch: int) -> None:
         """Delete the windows of micro-batches after `batch`, which Spark repeats, and ignore the earlier ones."""
         self._continued = batch
-        with self._reported(), self._writing:
+        with self._count_lost_windows(), self._writing:
             self._writer.execute("DELETE FROM windows WHERE batch > ?", (batch,))
             self._count()
 
     def add(self, batch: int, query: str, table: pa.Table) -> None:
         """Add the rows of windows that the micro-batch `batch` closed. A repeated micro-batch must not be added."""
-        stored = list(self._stored(batch, query, table)) if batch > self._continued else []
+        stored = list(self._encode_windows(batch, query, table)) if batch > self._continued else []
         if not stored:
             return
-        with self._reported(len(stored)), self._writing:
+        with self._count_lost_windows(len(stored)), self._writing:
             self._writer.execute("BEGIN")
             try:
                 insert = "INSERT INTO windows VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -158,7 +158,7 @@ class History:
                 self.newest = newest
                 self.added.notify_all()
 
-    def _stored(self, batch: int, query: str, table: pa.Table) -> Iterator[_Stored]:
+    def _encode_windows(self, batch: int, query: str, table: pa.Table) -> Iterator[_Stored]:
         """Yield a row of the table `windows` for each window. Windows that would be deleted at once are left out."""
         plan, series = self.plans[query], self.series.get(query)
         table = table.select(plan.schema.names).cast(plan.schema)
@@ -184,7 +184,7 @@ class History:
     def _window(
         self, batch: int, query: str, start: int | None, end: int | None, kept: pa.Table, window: pa.Table
     ) -> _Stored:
-        self._cut += window.num_rows - kept.num_rows
+        self._rows_cut += window.num_rows - kept.num_rows
         series = self.series.get(query)
         totals = {}
         for value in series.values if series is not None else ():
@@ -225,7 +225,7 @@ class History:
         self._windows, self._bytes = self._writer.execute(query).fetchone()
 
     @contextlib.contextmanager
-    def _reported(self, windows: int = 0) -> Iterator[None]:
+    def _count_lost_windows(self, windows: int = 0) -> Iterator[None]:
         """Count the windows of a write that fails, and report the first failure."""
         try:
             yield
@@ -239,5 +239,5 @@ class History:
         samples.set(HISTORY_WINDOWS, self._windows)
         samples.set(HISTORY_BYTES, self._bytes)
         samples.set(HISTORY_DELETED, self._deleted)
-        samples.set(HISTORY_ROWS_CUT, self._cut)
+        samples.set(HISTORY_ROWS_CUT, self._rows_cut)
         samples.set(HISTORY_LOST, self._lost)

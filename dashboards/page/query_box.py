@@ -90,7 +90,7 @@ class QueryBox:
         with start() as answer:
             for batch in answer.batches:
                 batches.append(batch)
-                if sum(each.num_rows for each in batches) > OUTPUT_ROWS:
+                if sum(batch.num_rows for batch in batches) > OUTPUT_ROWS:
                     break
         table = pa.Table.from_batches(batches, plan.schema)
         read_windows = {name: count for name, count in windows.items() if count}

@@ -53,9 +53,9 @@ _HEAD, _ALL_ROWS = "head", "coalesce(rows, head)"
 class Window:
     """One stored window `[start, end)` in ns, or rows of a micro-batch of another query: then both are None.
 
-    `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums over all rows,
-    of the value columns that can be added; None without values. `rows` has the internal types of the result: the first
-    HEAD_ROWS rows, or all.
+    `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums of the value
+    columns that can be added, over all rows. A sum without values is None. `rows` has the internal types of the result:
+    the first HEAD_ROWS rows, or all.
     """
 
     id: int
@@ -124,8 +124,8 @@ class StoredWindows:
 
     def newest_of(self, query: str) -> Window | None:
         """Return the newest window of a query, with its first rows."""
-        found = self._read(_HEAD, "WHERE query = ? ORDER BY last DESC, id DESC LIMIT 1", (query,))
-        return found[0] if found else None
+        rows = self._read(_HEAD, "WHERE query = ? ORDER BY last DESC, id DESC LIMIT 1", (query,))
+        return rows[0] if rows else None
 
     def range(self, query: str, length: int, most: int) -> list[Window]:
         """Return the windows of a query whose end is less than `length` ns older than the newest, the oldest first.
@@ -163,8 +163,8 @@ class StoredWindows:
             where += " AND (last IS NULL OR last > (SELECT max(last) FROM windows WHERE query = ?) - ?)"
         bounds: tuple[object, ...] = (query,) if length is None else (query, query, length)
         with self._lock:
-            found = self._connection.execute(f"SELECT id FROM windows {where} ORDER BY last, id", bounds).fetchall()
-        for (id_,) in found:
+            ids = self._connection.execute(f"SELECT id FROM windows {where} ORDER BY last, id", bounds).fetchall()
+        for (id_,) in ids:
             window = self.window(id_)
             if window is not None:
                 yield window

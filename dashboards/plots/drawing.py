@@ -127,7 +127,7 @@ def _render(title: str, charts: Sequence[AnswerChart], kind: str) -> bytes:
         figure = Figure(figsize=(WIDTH, sum(heights) + (0.35 if title else 0.0)), layout="constrained")
         panels = figure.subplots(len(charts), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         if title:
-            figure.suptitle(_cut(title, 110), x=0.01, ha="left", fontsize=11, fontweight="bold")
+            figure.suptitle(_shorten(title, 110), x=0.01, ha="left", fontsize=11, fontweight="bold")
         for axes, chart in zip(panels, charts, strict=True):
             if chart.is_bars:
                 _draw_bars(axes, chart)
@@ -152,11 +152,11 @@ def _lines_of(chart: AnswerChart) -> list[Line]:
 
 def _name(line: Line) -> str:
     """Return the name of a group as a text that matplotlib shows: it hides labels that begin with `_`."""
-    text = _cut(escape(line.name), LABEL_LENGTH)
+    text = _shorten(escape(line.name), LABEL_LENGTH)
     return f"\u2009{text}" if text.startswith("_") else text
 
 
-def _cut(text: str, length: int) -> str:
+def _shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 

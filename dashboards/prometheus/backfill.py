@@ -4,10 +4,10 @@ The series are those of the exporter (`dashboards.prometheus.query_series`): the
 has the end of its window as its time. The samples of a UTC day are one OpenMetrics file, because `promtool` reads a
 file once for each block of two hours.
 
-`promtool` drops a sample without a message if it is not later than the one before it in its series, and if it is before
-1970. It cuts times to milliseconds. So samples are collected per series, in the order of their windows; samples that
-would be dropped are left out here and counted; and the samples of the blocks are counted and compared with those of the
-files.
+`promtool` rounds times down to milliseconds. It silently drops a sample before 1970, and a sample that is not later
+than the previous sample of its series. So this module collects samples per series, in the order of their windows. It
+omits and counts the samples that `promtool` would drop. Afterwards it compares the number of samples in the blocks with
+the number in the files.
 """
 
 from __future__ import annotations
@@ -202,10 +202,10 @@ def create_blocks(promtool: str, file: Path, folder: Path, expected: int) -> int
     """
     before = {*_blocks(folder)}
     command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(file), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise BackfillError(f"{file}: promtool ended with status {done.returncode}: {reason}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode != 0:
+        reason = (completed.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BackfillError(f"{file}: promtool ended with status {completed.returncode}: {reason}")
     new = [meta for meta in _blocks(folder) if meta not in before]
     written = sum(json.loads(meta.read_text())["stats"]["numSamples"] for meta in new)
     if written != expected:

@@ -40,11 +40,11 @@ METRICS = (ROWS_HELD, BYTES_HELD, RATE, LATENCY, LATENCY_MOST, WRONG, LATE)
 """The metrics of a comparison. `order` is `in` or `out`."""
 
 _ONCE = {
-    RATE: lambda each: each.rate,
-    LATENCY: lambda each: each.latency,
-    LATENCY_MOST: lambda each: each.max_latency,
-    WRONG: lambda each: (each.difference.wrong + each.difference.missing) / max(1, each.difference.results),
-    LATE: lambda each: each.late,
+    RATE: lambda run: run.rate,
+    LATENCY: lambda run: run.latency,
+    LATENCY_MOST: lambda run: run.max_latency,
+    WRONG: lambda run: (run.difference.wrong + run.difference.missing) / max(1, run.difference.results),
+    LATE: lambda run: run.late,
 }
 
 
@@ -73,23 +73,23 @@ class _Collector:
         self.count = 0
         for metric in METRICS:
             family = GaugeMetricFamily(metric.name, metric.help, labels=[*metric.labels, *self.extra])
-            for each in self.comparison.measured:
-                order = "in" if each.variant.ordered else "out"
-                labels = [self.query, each.variant.name, order, *self.extra.values()]
-                for time, value in self._samples(metric, each):
+            for measurement in self.comparison.measured:
+                order = "in" if measurement.variant.ordered else "out"
+                labels = [self.query, measurement.variant.name, order, *self.extra.values()]
+                for time, value in self._samples(metric, measurement):
                     family.add_metric(labels, value, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
                     self.count += 1
             yield family
 
-    def _samples(self, metric: Metric, each: Measurement) -> Iterator[tuple[int, float]]:
+    def _samples(self, metric: Metric, measurement: Measurement) -> Iterator[tuple[int, float]]:
         """Yield the samples of one series: ms since the epoch, and the value. Prometheus has one per millisecond."""
         ticks = (self.comparison.arrivals.ticks // 1_000_000).tolist()
         if metric in _ONCE:
-            value = float(_ONCE[metric](each))
+            value = float(_ONCE[metric](measurement))
             if not math.isnan(value):
                 yield ticks[-1], value
             return
-        values = (each.items if metric is ROWS_HELD else each.bytes).tolist()
+        values = (measurement.items if metric is ROWS_HELD else measurement.bytes).tolist()
         last = None
         for time, value in zip(ticks, values, strict=False):
             if time != last:

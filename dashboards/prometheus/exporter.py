@@ -228,13 +228,13 @@ class Exporter:
                 last.rows(table)
             both: tuple[QueryCounters | QueryHistogram | None, ...]
             both = (self._counters.get(query), self._histograms.get(query))
-            cumulative = [each for each in both if each is not None]
+            cumulative = [counters for counters in both if counters is not None]
             if cumulative:
                 schema = last.series.plan.schema
                 rows = table.select(schema.names).cast(schema)
                 with self._computing:
-                    for each in cumulative:
-                        each.add(rows)
+                    for counters in cumulative:
+                        counters.add(rows)
 
     def progress(self, query: str, low: int) -> None:
         """Record that all windows that end by `low` (ns) are closed, and that their rows have been added.
@@ -345,7 +345,7 @@ Encoder = Callable[[Any], bytes]
 
 
 class Registry(CollectorRegistry):
-    """A registry that knows its collectors: those of alerts, of the live page and of the server are added later."""
+    """A registry that lists its collectors. The collectors of alerts, live page and server are added later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -359,7 +359,7 @@ class Registry(CollectorRegistry):
     def unregister(self, collector: Any) -> None:
         """Remove a collector."""
         super().unregister(collector)
-        self.collectors = tuple(each for each in self.collectors if each is not collector)
+        self.collectors = tuple(existing for existing in self.collectors if existing is not collector)
 
 
 class _Families:

@@ -4,10 +4,10 @@ A gauge shows the last closed window, and windows that close between two scrapes
 every window once: `rate(…[5m])` is the mean over all windows of five minutes. So only windows that do not overlap have
 counters, and only columns whose values can be added.
 
-Each value is added to exactly one series: to that of its group, or to `other`. The groups with series of their own
-change rarely (`dashboards.prometheus.stable_groups`). A group that has lost its place keeps its series, without new
-values, until `top` others have lost theirs: otherwise its last windows could be lost. So a column has at most
-`2 * top + 1` series.
+Each value is added to exactly one series: to the series of its group, or to `other`. The groups with separate series
+change rarely (`dashboards.prometheus.stable_groups`). A group that is no longer selected keeps its series, without new
+values, until `top` other groups are no longer selected. Otherwise its last windows could be lost. So a column has at
+most `2 * top + 1` series.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class QueryCounters:
         """Yield the counters with their samples."""
         sql = " ".join(self.series.plan.sql.split())
         for index, value in enumerate(self.values):
-            rest = f" Groups without series of their own are part of {OTHER}." if self.series.labels else ""
-            text = f"Column {value.column} of query {self.series.plan.name}, added over all closed windows.{rest}"
+            other_help = f" Groups without series of their own are part of {OTHER}." if self.series.labels else ""
+            text = f"Column {value.column} of query {self.series.plan.name}, added over all closed windows.{other_help}"
             family = CounterMetricFamily(counter_name(value), f"{text} SQL: {sql}", labels=self.series.labels)
             for labels, sums in sorted(self._sums.items()):
                 family.add_metric(labels, sums[index])

@@ -41,7 +41,7 @@ class QueryHistogram:
         if series.key_columns != (column,):
             columns = ", ".join(series.key_columns) or "none"
             raise ValueError(f"{query}: got the group columns {columns}, expected only {column}, the bounds")
-        kind = next(each.type for each in series.plan.root.columns if each.name == column)
+        kind = next(plan_column.type for plan_column in series.plan.root.columns if plan_column.name == column)
         if kind not in NUMBERS:
             raise ValueError(
                 f"{query}: got the type {kind} of {column}, expected a number, such as bucket(len, 64, 512)"
@@ -60,10 +60,10 @@ class QueryHistogram:
         for bound, count in zip(bounds, counts, strict=True):
             if count is None:
                 continue
-            known = inf if bound is None or isnan(bound) else self._known(float(bound))
+            known = inf if bound is None or isnan(bound) else self._exported_bound(float(bound))
             self._counts[known] += count
 
-    def _known(self, bound: float) -> float:
+    def _exported_bound(self, bound: float) -> float:
         """Return the bound, or the next larger one if there are too many."""
         if bound in self._counts:
             return bound
@@ -71,8 +71,8 @@ class QueryHistogram:
             insort(self._bounds, bound)
             self._counts[bound] = 0.0
             return bound
-        at = bisect_left(self._bounds, bound)
-        return self._bounds[at] if at < len(self._bounds) else inf
+        index = bisect_left(self._bounds, bound)
+        return self._bounds[index] if index < len(self._bounds) else inf
 
     def family(self) -> HistogramMetricFamily:
         """Return the metric family."""

@@ -183,7 +183,7 @@ class QuerySeries:
         where = f"in the last closed window of query {self.plan.name}"
         if not self._keys:
             return f"Column {column} {where}. SQL: {sql}"
-        rest = {
+        other_rule = {
             "sum": f"the series whose labels are all {OTHER} adds up the rest",
             "min": f"the series whose labels are all {OTHER} has the smallest value of the rest",
             "max": f"the series whose labels are all {OTHER} has the greatest value of the rest",
@@ -191,7 +191,7 @@ class QuerySeries:
         }[fold]
         groups = f"{self.top} groups" if self.top > 1 else "group"
         shown = f"the {groups} with the greatest {rank}, which change rarely,"
-        return f"Column {column} of {shown} {where}; {rest}. SQL: {sql}"
+        return f"Column {column} of {shown} {where}; {other_rule}. SQL: {sql}"
 
     def shown(
         self, rows: pa.Table, stable: StableGroups | None = None, time: int = 0, rank: str | None = None
@@ -199,10 +199,10 @@ class QuerySeries:
         """Return the series of the result rows of one window.
 
         First the shown groups, in descending order of the rank column, then `other`. `stable` selects the shown groups
-        over the windows of several calls, and `time` identifies the window; by default the groups with the largest
-        values of the window are shown. Groups with equal values are in the order of their keys (addresses by their
-        bytes, NULL last). A NULL value has no series. Values are float64, as all values in Prometheus. `rank`: another
-        rank column.
+        over the windows of several calls, and `time` identifies the window. Without `stable`, the groups with the
+        largest values of the window are shown. Groups with equal values are in the order of their keys (addresses by
+        their bytes, NULL last). A NULL value has no series. Values are float64, as all values in Prometheus. `rank`:
+        another rank column.
         """
         groups = self._by_labels(rows)
         names = [value.column for value in self.values]
@@ -214,7 +214,7 @@ class QuerySeries:
             top = self._stable_groups(top, order, stable, time)
         elif self._keys:
             top = top.take(pc.select_k_unstable(top, self.top, order))
-        rest = groups.filter(pc.invert(pc.is_in(groups["index"], value_set=top["index"].combine_chunks())))
+        remaining = groups.filter(pc.invert(pc.is_in(groups["index"], value_set=top["index"].combine_chunks())))
         labels = self._texts(top)
         other = (OTHER,) * len(self._keys)
         series = []
@@ -222,10 +222,10 @@ class QuerySeries:
             named = zip(labels, top[f"v{index}"].to_pylist(), strict=True)
             shown = [(texts, number) for texts, number in named if number is not None]
             if value.fold is not None:
-                folded = pc.call_function(value.fold, [rest[f"v{index}"]]).as_py()
+                folded = pc.call_function(value.fold, [remaining[f"v{index}"]]).as_py()
                 shown += [] if folded is None else [(other, folded)]
             series.append(tuple(shown))
-        return Shown(tuple(series), rows.num_rows, pc.sum(rest["rows"], min_count=0).as_py())
+        return Shown(tuple(series), rows.num_rows, pc.sum(remaining["rows"], min_count=0).as_py())
 
     def _stable_groups(
         self, groups: pa.Table, order: list[tuple[str, str]], stable: StableGroups, time: int
@@ -248,7 +248,8 @@ class QuerySeries:
         """Return the positions of the shown groups that are among `keys`."""
         if keys.num_rows <= SMALL_WINDOW:
             position = {
-                key: at for at, key in enumerate(zip(*(each.to_pylist() for each in keys.columns), strict=True))
+                key: index
+                for index, key in enumerate(zip(*(column.to_pylist() for column in keys.columns), strict=True))
             }
             return np.array([position[group] for group in shown if group in position], np.int64)
         is_shown = np.zeros(keys.num_rows, np.bool_)

@@ -1,8 +1,8 @@
 """Send samples with the remote-write protocol of Prometheus (version 1.0): protobuf, compressed with snappy.
 
 A receiver accepts samples only in the order of their times, except within its window for late samples. So the samples
-of all series are sent by time. Prometheus itself refuses samples that are older than its newest ones by more than an
-hour: an empty Prometheus, Mimir, Thanos or VictoriaMetrics accept a capture of last year.
+of all series are sent by time. Prometheus itself refuses samples that are more than an hour older than its newest
+samples. An empty Prometheus, Mimir, Thanos and VictoriaMetrics accept a capture of last year.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from socketserver import TCPServer, ThreadingMixIn
 from threading import Lock, Thread
-from types import TracebackType
 from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -158,7 +157,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -209,10 +208,10 @@ def _make_application(
     guard = Guard(access)
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+        def start(status: str, headers: list[tuple[str, str]], *exception_info: Any) -> Any:
             given = {name for name, _ in headers}
             common = [(name, value) for name, value in HEADERS if name not in given]
-            return start_response(status, [*headers, *common], *rest)
+            return start_response(status, [*headers, *common], *exception_info)
 
         def respond(status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
             start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
@@ -400,7 +399,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         """Answer the requests of a connection, in its own thread: a slow handshake of TLS delays no other client."""
         try:
             if self._tls is not None:
-                request = self._secured(request, self._tls)
+                request = self._add_tls(request, self._tls)
                 request.do_handshake()
             self.finish_request(request, client_address)
         except Exception as error:
@@ -410,7 +409,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         finally:
             self.shutdown_request(request)
 
-    def _secured(self, request: Any, tls: ssl.SSLContext) -> ssl.SSLSocket:
+    def _add_tls(self, request: Any, tls: ssl.SSLContext) -> ssl.SSLSocket:
         """Return the connection with TLS, before its handshake. It replaces `request`, which is detached."""
         request.settimeout(2 * self.seconds)
         with self._lock:

@@ -1,14 +1,14 @@
-"""Selects the groups of a query that have series of their own, so that the selection rarely changes.
+"""Select the groups of a query that have separate series, so that the selection rarely changes.
 
-The largest groups of each window alone would change at the boundary of the selection in almost every window: two groups
-of nearly equal size take turns, and each has gaps. So a group keeps its series until another group is clearly larger
-over several windows.
+If only the current window decided, the smallest selected groups would change in almost every window: two groups of
+nearly equal size would alternate, and both would have gaps. So a group keeps its series until another group is clearly
+larger over several windows.
 
 * The **score** of a group is the sum of its values over all windows, where each window multiplies earlier values by
   DECAY. So about ten windows count.
-* A group without a series replaces the shown group with the smallest score if its score is MARGIN times larger, or
-  only larger if the shown group is not in the window.
-* The scores of at most `size` shown and `2 * size` other groups are stored: the largest.
+* A group without a series replaces the shown group with the smallest score if its score is MARGIN times larger. If the
+  shown group is not in the window, any larger score is enough.
+* Scores are stored for at most `size` shown groups, and for the `2 * size` other groups with the largest scores.
 
 The values of a window do not depend on the selection: groups without series are part of `other`.
 """
@@ -45,9 +45,9 @@ class StableGroups:
         """Add a window, and return the groups to show.
 
         `values` contains the shown groups that are in the window, and the `candidates` largest groups, the largest
-        first. NULL and NaN are less than all numbers. `time` is the end of the window: if it is that of the
-        last call, this call replaces the last one. If it is before that, because another scrape was faster, nothing
-        changes: the shown groups of the window are returned, and the largest others for the missing ones.
+        first. NULL and NaN are less than all numbers. `time` is the end of the window. A call with the `time` of the
+        last call replaces the last call. A call with an earlier `time`, because another scrape was faster, changes no
+        state: it returns the shown groups that are in the window, filled up with the largest other groups.
         """
         if self._time is not None and time < self._time:
             present = [group for group in self.shown if group in values]

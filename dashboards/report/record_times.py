@@ -1,7 +1,7 @@
 """Measure the times of records in the order of the file: disorder, and times without records.
 
-A record is *late* if its time is smaller than that of an earlier record of the same link; its lateness is the distance
-to the newest one. A *lull* is the distance between the newest time so far and the next newer time.
+A record is *late* if an earlier record of the same link has a larger time. Its lateness is the distance to the largest
+earlier time. A *lull* is the distance between the newest time so far and the next newer time.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class LinkTimes:
         if len(advance) == 0:
             return
         longest = np.argpartition(advance, -LULLS)[-LULLS:] if len(advance) > LULLS else np.arange(len(advance))
-        found = [(int(advance[index]), int(times[index])) for index in longest if advance[index] > 0]
-        self._lulls = heapq.nlargest(LULLS, [*self._lulls, *found])
+        lulls = [(int(advance[index]), int(times[index])) for index in longest if advance[index] > 0]
+        self._lulls = heapq.nlargest(LULLS, [*self._lulls, *lulls])
 
 
 def measure_times(
@@ -140,20 +140,20 @@ def measure_times(
     no capture.
     """
     inputs = list(inputs)
-    captures = [open_finite(each.path, "report") for each in inputs]
+    captures = [open_finite(source.path, "report") for source in inputs]
     total = sum(map(size_of, captures))
     links: dict[str, LinkTimes] = {}
-    done = 0
+    bytes_read = 0
     columns = {"ts", "interface"} if kind == "packets" else {"ts"}
-    for each, capture in zip(inputs, captures, strict=True):
-        times = links.setdefault(each.link, LinkTimes(each.link))
-        reader = make_reader(kind, each.link, capture, columns, BLOCK_RECORDS)
+    for source, capture in zip(inputs, captures, strict=True):
+        times = links.setdefault(source.link, LinkTimes(source.link))
+        reader = make_reader(kind, source.link, capture, columns, BLOCK_RECORDS)
         for block in blocks_of(capture):
             for rows in reader.read(block):
                 _add(times, rows)
             if progress is not None:
-                progress(min(done + block.end, total), total)
-        done += size_of(capture)
+                progress(min(bytes_read + block.end, total), total)
+        bytes_read += size_of(capture)
         if isinstance(capture, StreamedCapture):
             capture.close()
     return list(links.values())

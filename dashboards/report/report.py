@@ -56,7 +56,7 @@ def make_report(inputs: Sequence[Input], kind: str, window: int | None, bar: Bar
     rows = sum(link.rows for link in links)
     if rows == 0:
         other = "flows: without --flows" if kind == "flows" else "IP packets; for flow exports write --flows"
-        raise InputError(f"{', '.join(each.name for each in inputs)}: no {other}")
+        raise InputError(f"{', '.join(source.name for source in inputs)}: no {other}")
     first = min(link.first for link in links if link.rows)
     last = max(link.last for link in links if link.rows)
     return write_report(_answer(inputs, kind, links, window or window_length(first, last), bar))
@@ -79,7 +79,7 @@ def _answer(inputs: Sequence[Input], kind: str, links: Sequence[LinkTimes], wind
         samples, warnings = answer.samples(), answer.warnings()
     for warning in warnings:
         warn(warning)
-    names = tuple(each.name for each in inputs)
+    names = tuple(source.name for source in inputs)
     return Measured(kind, names, tuple(links), window, tuple(sections), tuple(answers), samples, tuple(warnings))
 
 
@@ -272,6 +272,6 @@ def _duration(length: int) -> str:
     units = ((86400, "d"), (3600, "h"), (60, "min"))
     for (size, name), (smaller, smaller_name) in zip(units, (*units[1:], (1, "s")), strict=True):
         if seconds >= size:
-            whole, rest = divmod(round(seconds), size)
-            return f"{whole} {name} {rest // smaller} {smaller_name}" if rest // smaller else f"{whole} {name}"
+            whole, smaller_count = round(seconds) // size, round(seconds) % size // smaller
+            return f"{whole} {name} {smaller_count} {smaller_name}" if smaller_count else f"{whole} {name}"
     return f"{seconds:g} s"
