@@ -1,6 +1,6 @@
-"""The merged values of all groups: one array for each sub-aggregate, indexed by the ids of groups.
+"""The merged values of all groups: arrays for each sub-aggregate, indexed by group IDs.
 
-An array starts with the neutral value of its rule (`highlevel.groups.merging`), so a new group is no special case.
+An array is filled with the neutral value of its rule (`highlevel.groups.merging`), so a new group is no special case.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Accumulator:
         self.what = what
         self.floats = tuple(floats)
         if what.rule in PAIRS:
-            end = what.rule is Rule.FIRST
+            is_first = what.rule is Rule.FIRST
             self.op = SUM  # not used, because pairs have a separate kernel
-            self.starts = [INT_MAX if end else INT_MIN, _furthest(end, self.floats[1])]
+            self.starts = [INT_MAX if is_first else INT_MIN, _neutral_word(is_first, self.floats[1])]
         else:
             self.op = OPCODES[what.rule, self.floats[0]]
             self.starts = [STARTS[self.op]]
@@ -58,12 +58,12 @@ class Accumulator:
         return twin
 
     def merge(self, ids: Words, values: Sequence[Words], undo: bool = False) -> None:
-        """Merge a batch, or remove a merged batch. `values` are the words of the columns, floats as their bits."""
+        """Merge a batch, or subtract a merged batch (`undo`). `values`: words of the columns, floats as their bits."""
         if self.what.rule in PAIRS:
             times, words = self.words
-            last = self.what.rule is Rule.LAST
+            is_last = self.what.rule is Rule.LAST
             merge_pairs(
-                last, self.floats[1], times, words, words.view(np.float64), ids, values[0], values[1],
+                is_last, self.floats[1], times, words, words.view(np.float64), ids, values[0], values[1],
                 values[1].view(np.float64), len(ids),
             )  # fmt: skip
             return
@@ -72,8 +72,8 @@ class Accumulator:
         merge_values(op, words, words.view(np.float64), ids, values[0], values[0].view(np.float64), len(ids))
 
 
-def _furthest(first: bool, is_float: bool) -> int:
-    """Return the neutral word: every value precedes it (FIRST), or follows it (LAST)."""
+def _neutral_word(first: bool, is_float: bool) -> int:
+    """Return the neutral word for FIRST, before which every value is, or for LAST, after which every value is."""
     if is_float:
         return NAN_WORD if first else int(np.array(-np.inf).view(np.int64))
     return INT_MAX if first else INT_MIN

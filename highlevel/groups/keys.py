@@ -1,4 +1,4 @@
-"""Keys: from group columns of Arrow batches to dense ids, and from ids back to columns."""
+"""Keys: conversion of group columns of Arrow batches to dense group IDs, and of IDs back to columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from highlevel.groups.long_strings import LongStrings
 
 
 class Keys:
-    """All known groups. If a column needs a greater form, the keys are converted; the IDs do not change."""
+    """All known groups. If a value does not fit the form of its column (`Form`), all keys get a wider form.
+
+    The IDs do not change.
+    """
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
         """Group by columns of these Arrow types."""
@@ -30,7 +33,7 @@ class Keys:
 
     @property
     def room(self) -> int:
-        """Number of groups that need no further memory."""
+        """Number of groups for which memory is allocated."""
         return len(self.ids.keys)
 
     @property
@@ -58,24 +61,24 @@ class Keys:
         """Return the columns of the groups `ids`, by default of all groups in the order of their IDs."""
         keys = self.ids.keys[: self.count] if ids is None else self.ids.keys[ids]
         columns = []
-        at = 0
-        for place, (form, kind) in enumerate(zip(self.forms, self.kinds, strict=True)):
-            words = keys[:, at : at + WIDTHS[form]].T
-            at += WIDTHS[form]
+        word = 0
+        for index, (form, kind) in enumerate(zip(self.forms, self.kinds, strict=True)):
+            words = keys[:, word : word + WIDTHS[form]].T
+            word += WIDTHS[form]
             if form is Form.LONG:
-                columns.append(self._strings[place].take(words[0]))
+                columns.append(self._strings[index].take(words[0]))
             else:
                 columns.append(unpack(words, form, kind))
         return columns
 
     def only(self, ids: npt.NDArray[np.int64]) -> Keys:
         """Return a copy with the groups `ids` only. Their new IDs are 0, 1, 2, …."""
-        kept = Keys(self.kinds)
-        kept.find_or_insert(self.columns(ids), len(ids))
-        return kept
+        copy = Keys(self.kinds)
+        copy.find_or_insert(self.columns(ids), len(ids))
+        return copy
 
     def _lay_out(self, forms: list[Form]) -> None:
-        """Convert the known groups to greater forms."""
+        """Convert the known groups to wider forms."""
         columns, count = self.columns(), self.count
         self.forms = forms
         self.ids = GroupIds(sum(WIDTHS[form] for form in forms))
@@ -83,14 +86,14 @@ class Keys:
 
     def _words(self, columns: Sequence[pa.Array], rows: int, *, add: bool) -> Words:
         words = np.empty((self.ids.width, rows), np.int64)
-        at = 0
-        for place, (form, column) in enumerate(zip(self.forms, columns, strict=True)):
-            column_words = words[at : at + WIDTHS[form]]
-            at += WIDTHS[form]
+        word = 0
+        for index, (form, column) in enumerate(zip(self.forms, columns, strict=True)):
+            column_words = words[word : word + WIDTHS[form]]
+            word += WIDTHS[form]
             if form is Form.LONG:
-                if place not in self._strings:
-                    self._strings[place] = LongStrings(self.kinds[place])
-                column_words[0] = self._strings[place].numbers(column, add)
+                if index not in self._strings:
+                    self._strings[index] = LongStrings(self.kinds[index])
+                column_words[0] = self._strings[index].numbers(column, add)
             else:
                 pack(column, form, column_words)
         return words

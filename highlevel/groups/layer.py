@@ -1,4 +1,4 @@
-"""A layer: the sub-aggregates of groups that have ids, without the groups themselves."""
+"""A layer: the sub-aggregates of groups, indexed by group IDs, without the columns of the groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from highlevel.groups.key_words import Words
 from highlevel.groups.merging import Accumulated, Rule
 
 HELD = "held"
-"""Column that counts rows. No input column has this name."""
+"""Internal column that counts rows. No input column has this name."""
 
 
 class Layer:
@@ -32,7 +32,7 @@ class Layer:
 
     @property
     def all(self) -> list[Accumulator]:
-        """Accumulators, with the row counts as the last."""
+        """All accumulators; the last is the row counts, if rows are counted."""
         return self.accumulators if self.held is None else [*self.accumulators, self.held]
 
     @property
@@ -42,9 +42,9 @@ class Layer:
 
     def merge(self, ids: Words, batch: pa.RecordBatch, room: int, undo: bool = False) -> None:
         """Merge a batch, or subtract a merged batch with `undo`. Row i belongs to group `ids[i]`, below `room`."""
-        for each in self.accumulators:
-            each.reserve(room)
-            each.merge(ids, [words_of(batch.column(name).to_numpy()) for name in each.what.columns], undo)
+        for accumulator in self.accumulators:
+            accumulator.reserve(room)
+            accumulator.merge(ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.what.columns], undo)
         if self.held is not None:
             self.held.reserve(room)
             self.held.merge(ids, [np.ones(len(ids), np.int64)], undo)
@@ -52,10 +52,10 @@ class Layer:
     def merge_layer(self, other: Layer) -> None:
         """Merge another layer over the same groups."""
         groups = other.all[0].words.shape[1] if other.all else 0
-        everyone = np.arange(groups)
+        ids = np.arange(groups)
         for array, other_array in zip(self.all, other.all, strict=True):
             array.reserve(groups)
-            array.merge(everyone, list(other_array.words))
+            array.merge(ids, list(other_array.words))
 
     def copy(self) -> Layer:
         """Return an independent copy."""
@@ -66,8 +66,8 @@ class Layer:
 
     def keep(self, ids: npt.NDArray[np.int64]) -> None:
         """Keep only the groups `ids`. Their new IDs are 0, 1, …."""
-        for each in self.all:
-            each.words = np.ascontiguousarray(each.words[:, ids])
+        for accumulator in self.all:
+            accumulator.words = np.ascontiguousarray(accumulator.words[:, ids])
 
     def present(self, count: int) -> npt.NDArray[np.int64] | None:
         """Return the IDs below `count` of groups that have rows, or None for all."""
@@ -80,9 +80,9 @@ class Layer:
     def columns(self, ids: npt.NDArray[np.int64] | None, count: int) -> list[pa.Array]:
         """Return a copy of the values of some groups, or of all `count`."""
         columns = []
-        for each in self.accumulators:
-            each.reserve(count)
-            for words, is_float in zip(each.words, each.floats, strict=True):
+        for accumulator in self.accumulators:
+            accumulator.reserve(count)
+            for words, is_float in zip(accumulator.words, accumulator.floats, strict=True):
                 values = words[:count].copy() if ids is None else words[ids]
                 columns.append(array_of(values.view(np.float64) if is_float else values))
         return columns

@@ -3,9 +3,9 @@
     window 7     pane 5 + 6 + 7
     window 8              6 + 7 + 8   = window 7 - pane 5 + pane 8
 
-A pane costs a look-up and two merges, independent of the number of panes per window (Li 2008, §6.2.3). The IDs of its
-groups are kept for the subtraction. The totals are exact, because only sums of integers and XOR are kept in this way. A
-group without rows is removed, independent of its sums.
+A pane costs a look-up and two merges, independent of the number of panes per window (Li 2008, §6.2.3). The group IDs of
+a pane are stored for its subtraction. The totals are exact, because only sums of integers and XOR are computed in this
+way. A group without rows is removed, independent of its sums.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class RunningTotals:
         heappush(self._ends, (key[1], key))
 
     def pass_on(self, wid: int) -> bool:
-        """Subtract the buffers that end by window `wid`. Return True if there were any."""
-        gone = False
+        """Subtract the buffers whose last window is before `wid`. Return True if there was such a buffer."""
+        has_subtracted = False
         while self._ends and self._ends[0][0] <= wid:
             _, key = heappop(self._ends)
             batch, ids = self.piles.pop(key)
             self.table.undo(batch, ids.astype(np.int64))
-            gone = True
-        return gone
+            has_subtracted = True
+        return has_subtracted
 
     def rows(self) -> pa.RecordBatch:
         """Return the groups that have rows."""
         rows = self.table.to_arrow()
         if self.table.count > 2 * rows.num_rows + PURGE_GROUPS:
-            became = self.table.purge().astype(np.int32)
-            self.piles = {key: (batch, became[ids]) for key, (batch, ids) in self.piles.items()}
+            new_ids = self.table.purge().astype(np.int32)
+            self.piles = {key: (batch, new_ids[ids]) for key, (batch, ids) in self.piles.items()}
         return rows

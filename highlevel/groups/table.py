@@ -57,12 +57,12 @@ class GroupTable:
     def purge(self) -> Words:
         """Remove the groups without rows. Return the new IDs of the others, indexed by the old IDs."""
         ids = self.layer.present(self.count)
-        became = np.arange(self.count)
+        new_ids = np.arange(self.count)
         if ids is not None:
             self.keys = self.keys.only(ids)
             self.layer.keep(ids)
-            became[ids] = np.arange(len(ids))
-        return became
+            new_ids[ids] = np.arange(len(ids))
+        return new_ids
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a copy with a row per group."""
@@ -72,7 +72,9 @@ class GroupTable:
 
 def merged_schema(schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> pa.Schema:
     """Return the schema of merged rows."""
-    return pa.schema([schema.field(name) for name in (*groups, *(name for each in what for name in each.columns))])
+    return pa.schema(
+        [schema.field(name) for name in (*groups, *(name for column_group in what for name in column_group.columns))]
+    )
 
 
 def batch_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -82,22 +84,22 @@ def batch_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
 
 
 def merged(batches: Sequence[pa.RecordBatch], groups: Sequence[str], what: Sequence[Accumulated]) -> pa.RecordBatch:
-    """Merge some batches, at least one, once."""
+    """Return the merged rows of at least one batch."""
     table = GroupTable(batches[0].schema, groups, what)
-    for batch in gathered(batches):
+    for batch in join_small(batches):
         table.merge(batch)
     return table.to_arrow()
 
 
-def gathered(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the same rows as one batch if they are few. Each batch costs some calls, independent of its size."""
+def join_small(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Join batches to one batch if they have few rows, because each batch costs calls, independent of its size."""
     few = sum(batch.num_rows for batch in batches) < FEW_ROWS
     return [one_batch(batches)] if batches and few else list(batches)
 
 
 def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join at least one batch to one. Several batches are copied."""
+    """Join at least one batch to one batch. Several batches are copied."""
     if len(batches) == 1:
         return batches[0]
-    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return whole[0] if whole else batches[0]
+    joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined[0] if joined else batches[0]

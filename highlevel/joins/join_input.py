@@ -56,7 +56,7 @@ class JoinInput:
     def is_key(self, name: str) -> int | None:
         """Return the index of the key that is exactly this column with the same values, or None."""
         arrow_type = self.side.schema.field(name).type
-        if arrow_type == pa.float64():  # a key has other bits than its column for some values
+        if arrow_type == pa.float64():  # keys replace NaN and -0.0
             return None
         for index, (expression, kind) in enumerate(zip(self.expressions, self.kinds, strict=True)):
             if isinstance(expression, Column) and expression.name == name and kind == arrow_type:

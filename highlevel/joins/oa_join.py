@@ -1,8 +1,8 @@
 """OA-Join: join the rows of two streams over windows, in any arrival order (Li 2008, §7.1).
 
-A row is compared with the stored rows of the other side, and stored if a match may still arrive. So each pair is found
-once, by its later row. The watermark of the OTHER side determines when a stored row is removed. If the join returns
-rows without a match, they are emitted at their removal.
+An arriving row is compared with the stored rows of the other side, and stored if a match may still arrive. So each pair
+is found once, by the row that arrives later. The watermark of the OTHER side determines when a stored row is removed.
+If the join returns rows without a match, these rows are emitted at their removal.
 """
 
 from __future__ import annotations
@@ -46,30 +46,34 @@ class JoinSide:
             needed = {column.name for column in columns_of(spec.residual)} if spec.residual else set()
             self.outputs = [(name, output) for name, output in self.outputs if output in needed]
         names = dict.fromkeys(name for name, _ in self.outputs)
-        self.keys = {name: place for name in names if (place := self.input.is_key(name)) is not None}
+        self.keys = {name: index for name in names if (index := self.input.is_key(name)) is not None}
         self.others = [name for name in names if name != self.time and name not in self.keys]
-        kinds = [spec.side(port).schema.field(name).type for name in self.others]
-        self.state = SideState(spec.window, keys, kinds, spec.kind.is_left_only and port is Port.LEFT)
+        column_types = [spec.side(port).schema.field(name).type for name in self.others]
+        self.state = SideState(spec.window, keys, column_types, spec.kind.is_left_only and port is Port.LEFT)
 
-    def of_batch(self, batch: pa.RecordBatch, rows: Words | None, only: set[str] | None = None) -> Columns:
+    def batch_columns(
+        self, batch: pa.RecordBatch, rows: Words | None, wanted_outputs: set[str] | None = None
+    ) -> Columns:
         """Return result columns of the given rows of a batch."""
-        places = None if rows is None else array_of(rows)
+        indices = None if rows is None else array_of(rows)
         return {
-            output: batch.column(name) if places is None else pc.take(batch.column(name), places)
+            output: batch.column(name) if indices is None else pc.take(batch.column(name), indices)
             for name, output in self.outputs
-            if only is None or output in only
+            if wanted_outputs is None or output in wanted_outputs
         }
 
-    def of_held(self, rows: Words, only: set[str] | None = None) -> tuple[Words, Columns]:
+    def stored_columns(self, rows: Words, wanted_outputs: set[str] | None = None) -> tuple[Words, Columns]:
         """Return the times and result columns of stored rows."""
-        outputs = [(name, output) for name, output in self.outputs if only is None or output in only]
+        outputs = [
+            (name, output) for name, output in self.outputs if wanted_outputs is None or output in wanted_outputs
+        ]
         names = {name for name, _ in outputs}
         keys = [name for name in self.keys if name in names and name != self.time]
         others = [name for name in self.others if name in names]
-        times, found_keys, found_others = self.state.read(
+        times, key_columns, other_columns = self.state.read(
             rows, [self.keys[name] for name in keys], [self.others.index(name) for name in others]
         )
-        columns = dict(zip([*keys, *others], [*found_keys, *found_others], strict=True))
+        columns = dict(zip([*keys, *others], [*key_columns, *other_columns], strict=True))
         if self.time in names:
             columns[self.time] = array_of(times)
         return times, {output: columns[name] for name, output in outputs}
@@ -83,10 +87,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class OAJoin:
-    """A `GraphOperator` with the ports LEFT and RIGHT.
+    """A `NodeOperator` with the ports LEFT and RIGHT.
 
-    Rows below the watermark of their side are late: they are counted and dropped. Without a watermark of
-    one side no row of the other side is removed.
+    Rows below the watermark of their side are late: they are counted and dropped. While one side has no watermark, no
+    row of the other side is removed.
     """
 
     def __init__(self, spec: JoinSpec, watermark_form: WatermarkForm = WatermarkForm.LEFT) -> None:
@@ -103,13 +107,13 @@ class OAJoin:
         self.null_keys = 0
         self.purged = 0
         self.bounds = [BEGINNING, BEGINNING]
-        self._said: Bounds = ()
+        self._emitted: Bounds = ()
         self._keys = Cells(JoinInput(spec, Port.LEFT).kinds)
-        self._strings_kept = 0
+        self._key_bytes = 0
         self.sides = {port: JoinSide(spec, port, self._keys) for port in Port}
         self._residual = None if spec.residual is None else Condition(spec.residual)
         residual = list(columns_of(spec.residual)) if spec.residual else []
-        self._tested = {column.name for column in residual}
+        self._residual_columns = {column.name for column in residual}
         self._macs = {column.name for column in residual if column.type is Type.MAC}
 
     @property
@@ -124,122 +128,123 @@ class OAJoin:
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Emit the pairs of these rows with stored rows of the other port. Store these rows for later matches."""
-        here = Port(port)
+        side = Port(port)
         self.received += batch.num_rows
-        batch = self._in_time(here, batch)
-        arrived, lone = self.sides[here].input.read(batch)
-        self.null_keys += lone.num_rows
-        if self.spec.kind.keeps(here):
-            yield from self._alone(here, lone)
+        batch = self._drop_late(side, batch)
+        arrived, null_key_rows = self.sides[side].input.read(batch)
+        self.null_keys += null_key_rows.num_rows
+        if self.spec.kind.keeps(side):
+            yield from self._emit_unmatched(side, null_key_rows)
         if len(arrived.times):
-            yield from self._meet(here, arrived)
+            yield from self._meet(side, arrived)
 
-    def _in_time(self, here: Port, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _drop_late(self, side: Port, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Count and drop rows below the port's watermark."""
-        low = self.bounds[here]
-        if low == BEGINNING or batch.num_rows == 0:
+        watermark = self.bounds[side]
+        if watermark == BEGINNING or batch.num_rows == 0:
             return batch
-        time = batch.column(self.sides[here].time)
-        late = np.asarray(pc.is_valid(time) if time.null_count else True) & (pc.fill_null(time, low).to_numpy() < low)
-        if low == END:
+        time = batch.column(self.sides[side].time)
+        late = np.asarray(pc.is_valid(time) if time.null_count else True) & (
+            pc.fill_null(time, watermark).to_numpy() < watermark
+        )
+        if watermark == END:
             late = np.ones(batch.num_rows, np.bool_)
         count = int(np.count_nonzero(late))
         self.late += count
         return pc.filter(batch, array_of(~late)) if count else batch
 
-    def _meet(self, here: Port, arrived: JoinRows) -> Iterator[GraphItem]:
-        kind, there = self.spec.kind, Port(1 - here)
-        state = self.sides[there].state
+    def _meet(self, side: Port, arrived: JoinRows) -> Iterator[GraphItem]:
+        kind, partner = self.spec.kind, Port(1 - side)
+        state = self.sides[partner].state
         words = self._key_words(arrived.keys, len(arrived.times))
-        low, high = self.spec.window.meets(here, arrived.times)
+        low, high = self.spec.window.meets(side, arrived.times)
         matched = np.zeros(len(arrived.times), np.bool_)
-        once = kind.is_left_only and here is Port.LEFT and self._residual is None
-        for probing, found in state.probe(words, low, high, once):
+        once = kind.is_left_only and side is Port.LEFT and self._residual is None
+        for probing, stored in state.probe(words, low, high, once):
             self.pairs += len(probing)
             if self._residual is not None:
-                passed = self._passed(here, arrived, probing, found)
-                probing, found = probing[passed], found[passed]
+                satisfied = self._satisfies_residual(side, arrived, probing, stored)
+                probing, stored = probing[satisfied], stored[satisfied]
             matched[probing] = True
-            fresh = state.mark(found) if kind.keeps(there) or state.spent else found
+            newly_matched = state.mark(stored) if kind.keeps(partner) or state.spent else stored
             if not kind.is_left_only:
-                yield from self._pairs(here, arrived, probing, found)
-            elif kind is JoinKind.SEMI and there is Port.LEFT:
-                yield from self._alone_held(there, fresh)
-        if kind is JoinKind.SEMI and here is Port.LEFT:
-            yield from self._alone(here, arrived.select(np.flatnonzero(matched)).batch)
-        holding = self._may_meet(here, arrived.times)
-        if kind.keeps(here):
-            yield from self._alone(here, pc.filter(arrived.batch, array_of(~(holding | matched))))
-        if kind.is_left_only and here is Port.LEFT:
-            holding &= ~matched
-        self._hold(here, arrived, words, matched, np.flatnonzero(holding))
+                yield from self._pairs(side, arrived, probing, stored)
+            elif kind is JoinKind.SEMI and partner is Port.LEFT:
+                yield from self._emit_stored_unmatched(partner, newly_matched)
+        if kind is JoinKind.SEMI and side is Port.LEFT:
+            yield from self._emit_unmatched(side, arrived.select(np.flatnonzero(matched)).batch)
+        may_meet = self._may_meet(side, arrived.times)
+        if kind.keeps(side):
+            yield from self._emit_unmatched(side, pc.filter(arrived.batch, array_of(~(may_meet | matched))))
+        if kind.is_left_only and side is Port.LEFT:
+            may_meet &= ~matched
+        self._store(side, arrived, words, matched, np.flatnonzero(may_meet))
 
-    def _may_meet(self, here: Port, times: Words) -> Mask:
+    def _may_meet(self, side: Port, times: Words) -> Mask:
         """Return a mask of the rows that later rows may match."""
-        low = self.spec.window.expired(here, self.bounds[1 - here])
-        return times >= low if low != END else np.zeros(len(times), np.bool_)
+        earliest = self.spec.window.expired(side, self.bounds[1 - side])
+        return times >= earliest if earliest != END else np.zeros(len(times), np.bool_)
 
-    def _hold(self, here: Port, arrived: JoinRows, words: Words, matched: Mask, rows: Words) -> None:
-        side = self.sides[here]
-        kept = arrived.select(rows)
+    def _store(self, port: Port, arrived: JoinRows, words: Words, matched: Mask, rows: Words) -> None:
+        side = self.sides[port]
+        stored_rows = arrived.select(rows)
         if len(rows) < len(matched):
             words, matched = np.ascontiguousarray(words[:, rows]), matched[rows]
-        side.state.add(words, kept.times, matched.view(np.uint8), [kept.batch.column(name) for name in side.others])
+        side.state.add(
+            words, stored_rows.times, matched.view(np.uint8), [stored_rows.batch.column(name) for name in side.others]
+        )
         self.stored += len(rows)
 
     def _key_words(self, keys: Sequence[pa.Array], rows: int) -> Words:
         """Return the words of keys. Convert the stored rows if the keys need another encoding."""
         grown = self._keys.grown(keys)
-        if grown is None and self._keys.bytes > 2 * self._strings_kept + LONG_BYTES:
+        if grown is None and self._keys.bytes > 2 * self._key_bytes + LONG_BYTES:
             grown = self._keys.with_new_strings()
         if grown is not None:
             for side in self.sides.values():
                 side.state.lay_out(grown, side.state.cells)
-            self._keys, self._strings_kept = grown, grown.bytes
+            self._keys, self._key_bytes = grown, grown.bytes
         words = np.empty((self._keys.width, rows), np.int64)
         self._keys.pack(keys, words)
         return words
 
-    def _passed(self, side: Port, arrived: JoinRows, probing: Words, found: Words) -> Mask:
+    def _satisfies_residual(self, side: Port, arrived: JoinRows, probing: Words, stored: Words) -> Mask:
         """Return a mask of the pairs for which the residual condition is true."""
         partner = Port(1 - side)
-        columns = self.sides[side].of_batch(arrived.batch, probing, self._tested)
-        columns |= self.sides[partner].of_held(found, self._tested)[1]
+        columns = self.sides[side].batch_columns(arrived.batch, probing, self._residual_columns)
+        columns |= self.sides[partner].stored_columns(stored, self._residual_columns)[1]
         assert self._residual is not None
         table = pa.RecordBatch.from_pydict(columns) if columns else pa.RecordBatch.from_pydict({"": probing})
         return self._residual.true_rows(BatchColumns(table, self._macs), len(probing))
 
-    def _pairs(self, side: Port, arrived: JoinRows, probing: Words, found: Words) -> Iterator[GraphItem]:
+    def _pairs(self, side: Port, arrived: JoinRows, probing: Words, stored: Words) -> Iterator[GraphItem]:
         partner = Port(1 - side)
-        times, columns = self.sides[partner].of_held(found)
-        columns |= self.sides[side].of_batch(arrived.batch, probing)
+        times, columns = self.sides[partner].stored_columns(stored)
+        columns |= self.sides[side].batch_columns(arrived.batch, probing)
         pick = np.maximum if self.schema.names[-1] == MAX_TS else np.minimum
         yield from self._emit(columns, pick(times, arrived.times[probing]))
 
-    def _alone(self, here: Port, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def _emit_unmatched(self, side: Port, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Emit rows of a batch without a match."""
-        for first in range(0, batch.num_rows, PAIRS):
-            part = batch.slice(first, PAIRS)
-            times = part.column(self.sides[here].time)
-            yield from self._emit(self.sides[here].of_batch(part, None), times)
+        for start in range(0, batch.num_rows, PAIRS):
+            rows = batch.slice(start, PAIRS)
+            times = rows.column(self.sides[side].time)
+            yield from self._emit(self.sides[side].batch_columns(rows, None), times)
 
-    def _alone_held(self, here: Port, rows: Words) -> Iterator[GraphItem]:
+    def _emit_stored_unmatched(self, side: Port, rows: Words) -> Iterator[GraphItem]:
         """Emit stored rows without a match."""
-        times, columns = self.sides[here].of_held(rows)
+        times, columns = self.sides[side].stored_columns(rows)
         yield from self._emit(columns, times)
 
     def _emit(self, columns: Columns, times: Words | pa.Array) -> Iterator[GraphItem]:
-        """Emit rows, with NULL for a missing column.
-
-        `times` is the later or earlier time, if the schema contains it.
-        """
+        """Emit rows, with NULL for a missing column. `times`: the later or earlier times, if the schema has them."""
         rows = len(times)
         if rows == 0:
             return
         self.results += rows
         if len(self.schema) > len(self.spec.schema):
             columns[self.schema.names[-1]] = array_of(times)
-        arrays = [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in self.schema]
+        arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in self.schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
@@ -253,21 +258,21 @@ class OAJoin:
         for rows in state.expire(
             self.spec.window.expired(partner, punctuation.watermark), self.spec.kind.keeps(partner)
         ):
-            yield from self._alone_held(partner, rows)
+            yield from self._emit_stored_unmatched(partner, rows)
         self.purged += rows_before - state.held
         bounds = output_bounds(self.spec, self.watermark_form, (self.bounds[0], self.bounds[1]))
-        said = make_punctuation(bounds)
-        if said is not None and bounds != self._said:
-            self._said = bounds
-            yield said
+        message = make_punctuation(bounds)
+        if message is not None and bounds != self._emitted:
+            self._emitted = bounds
+            yield message
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermarks, and the rows of both sides."""
-        tables = {BOUNDS: pa.table({"bound": self.bounds, "said": [*self._said, None, None][:2]})}
+        tables = {BOUNDS: pa.table({"bound": self.bounds, "said": [*self._emitted, None, None][:2]})}
         for port, side in self.sides.items():
             times, matched, keys, others = side.state.every()
             columns = {"time": pa.array(times), "matched": pa.array(matched)}
-            columns |= {f"key {place}": key for place, key in enumerate(keys)}
+            columns |= {f"key {index}": key for index, key in enumerate(keys)}
             columns |= {f"column {name}": column for name, column in zip(side.others, others, strict=True)}
             tables[NAMES[port]] = pa.table(columns)
         return tables
@@ -275,10 +280,10 @@ class OAJoin:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the watermarks and the rows."""
         self.bounds = tables[BOUNDS]["bound"].to_pylist()
-        self._said = tuple(low for low in tables[BOUNDS]["said"].to_pylist() if low is not None)
+        self._emitted = tuple(bound for bound in tables[BOUNDS]["said"].to_pylist() if bound is not None)
         for port, side in self.sides.items():
             for batch in tables[NAMES[port]].combine_chunks().to_batches():
-                keys = [batch.column(f"key {place}") for place in range(len(self._keys.kinds))]
+                keys = [batch.column(f"key {index}") for index in range(len(self._keys.kinds))]
                 words = self._key_words(keys, batch.num_rows)
                 others = [batch.column(f"column {name}") for name in side.others]
                 side.state.add(words, batch.column("time").to_numpy(), batch.column("matched").to_numpy(), others)

@@ -35,14 +35,14 @@ from highlevel.joins.time_lists import TimeLists
 from highlevel.joins.window import JoinWindow
 
 MIN_ROWS = 64
-LARGE = 65_536
-"""Initial room in rows, and the number of rows above which the room grows by an eighth."""
+LARGE_ROWS = 65_536
+"""Initial capacity in rows, and the number of rows from which on the capacity grows by an eighth, not by a factor 2."""
 
 PAIRS = 65_536
 """Maximum pairs of a batch, for any number of matches per key."""
 
 INTERVALS = 4096
-"""Minimum number of time lists per pane, so that a watermark walks only a small part of the pane."""
+"""Minimum number of time lists per pane, so that a watermark visits only a small share of the pane's rows."""
 
 LONG_BYTES = 2**20
 """Bytes of long strings of removed rows that may remain in addition to the size of the other strings."""
@@ -51,10 +51,10 @@ Flags = npt.NDArray[np.uint8]
 
 
 class SideState:
-    """Rows with their time, key words, columns of the types `kinds`, and a bit for rows that have had a match.
+    """Rows with their time, key words, columns of the types `kinds`, and a bit that marks rows that have had a match.
 
-    With `spent` a row is matched only once: afterwards it is stored until it expires, but probes skip it. A probe
-    copies no stored rows, and a new row uses the memory of a removed row.
+    With `spent` a row is matched only once. After its match the row is stored until it expires, but probes skip it. A
+    probe copies no stored rows, and a new row uses the memory of a removed row.
     """
 
     def __init__(self, window: JoinWindow, keys: Cells, kinds: Sequence[pa.DataType], spent: bool) -> None:
@@ -65,14 +65,14 @@ class SideState:
         self.spent = spent
         self._lists = TimeLists(max(1, window.pane // INTERVALS))
         self._ahead = np.empty(2 * PREFETCH_ROWS, np.int64)
-        self._strings_kept = 0
+        self._bytes_after_layout = 0
         self._clear()
 
     def _clear(self) -> None:
         self.count = 0
         self.done = 0
         self._stored = np.empty((MIN_ROWS, WORDS + self.keys.width + self.cells.width), np.int64)
-        self._places = np.zeros(MIN_ROWS, np.int64)
+        self._heads = np.zeros(MIN_ROWS, np.int64)
         self._counters = np.zeros(2, np.int64)
         self._free = np.empty(MIN_ROWS, np.int64)
         self._lists.clear()
@@ -85,43 +85,43 @@ class SideState:
     @property
     def bytes(self) -> int:
         """Memory of rows, slots and long strings of columns. The encoding `keys` counts the strings of keys."""
-        return int(self._stored.nbytes + self._places.nbytes + self._free.nbytes) + self.cells.bytes
+        return int(self._stored.nbytes + self._heads.nbytes + self._free.nbytes) + self.cells.bytes
 
     @property
     def _table(self) -> RowTable:
         """The table for kernels. Its arrays are replaced when the table grows."""
         return RowTable(
-            self._stored, self._stored.shape[1], self.keys.width, self._places, self._mask, self.window.origin,
+            self._stored, self._stored.shape[1], self.keys.width, self._heads, self._mask, self.window.origin,
             self.window.pane, self._counters, self._free, self._ahead,
         )  # fmt: skip
 
     @property
     def _mask(self) -> int:
-        return 2 * len(self._places) - 1
+        return 2 * len(self._heads) - 1
 
-    def probe(self, words: Words, low: Words, high: Words, once: bool) -> Iterator[tuple[Words, Words]]:
+    def probe(self, words: Words, earliest: Words, latest: Words, once: bool) -> Iterator[tuple[Words, Words]]:
         """Yield pairs of rows and stored rows with equal keys and times in `[low, high]`, up to PAIRS at a time.
 
         The arrays are valid until the next pair of arrays is requested. With `once` a row has at most one pair.
         """
-        rows = len(low)
+        rows = len(earliest)
         if self.held == 0 or rows == 0:
             return
-        at = np.array([0, 0, -1], np.int64)
-        room = np.empty((2, PAIRS), np.int64)
-        searching, pairs = ProbingRows(words, low, high, rows), Pairs(room[0], room[1], PAIRS)
-        while at[ROW] < rows:
-            count = probe(self._table, searching, once, self.spent, at, pairs)
+        position = np.array([0, 0, -1], np.int64)
+        row_pairs = np.empty((2, PAIRS), np.int64)
+        searching, pairs = ProbingRows(words, earliest, latest, rows), Pairs(row_pairs[0], row_pairs[1], PAIRS)
+        while position[ROW] < rows:
+            count = probe(self._table, searching, once, self.spent, position, pairs)
             if count:
-                yield room[0, :count], room[1, :count]
+                yield row_pairs[0, :count], row_pairs[1, :count]
 
     def mark(self, rows: Words) -> Words:
         """Mark stored rows as matched. Return the rows that were not marked before."""
-        out = np.empty(len(rows), np.int64)
-        count = mark(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), out)
+        newly_marked = np.empty(len(rows), np.int64)
+        count = mark(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), newly_marked)
         if self.spent:
             self.done += count
-        return out[:count]
+        return newly_marked[:count]
 
     def add(self, words: Words, times: Words, matched: Flags, columns: Sequence[pa.Array]) -> None:
         """Store rows, with their key words (width x rows) and the other columns."""
@@ -131,16 +131,16 @@ class SideState:
         grown = self.cells.grown(columns)
         if grown is not None:
             self.lay_out(self.keys, grown)
-        if self.cells.bytes > 2 * self._strings_kept + LONG_BYTES:
+        if self.cells.bytes > 2 * self._bytes_after_layout + LONG_BYTES:
             self.lay_out(self.keys, self.cells.with_new_strings())
         packed = np.empty((self.keys.width + self.cells.width, rows), np.int64)
         packed[: self.keys.width] = words
         self.cells.pack(columns, packed[self.keys.width :])
         self._make_room(rows)
-        placed = np.empty(rows, np.int64)
-        insert(self._table, packed, times, matched, rows, placed)
+        slots = np.empty(rows, np.int64)
+        insert(self._table, packed, times, matched, rows, slots)
         self.count += rows
-        self._lists.add(self._stored, placed, times)
+        self._lists.add(self._stored, slots, times)
         length = self._lists.length_for(self.count)
         if length != self._lists.length:
             every = self._all()
@@ -155,50 +155,50 @@ class SideState:
             )
         if self.count + rows > capacity:
             wider = np.empty(
-                (max(self.count + rows, capacity + (capacity if capacity < LARGE else capacity // 8)),
+                (max(self.count + rows, capacity + (capacity if capacity < LARGE_ROWS else capacity // 8)),
                  self._stored.shape[1]), np.int64,
             )  # fmt: skip
             wider[:used] = self._stored[:used]
             self._stored = wider
         if self.count + rows > self._mask + 1:
             every = self._all()
-            self._places = np.zeros(1 << (self.count + rows - 1).bit_length() - 1, np.int64)
+            self._heads = np.zeros(1 << (self.count + rows - 1).bit_length() - 1, np.int64)
             chain(self._table, every, len(every))
 
     def _all(self) -> Words:
         rows = np.empty(self.count, np.int64)
-        all_rows(self._stored, self._stored.shape[1], self._places, 2 * len(self._places), rows)
+        all_rows(self._stored, self._stored.shape[1], self._heads, 2 * len(self._heads), rows)
         return rows
 
-    def expire(self, low: int, lone: bool) -> Iterator[Words]:
-        """Remove the rows before `low`. With `lone`, yield the removed rows without a match before their removal.
+    def expire(self, watermark: int, yields_unmatched: bool) -> Iterator[Words]:
+        """Remove the rows before `watermark`. With `yields_unmatched`, first yield those without a match.
 
         The arrays are valid until the next array is requested. The caller must exhaust the iterator.
         """
-        gone = self._lists.take(self._stored, low)
-        if len(gone) == 0:
+        expired = self._lists.take(self._stored, watermark)
+        if len(expired) == 0:
             return
-        if lone or self.spent:
-            alone = gone[self._stored[gone, LINK] & MATCHED == 0]
-            for first in range(0, len(alone) if lone else 0, PAIRS):
-                yield alone[first : first + PAIRS]
-            self.done -= len(gone) - len(alone) if self.spent else 0
+        if yields_unmatched or self.spent:
+            unmatched = expired[self._stored[expired, LINK] & MATCHED == 0]
+            for start in range(0, len(unmatched) if yields_unmatched else 0, PAIRS):
+                yield unmatched[start : start + PAIRS]
+            self.done -= len(expired) - len(unmatched) if self.spent else 0
         free = int(self._counters[FREE])
-        if free + len(gone) > len(self._free):
-            self._free = np.append(self._free[:free], np.empty(free + len(gone), np.int64))
-        remove(self._table, gone, len(gone))
-        self.count -= len(gone)
+        if free + len(expired) > len(self._free):
+            self._free = np.append(self._free[:free], np.empty(free + len(expired), np.int64))
+        remove(self._table, expired, len(expired))
+        self.count -= len(expired)
         if self.count == 0:
             self.cells = self.cells.with_new_strings()
-            self._strings_kept = 0
+            self._bytes_after_layout = 0
             self._clear()
-        elif len(self._stored) > max(LARGE, 4 * self.count):
+        elif len(self._stored) > max(LARGE_ROWS, 4 * self.count):
             self.lay_out(self.keys, self.cells.with_new_strings())
 
     def lay_out(self, keys: Cells, cells: Cells) -> None:
-        """Convert the stored rows to other encodings, in as little memory as possible."""
+        """Convert the stored rows to the encodings `keys` and `cells`. The old memory is released first."""
         rows = self._all()
-        words = self._gathered(rows)
+        words = self._gather_words(rows)
         matched = (words[LINK] & MATCHED != 0).view(np.uint8)
         key_columns, columns = self._key_columns(words), self._columns(words)
         self.keys, self.cells = keys, cells
@@ -208,31 +208,31 @@ class SideState:
         keys.pack(key_columns, key_words)
         self.add(key_words, times, matched, columns)
         self.done = done
-        self._strings_kept = self.cells.bytes
+        self._bytes_after_layout = self.cells.bytes
 
-    def _gathered(self, rows: Words) -> Words:
+    def _gather_words(self, rows: Words) -> Words:
         words = np.empty((self._stored.shape[1], len(rows)), np.int64)
         gather(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), words)
         return words
 
-    def _key_columns(self, words: Words, places: Sequence[int] | None = None) -> list[pa.Array]:
+    def _key_columns(self, words: Words, indexes: Sequence[int] | None = None) -> list[pa.Array]:
         key_words = words[WORDS : WORDS + self.keys.width]
-        return self.keys.unpack(key_words, range(len(self.keys.kinds)) if places is None else places)
+        return self.keys.unpack(key_words, range(len(self.keys.kinds)) if indexes is None else indexes)
 
-    def _columns(self, words: Words, places: Sequence[int] | None = None) -> list[pa.Array]:
+    def _columns(self, words: Words, indexes: Sequence[int] | None = None) -> list[pa.Array]:
         cell_words = words[WORDS + self.keys.width :]
-        return self.cells.unpack(cell_words, range(len(self.cells.kinds)) if places is None else places)
+        return self.cells.unpack(cell_words, range(len(self.cells.kinds)) if indexes is None else indexes)
 
     def read(
         self, rows: Words, keys: Sequence[int], columns: Sequence[int]
     ) -> tuple[Words, list[pa.Array], list[pa.Array]]:
         """Return the times of stored rows, and the key columns and other columns with the given indexes."""
-        words = self._gathered(rows)
+        words = self._gather_words(rows)
         return words[TIME].copy(), self._key_columns(words, keys), self._columns(words, columns)
 
     def every(self) -> tuple[Words, Flags, list[pa.Array], list[pa.Array]]:
         """Return all rows that may still have a match: their times, match bits, key columns and other columns."""
-        words = self._gathered(self._all())
+        words = self._gather_words(self._all())
         matched = words[LINK] & MATCHED != 0
         if self.spent:
             words, matched = np.ascontiguousarray(words[:, ~matched]), matched[~matched]

@@ -22,7 +22,7 @@ from highlevel.windows.kind import SlidingWindow
 LIFE, PANE, WID = "life", "pane", "wid"
 
 EXPANDED = 1 << 20
-"""Partials of windows that are merged in one call. One window may have more."""
+"""Approximate partials of windows that are merged in one call. One window may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class OpenPanes:
         return chunk if kept.all() else chunk.filter(pa.array(kept))
 
     def close(self, reported: Words, final: Words) -> list[pa.RecordBatch]:
-        """Return the windows from `reported` to `final` of each life, merged: LIFE, WID, groups, the rest."""
+        """Return the windows `[reported, final)` of each life, merged: LIFE, WID, groups, sub-aggregates."""
         window = self.window
         closing, chunks = [], []
         for chunk in self.chunks:
@@ -90,7 +90,7 @@ class OpenPanes:
 
     def _windows(self, closing: Sequence[Closing], reported: Words, final: Words) -> Iterator[pa.RecordBatch]:
         """Merge partials by window. The closing windows form one sequence, which is split if it is too long."""
-        total = sum(int(each.counts.sum()) for each in closing)
+        total = sum(int(chunk_closing.counts.sum()) for chunk_closing in closing)
         if total == 0:
             return
         windows = np.maximum(final - reported, 0)
@@ -98,13 +98,17 @@ class OpenPanes:
         length = int(windows.sum())
         step = max(1, EXPANDED * length // total)
         shifts = before - reported
-        for begin in range(0, length, step):
-            parts = [part for each in closing if (part := self._part(each, shifts, begin, begin + step)).num_rows]
+        for start in range(0, length, step):
+            parts = [
+                part
+                for chunk_closing in closing
+                if (part := self._part(chunk_closing, shifts, start, start + step)).num_rows
+            ]
             if parts:
                 results = merged(parts, [LIFE, WID, *self.groups], self.what)
-                seen = np.zeros(step, np.bool_)
-                seen[shifts[results.column(LIFE).to_numpy()] + results.column(WID).to_numpy() - begin] = True
-                self.closed += int(np.count_nonzero(seen))
+                has_rows = np.zeros(step, np.bool_)
+                has_rows[shifts[results.column(LIFE).to_numpy()] + results.column(WID).to_numpy() - start] = True
+                self.closed += int(np.count_nonzero(has_rows))
                 yield results
 
     def _part(self, closing: Closing, shifts: Words, begin: int, end: int) -> pa.RecordBatch:
@@ -112,12 +116,12 @@ class OpenPanes:
         first = closing.first + shifts[closing.lives]
         low, high = np.maximum(first, begin), np.minimum(first + closing.counts, end)
         counts = np.maximum(high - low, 0)
-        which = np.repeat(np.arange(len(counts)), counts)
-        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-        lives = closing.lives[which]
-        wids = low[which] + within - shifts[lives]
-        names = [*self.groups, *(name for each in self.what for name in each.columns)]
-        rows = closing.batch.select(names).take(pa.array(closing.places[which]))
+        partials = np.repeat(np.arange(len(counts)), counts)
+        offsets = np.arange(len(partials)) - np.repeat(np.cumsum(counts) - counts, counts)
+        lives = closing.lives[partials]
+        wids = low[partials] + offsets - shifts[lives]
+        names = [*self.groups, *(name for column_group in self.what for name in column_group.columns)]
+        rows = closing.batch.select(names).take(pa.array(closing.places[partials]))
         return rows.append_column(LIFE, pa.array(lives)).append_column(WID, pa.array(wids))
 
     def renumber(self, numbers: Words) -> None:

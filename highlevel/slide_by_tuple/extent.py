@@ -34,35 +34,33 @@ from highlevel.slide_by_tuple.kernels import (
     sweep,
 )
 from highlevel.slide_by_tuple.merge_word import FIRST, FIRST_FLOAT, LAST, LAST_FLOAT, SECOND
-from highlevel.slide_by_tuple.runs import in_order
+from highlevel.slide_by_tuple.runs import sort_by_time
 from highlevel.windows.kind import Values
 
 OUT_ROWS = 65_536
 """Maximum rows of a batch of results."""
 
 MIN_ROWS = 1024
-"""Minimum room if there are rows."""
+"""Minimum capacity in rows, if rows are stored."""
 
 
 class Extent:
-    """Stored rows, one per column of a matrix: time, group ID, then the words of the values.
+    """Stored rows, sorted by time, as columns of a matrix: time, group ID, then the words of the values.
 
-    All times are in rising order.
-
-    Group IDs are below the `room` of `reserve`.
+    Group IDs are below the argument of the last call of `reserve`.
     """
 
-    def __init__(self, reach: int, what: Sequence[tuple[Accumulated, Sequence[bool]]]) -> None:
-        """Make windows `(wid - reach, wid]`. `what` contains the merge rules, and True for FLOAT columns."""
+    def __init__(self, reach: int, accumulated_columns: Sequence[tuple[Accumulated, Sequence[bool]]]) -> None:
+        """Make windows `(wid - reach, wid]`. `accumulated_columns`: merge rules, and True for each FLOAT column."""
         self.reach = reach
         ops: list[int] = []
         self.starts: list[int] = []
-        for each, floats in what:
-            words = Accumulator(each, floats)
+        for column_group, floats in accumulated_columns:
+            words = Accumulator(column_group, floats)
             self.starts += words.starts
-            if each.rule in PAIRS:
+            if column_group.rule in PAIRS:
                 by_value = {Rule.FIRST: (FIRST, FIRST_FLOAT), Rule.LAST: (LAST, LAST_FLOAT)}
-                ops += [by_value[each.rule][floats[1]], SECOND]
+                ops += [by_value[column_group.rule][floats[1]], SECOND]
             else:
                 ops.append(words.op)
         self.columns = len(ops)
@@ -117,11 +115,11 @@ class Extent:
             self._groups = np.ascontiguousarray(np.concatenate([self._groups, more], axis=1))
 
     def add(self, rows: Words) -> None:
-        """Add rows. Rows after all stored rows cost no restart; other rows cause one."""
+        """Add rows. If a row is older than the newest stored row, the totals are computed again from all rows."""
         if rows.shape[1] == 0:
             return
         if len(self.times) and rows[TIME, 0] < self.times[-1]:
-            rows = in_order([self.rows(), rows])
+            rows = sort_by_time([self.rows(), rows])
             outside = self.outside
             self._groups = empty_groups(self._groups.shape[1], self.starts)
             self._state = np.zeros(STATE_WORDS, np.int64)
@@ -131,27 +129,27 @@ class Extent:
             stored_count = len(self.times)
             self._move(max(MIN_ROWS, stored_count + stored_count // 2, stored_count + rows.shape[1]))
             end = stored_count
-        places = slice(end, end + rows.shape[1])
-        self._rows[:LINK, places] = rows[:LINK]
-        self._rows[VALUES : VALUES + self.columns, places] = rows[LINK:]
-        self._state[END] = places.stop
+        positions = slice(end, end + rows.shape[1])
+        self._rows[:LINK, positions] = rows[:LINK]
+        self._rows[VALUES : VALUES + self.columns, positions] = rows[LINK:]
+        self._state[END] = positions.stop
 
     def enter(self, last: int) -> None:
         """Record that the rows up to the time `last` have been in a window."""
         enter_rows(self._stored, last)
 
     def windows(self, wids: Values) -> Iterator[Words]:
-        """Yield the rows of windows as matrices: window, group ID, totals.
+        """Yield results as matrices with a column for each group of a window: window ID, group ID, totals.
 
-        `wids` are greater than all earlier windows.
+        `wids` are greater than the IDs of all earlier windows.
         """
         self._state[WINDOW] = 0
         stored = self._stored
         while self._state[WINDOW] < len(wids):
             room = min(OUT_ROWS, len(wids) * self._groups.shape[1])
             out = np.empty((WID_VALUES + self.columns, room), np.int64)
-            written = sweep(stored, wids, len(wids), self.reach, out, out.view(np.float64), room)
-            yield out[:, :written]
+            row_count = sweep(stored, wids, len(wids), self.reach, out, out.view(np.float64), room)
+            yield out[:, :row_count]
 
     def purge(self, last: int) -> None:
         """Remove the rows up to the time `last`."""
@@ -174,9 +172,9 @@ class Extent:
         self._state[[BEGIN, ENTERED, END]] = 0, entered, end - begin
 
     def relabel(self, ids: Words, new: Words) -> None:
-        """Change the IDs of groups: `ids`, in rising order, become 0, 1, 2, …. `new` contains them by their old IDs.
+        """Change the IDs of groups: the sorted `ids` become 0, 1, 2, …. `new` contains the new ID for each old ID.
 
-        No other group has rows.
+        No group that is not in `ids` has rows.
         """
         stored = slice(self._state[BEGIN], self._state[END])
         self._rows[GROUP, stored] = new[self._rows[GROUP, stored]]

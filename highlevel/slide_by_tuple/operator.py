@@ -25,9 +25,9 @@ PENDING, HELD, MARKS, PROGRESS = "pending", "held", "marks", "progress"
 class SlideByTupleAggregate:
     """A `WindowOperator` over partials of single rows.
 
-    A window is emitted when the watermark passes it. It contains all rows that have arrived until then, also rows below
-    the watermark. The numbering counts these rows too. Such a row is late if the
-    definition over all rows puts it into a final window. It is also late if it is RANGE or more below the watermark,
+    A window is emitted when the watermark passes it. The window contains all rows that have arrived until then, also
+    rows below the watermark. The numbering counts these rows too. A row below the watermark is late if, by the
+    definition over all rows, it belongs to a final window. It is also late if it is RANGE or more below the watermark,
     because no open window can contain it.
     """
 
@@ -38,10 +38,10 @@ class SlideByTupleAggregate:
         self.what = accumulated(subaggregates)
         self.columns = [name for each in self.what for name in each.columns]
         self.count_of_rows = count_of_rows(subaggregates)
-        # If each row has a window, the order of counting does not matter. Counting by arrival then needs no memory.
+        # If each row has a window, the order of counting has no effect. Counting by arrival then needs no memory.
         by_rank = window.by_rank and window.every > 1
         self.numbering: Numbering = ByRank(window.every) if by_rank else ByArrival(window.every)
-        self.watermark = BEGINNING  # every window with a smaller id is final
+        self.watermark = BEGINNING  # every window with a smaller ID is final
         self.passed = BEGINNING  # the greatest window ID that was emitted, or whose row was too late
         self.received = 0
         self.late = 0
@@ -79,12 +79,12 @@ class SlideByTupleAggregate:
         times = batch.column(PANE).to_numpy()
         reached = self._reached(self.watermark)
         self.numbering.count_arrivals(times, reached)
-        lost = times <= reached
-        if lost.any():
-            self._count_late(batch.filter(pa.array(lost)))
-            batch = batch.filter(pa.array(~lost))
+        is_too_late = times <= reached
+        if is_too_late.any():
+            self._count_late(batch.filter(pa.array(is_too_late)))
+            batch = batch.filter(pa.array(~is_too_late))
         if batch.num_rows:
-            rows = self._known(batch.schema)
+            rows = self._row_store(batch.schema)
             rows.pending.add(rows.words(batch))
         return iter(())
 
@@ -120,8 +120,8 @@ class SlideByTupleAggregate:
             return
         self._closed += len(wids)
         self.passed = int(wids[-1])
-        for found in whole_windows(extent.windows(wids)):
-            yield self._result(rows, found)
+        for window_rows in whole_windows(extent.windows(wids)):
+            yield self._result(rows, window_rows)
 
     def _purge(self, rows: Rows, watermark: int) -> None:
         outside = rows.purge(self._reached(watermark))
@@ -129,7 +129,7 @@ class SlideByTupleAggregate:
             self._outside += outside
             self._rows = None
 
-    def _known(self, schema: pa.Schema) -> Rows:
+    def _row_store(self, schema: pa.Schema) -> Rows:
         """Return the row store. The first batch determines its types."""
         if self._rows is None:
             self._rows = Rows(schema, self.groups, self.what, self.window.range)
@@ -140,17 +140,17 @@ class SlideByTupleAggregate:
         if self.count_of_rows is not None:
             self.late_rows += int(rows.column(self.count_of_rows).to_numpy().sum())
 
-    def _result(self, rows: Rows, found: Words) -> pa.RecordBatch:
+    def _result(self, rows: Rows, window_rows: Words) -> pa.RecordBatch:
         """Return the rows of windows: their bounds, the groups, the merged sub-aggregates."""
-        wids = found[TIME]
+        wids = window_rows[TIME]
         bounds = [pa.array(wids - (self.window.range - 1)), pa.array(wids + 1)]
-        columns = [*bounds, *rows.batch(found).columns[1:]]
+        columns = [*bounds, *rows.batch(window_rows).columns[1:]]
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.groups, *self.columns])
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the pending and final rows as received, the watermark, and the state of the numbering."""
-        number = pa.table({"low": [self.watermark], "passed": [self.passed], "number": [self.numbering.number]})
-        tables = {PROGRESS: number}
+        progress = pa.table({"low": [self.watermark], "passed": [self.passed], "number": [self.numbering.number]})
+        tables = {PROGRESS: progress}
         if len(self.numbering.marks):
             tables[MARKS] = pa.table({PANE: self.numbering.marks})
         if self._rows is not None:
@@ -166,7 +166,7 @@ class SlideByTupleAggregate:
             self.numbering.mark(tables[MARKS].column(PANE).to_numpy())
         if PENDING not in tables:
             return
-        rows = self._known(tables[PENDING].schema)
+        rows = self._row_store(tables[PENDING].schema)
         for batch in tables[PENDING].combine_chunks().to_batches():
             rows.pending.add(rows.words(batch))
         for batch in tables[HELD].combine_chunks().to_batches():
@@ -176,15 +176,15 @@ class SlideByTupleAggregate:
 
 
 def whole_windows(pieces: Iterable[Words]) -> Iterator[Words]:
-    """Combine pieces of rows of rising windows, so that no piece ends within a window."""
-    rest: list[Words] = []  # of one window
+    """Combine results of increasing windows, so that the rows of a window are not split over two matrices."""
+    last_window: list[Words] = []  # pieces of the last window
     for piece in pieces:
         if piece.shape[1] == 0:
             continue
-        last = int(np.searchsorted(piece[WID], piece[WID, -1]))
-        if last or (rest and rest[0][WID, 0] != piece[WID, 0]):
-            yield np.concatenate([*rest, piece[:, :last]], axis=1) if rest else piece[:, :last]
-            rest = []
-        rest.append(piece[:, last:])
-    if rest:
-        yield np.concatenate(rest, axis=1)
+        split = int(np.searchsorted(piece[WID], piece[WID, -1]))
+        if split or (last_window and last_window[0][WID, 0] != piece[WID, 0]):
+            yield np.concatenate([*last_window, piece[:, :split]], axis=1) if last_window else piece[:, :split]
+            last_window = []
+        last_window.append(piece[:, split:])
+    if last_window:
+        yield np.concatenate(last_window, axis=1)

@@ -19,11 +19,11 @@ GROUP, VALUES = 1, 2
 """Words of a row after its time: the group ID, and the first word of the sub-aggregates."""
 
 IDLE_GROUPS = 1024
-"""Number of groups without a row that are not removed."""
+"""Number of groups without a row that may remain."""
 
 
 class Rows:
-    """Pending rows, final rows, and the group IDs of both."""
+    """Pending rows (not below the watermark), final rows, and the group IDs of both."""
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], reach: int) -> None:
         """Create an empty store. `schema` is the schema of the partials; windows reach back `reach` ns."""
@@ -45,22 +45,25 @@ class Rows:
         rows = np.empty((VALUES + len(self.columns), batch.num_rows), np.int64)
         rows[TIME] = batch.column(PANE).to_numpy()
         rows[GROUP] = self.keys.find_or_insert([batch.column(name) for name in self.groups], batch.num_rows)
-        for place, name in enumerate(self.columns):
-            rows[VALUES + place] = words_of(batch.column(name).to_numpy())
+        for index, name in enumerate(self.columns):
+            rows[VALUES + index] = words_of(batch.column(name).to_numpy())
         return rows
 
     def batch(self, words: Words) -> pa.RecordBatch:
-        """Return rows as received, without their links."""
+        """Convert words to rows with the schema of the partials, without the links of stored rows."""
         times, *values = words[TIME].copy(), *words[VALUES:].copy()
         floats = [self.schema.field(name).type == pa.float64() for name in self.columns]
-        values = [each.view(np.float64) if is_float else each for each, is_float in zip(values, floats, strict=True)]
+        values = [
+            column_words.view(np.float64) if is_float else column_words
+            for column_words, is_float in zip(values, floats, strict=True)
+        ]
         columns = [pa.array(times), *self.keys.columns(words[GROUP]), *map(pa.array, values)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def purge(self, reached: int) -> int | None:
-        """Remove final rows up to the time `reached`, and groups without rows if they are many.
+        """Remove final rows up to the time `reached`, and groups without rows if there are many.
 
-        If no row is left, return the number of removed rows that were in no window, otherwise None.
+        If no row remains, return the number of removed rows that were in no window, otherwise None.
         """
         self.extent.purge(reached)
         live = self.pending.rows + len(self.extent.times)

@@ -1,4 +1,4 @@
-"""Rows in any order, from which the rows below a time can be removed in order. They are stored in sorted runs."""
+"""A store of rows that arrive in any order. Rows below a watermark are removed in the order of their times."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from highlevel.groups.key_words import Words
 
 TIME = 0
-"""The word of a row that is its time."""
+"""Index of the word that contains the time of a row."""
 
-SMALL = 8192
-"""Rows of a run below which it is merged with a neighbour of its size."""
+MAX_SMALL_ROWS = 8192
+"""Maximum rows of a run that is merged with the next run, if this run is at least half as large."""
 
 
 class Runs:
-    """Rows of `width` int64 words each, as matrices of width x rows."""
+    """Rows of `width` int64 words each, in runs: matrices of width x rows, sorted by time."""
 
     def __init__(self, width: int) -> None:
         """Create an empty list of runs."""
@@ -35,44 +35,44 @@ class Runs:
         """Add a matrix of rows. The caller must not change it afterwards."""
         if rows.shape[1] == 0:
             return
-        self._runs.append(in_order([rows]))
+        self._runs.append(sort_by_time([rows]))
         while len(self._runs) > 1:
             before, last = self._runs[-2:]
-            if before.shape[1] > 2 * last.shape[1] or before.shape[1] > SMALL:
+            if before.shape[1] > 2 * last.shape[1] or before.shape[1] > MAX_SMALL_ROWS:
                 break
-            self._runs[-2:] = [in_order([before, last])]
+            self._runs[-2:] = [sort_by_time([before, last])]
 
     def take(self, watermark: int) -> Words:
         """Remove the rows with times below `watermark`, and return them in the order of time."""
-        taken: list[Words] = []
-        kept: list[Words] = []
+        removed: list[Words] = []
+        remaining_runs: list[Words] = []
         for run in self._runs:
             if run[TIME, 0] >= watermark:
-                kept.append(run)
+                remaining_runs.append(run)
                 continue
-            place = int(np.searchsorted(run[TIME], watermark))
-            taken.append(run[:, :place])
-            if place < run.shape[1]:
-                rest = run[:, place:]
+            split = int(np.searchsorted(run[TIME], watermark))
+            removed.append(run[:, :split])
+            if split < run.shape[1]:
+                remaining = run[:, split:]
                 # A view keeps the memory of its whole run. At most half of this memory may be unused.
-                whole = run if run.base is None else run.base
-                kept.append(rest if 2 * rest.nbytes > whole.nbytes else rest.copy())
-        self._runs = kept
-        return in_order(taken) if taken else np.empty((self.width, 0), np.int64)
+                memory = run if run.base is None else run.base
+                remaining_runs.append(remaining if 2 * remaining.nbytes > memory.nbytes else remaining.copy())
+        self._runs = remaining_runs
+        return sort_by_time(removed) if removed else np.empty((self.width, 0), np.int64)
 
     def all(self) -> Words:
         """Return all rows in the order of their times, without removing them."""
-        return in_order(self._runs) if self._runs else np.empty((self.width, 0), np.int64)
+        return sort_by_time(self._runs) if self._runs else np.empty((self.width, 0), np.int64)
 
     def relabel(self, word: int, new: Words) -> None:
         """Replace a word of each row by `new[word]`. Times do not change."""
-        for place, run in enumerate(self._runs):
+        for index, run in enumerate(self._runs):
             copy = run.copy()
             copy[word] = new[run[word]]
-            self._runs[place] = copy
+            self._runs[index] = copy
 
 
-def in_order(parts: list[Words]) -> Words:
+def sort_by_time(parts: list[Words]) -> Words:
     """Return the rows of at least one matrix in the order of their times. Equal times keep their order."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     times = rows[TIME]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from highlevel.groups.merging import Accumulated
 from highlevel.groups.running_totals import Key
-from highlevel.groups.table import GroupTable, gathered
+from highlevel.groups.table import GroupTable, join_small
 
 MERGE_ROWS = 16_384
 """Partials of a buffer that may wait to be merged. For fewer partials the calls cost more than the rows."""
@@ -18,8 +18,8 @@ MERGE_ROWS = 16_384
 class MergeBuffer:
     """Partials of one range of window IDs.
 
-    Few partials are stored as received, many in a table of groups. A buffer *at rest* consists of merged batches. Until
-    it changes it returns the same batches again, so that a snapshot contains the same objects.
+    Few partials are stored as received, many in a table of groups. A buffer *at rest* consists of merged batches. While
+    the buffer does not change, it returns these batches again, so that snapshots contain the same objects.
     """
 
     def __init__(self, groups: Sequence[str], what: Sequence[Accumulated], rest: Sequence[pa.RecordBatch] = ()) -> None:
@@ -56,7 +56,7 @@ class MergeBuffer:
             schema = (self.waiting or self.rest)[0].schema
             self.table = GroupTable(schema, self.groups, self.what)
             self.waiting[:0] = self.rest
-        for batch in gathered(self.waiting):
+        for batch in join_small(self.waiting):
             self.table.merge(batch)
         self.waiting, self.waiting_rows, self.rest = [], 0, []
         return self.table

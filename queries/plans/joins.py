@@ -58,11 +58,11 @@ class Step:
     """Conditions on results of the join."""
 
     def owns(self, name: str) -> bool:
-        """Return whether a column belongs to this item."""
+        """Return whether `name` is a column of this item, qualified with the name of the item."""
         return name.startswith(f"{self.table.name}.") and self.table.relation.column(self.plain(name)) is not None
 
     def plain(self, name: str) -> str:
-        """Return the name of a column in the relation of this item."""
+        """Return the name of a column of this item without the name of the item."""
         return name.removeprefix(f"{self.table.name}.")
 
     def own_names(self, names: Iterable[str]) -> set[str]:
@@ -71,12 +71,12 @@ class Step:
 
     @property
     def time_column(self) -> Column:
-        """The time column of the item, with its name in pairs."""
+        """The time column of the item, with its qualified name."""
         return Column(f"{self.table.name}.{self.time}", Type.TIME)
 
 
 class JoinTree:
-    """The items of one FROM and their conditions; `place` makes the nodes."""
+    """The items of one FROM and their conditions. `place` creates the nodes of the plan."""
 
     def __init__(self, sql: str, steps: Sequence[Step]) -> None:
         """`steps` are the items with their windows. Add all conditions before calling `place`."""
@@ -85,45 +85,45 @@ class JoinTree:
 
     def where(self, condition: Expression) -> None:
         """Add the conditions of WHERE."""
-        for each in conjuncts(condition):
-            self._push_down(each, len(self.steps) - 1)
+        for conjunct in conjuncts(condition):
+            self._push_down(conjunct, len(self.steps) - 1)
 
-    def on(self, number: int, condition: Expression) -> None:
+    def on(self, index: int, condition: Expression) -> None:
         """Add the conditions of ON, or of WHERE for a join in Gigascope's spelling."""
-        for each in conjuncts(condition):
-            self._match(each, number)
+        for conjunct in conjuncts(condition):
+            self._match(conjunct, index)
 
-    def _push_down(self, condition: Expression, number: int) -> None:
-        """Add a filter on the join of the items up to index `number`, as early in the tree as possible."""
-        step, names = self.steps[number], names_in([condition])
-        if number == 0:
+    def _push_down(self, condition: Expression, index: int) -> None:
+        """Add a filter on the join of the items up to `index`, as early in the tree as possible."""
+        step, names = self.steps[index], names_in([condition])
+        if index == 0:
             step.filters.append(condition)
         elif not any(step.owns(name) for name in names) and step.kind in KEEPS_LEFT:
-            self._push_down(condition, number - 1)
+            self._push_down(condition, index - 1)
         elif names and all(step.owns(name) for name in names) and step.kind in KEEPS_RIGHT:
             step.filters.append(condition)
         elif step.kind is JoinKind.INNER:
-            self._match(condition, number)
+            self._match(condition, index)
         else:
             step.result_conditions.append(condition)
 
-    def _match(self, condition: Expression, number: int) -> None:
+    def _match(self, condition: Expression, index: int) -> None:
         """Add a condition on pairs, or a filter on one side if the join drops rows of this side without a match."""
-        step, names = self.steps[number], names_in([condition])
+        step, names = self.steps[index], names_in([condition])
         if names and all(step.owns(name) for name in names) and step.kind in NARROWS_RIGHT:
             step.filters.append(condition)
             return
         if not any(step.owns(name) for name in names) and step.kind in NARROWS_LEFT:
-            self._push_down(condition, number - 1)
+            self._push_down(condition, index - 1)
             return
         step.conditions.append(condition)
         implication = implied(condition, step.own_names(names))
         if implication is not None and step.kind in NARROWS_RIGHT:
             step.filters.append(implication)
-        for earlier in self.steps[:number] if step.kind in NARROWS_LEFT else []:
+        for earlier in self.steps[:index] if step.kind in NARROWS_LEFT else []:
             implication = implied(condition, earlier.own_names(names))
             if implication is not None:
-                self._push_down(implication, number - 1)
+                self._push_down(implication, index - 1)
 
     @property
     def visible(self) -> list[Step]:
@@ -131,41 +131,41 @@ class JoinTree:
         return [step for step in self.steps if not step.kind.is_left_only]
 
     def place(self, needed: Iterable[str], times: Sequence[str]) -> Node:
-        """Return the node of the last join with the needed columns; its watermarks are for the one or two `times`."""
-        wanted = set(needed) | {step.time_column.name for step in self.steps}
+        """Return the node of the last join, with the `needed` columns and watermarks for the one or two `times`."""
+        columns = set(needed) | {step.time_column.name for step in self.steps}
         for step in self.steps:
-            wanted |= names_in([*step.conditions, *step.result_conditions])
-        return self._node(len(self.steps) - 1, wanted, list(times))
+            columns |= names_in([*step.conditions, *step.result_conditions])
+        return self._node(len(self.steps) - 1, columns, list(times))
 
-    def _node(self, number: int, wanted: set[str], times: list[str]) -> Node:
-        """Return the node of the first items up to `number`."""
-        step = self.steps[number]
+    def _node(self, index: int, columns: set[str], times: list[str]) -> Node:
+        """Return the join of the items up to `index`."""
+        step = self.steps[index]
         right_time = step.time_column.name
-        of_left = [name for name in times if name != right_time]
-        if number == 1:
+        left_times = [name for name in times if name != right_time]
+        if index == 1:
             left_time = self.steps[0].time_column.name
         else:
-            left_time = of_left[0] if of_left else self._default_time(number - 1)
+            left_time = left_times[0] if left_times else self._default_time(index - 1)
         form = (
             WatermarkForm.JOINT
             if len(times) == 2
             else WatermarkForm.LEFT
-            if of_left or not times
+            if left_times or not times
             else WatermarkForm.RIGHT
         )
-        keys, residual = self._condition(number, left_time)
+        keys, residual = self._condition(index, left_time)
         key_columns = names_in(left for left, _ in keys)
-        if number == 1:
-            left, left_names = self._item(0, wanted | key_columns)
+        if index == 1:
+            left, left_names = self._item(0, columns | key_columns)
         else:
-            inner = self._node(number - 1, wanted | key_columns, [left_time])
+            inner = self._node(index - 1, columns | key_columns, [left_time])
             left, left_names = inner, {column.name: column.name for column in inner.columns}
-        right, right_names = self._item(number, wanted | names_in(other for _, other in keys))
+        right, right_names = self._item(index, columns | names_in(right_key for _, right_key in keys))
         spec = JoinSpec(
-            _side(left, left_names, left_time, wanted),
-            _side(right, right_names, right_time, wanted),
-            self._window(number, left_time),
-            tuple((renamed(one, left_names), renamed(other, right_names)) for one, other in keys),
+            _side(left, left_names, left_time, columns),
+            _side(right, right_names, right_time, columns),
+            self._window(index, left_time),
+            tuple((renamed(left_key, left_names), renamed(right_key, right_names)) for left_key, right_key in keys),
             residual,
             step.kind,
         )
@@ -173,70 +173,75 @@ class JoinTree:
         condition = conjunction(step.result_conditions)
         return node if condition is None else Filter(node, condition)
 
-    def _item(self, number: int, wanted: set[str]) -> tuple[Node, dict[str, str]]:
-        """Return the node of an item, and its columns by their names in pairs."""
-        step = self.steps[number]
-        plain = {step.plain(name) for name in step.own_names(wanted)} | {step.time}
-        filters = [renamed(each, {name: step.plain(name) for name in names_in([each])}) for each in step.filters]
-        placed: RelationNode = step.table.relation.place(plain, step.time, filters)
-        return placed.node, {f"{step.table.name}.{name}": column for name, column in placed.names.items()}
+    def _item(self, index: int, columns: set[str]) -> tuple[Node, dict[str, str]]:
+        """Return the node of an item, and its columns by their qualified names."""
+        step = self.steps[index]
+        plain_names = {step.plain(name) for name in step.own_names(columns)} | {step.time}
+        filters = [
+            renamed(condition, {name: step.plain(name) for name in names_in([condition])}) for condition in step.filters
+        ]
+        relation_node: RelationNode = step.table.relation.place(plain_names, step.time, filters)
+        return relation_node.node, {f"{step.table.name}.{name}": column for name, column in relation_node.names.items()}
 
-    def _condition(self, number: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], Expression | None]:
-        """Split the conditions on pairs into equalities of the sides and the rest, with the windows of other items."""
-        step = self.steps[number]
+    def _condition(self, index: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], Expression | None]:
+        """Split the conditions on pairs into keys (equalities of both sides) and a residual condition.
+
+        The windows of items whose time is not the time of the left side are in the residual condition.
+        """
+        step = self.steps[index]
         keys: list[tuple[Expression, Expression]] = []
-        rest: list[Expression] = []
-        for each in step.conditions:
-            names = names_in([each])
+        residuals: list[Expression] = []
+        for condition in step.conditions:
+            names = names_in([condition])
             right = step.own_names(names)
-            pair = equality(each, names - right, right)
+            pair = equality(condition, names - right, right)
             if pair is None:
-                rest.append(each)
+                residuals.append(condition)
             else:
                 keys.append(pair)
         if not step.window.tumbling:
-            others = [other for other in self.steps[:number] if not other.kind.is_left_only]
-            rest += [self._in_band(other, number) for other in others if other.time_column.name != left_time]
-        return keys, conjunction(rest)
+            others = [other for other in self.steps[:index] if not other.kind.is_left_only]
+            residuals += [self._in_band(other, index) for other in others if other.time_column.name != left_time]
+        return keys, conjunction(residuals)
 
-    def _in_band(self, other: Step, number: int) -> Expression:
-        """Return the window between the items `other` and `number` as a condition on their times."""
-        step, lacks = self.steps[number], self.lacks(other, number - 1)
+    def _in_band(self, other: Step, index: int) -> Expression:
+        """Return the window between the items `other` and `index` as a condition on their times."""
+        step, can_be_null = self.steps[index], self.lacks(other, index - 1)
         band = Band(other.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
-        time = replace(other.time_column, nullable=lacks)
-        apart = Binary(Op.SUB, step.time_column, time)
-        low = Binary(Op.GE, apart, Literal(band.low, Type.INT))
-        high = Binary(Op.LE, apart, Literal(band.high, Type.INT))
+        time = replace(other.time_column, nullable=can_be_null)
+        difference = Binary(Op.SUB, step.time_column, time)
+        low = Binary(Op.GE, difference, Literal(band.low, Type.INT))
+        high = Binary(Op.LE, difference, Literal(band.high, Type.INT))
         within = Binary(Op.AND, low, high)
-        return Binary(Op.OR, IsNull(time), within) if lacks else within
+        return Binary(Op.OR, IsNull(time), within) if can_be_null else within
 
-    def _window(self, number: int, left_time: str) -> Band | Tumbling:
-        step = self.steps[number]
+    def _window(self, index: int, left_time: str) -> Band | Tumbling:
+        step = self.steps[index]
         if step.window.tumbling:
             return Tumbling(step.window.range, step.window.origin)
-        left = next(each for each in self.steps[:number] if each.time_column.name == left_time)
+        left = next(candidate for candidate in self.steps[:index] if candidate.time_column.name == left_time)
         return Band(left.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
 
-    def _default_time(self, number: int) -> str:
-        """Return a time column that is never NULL in rows of the first items up to `number`."""
-        for step in self.steps[: number + 1]:
-            if not step.kind.is_left_only and not self.lacks(step, number):
+    def _default_time(self, index: int) -> str:
+        """Return a time column that is never NULL in the join of the items up to `index`."""
+        for step in self.steps[: index + 1]:
+            if not step.kind.is_left_only and not self.lacks(step, index):
                 return step.time_column.name
-        start = self.steps[number + 1].item.start
+        start = self.steps[index + 1].item.start
         expected = "the FULL join last: each of its times can be missing"
         raise QueryError("a join with the results of a FULL join", self._sql, start, expected)
 
-    def lacks(self, step: Step, number: int | None = None) -> bool:
-        """Return whether rows of an item can be missing in results of the joins up to `number`, or of all joins."""
+    def lacks(self, step: Step, last: int | None = None) -> bool:
+        """Return whether rows of an item can be missing in the join of the items up to `last`, or of all items."""
         index = self.steps.index(step)
-        later = self.steps[index + 1 : None if number is None else number + 1]
-        outer = step.kind in (JoinKind.LEFT, JoinKind.FULL)
-        return outer or any(each.kind in (JoinKind.RIGHT, JoinKind.FULL) for each in later)
+        later = self.steps[index + 1 : None if last is None else last + 1]
+        is_outer = step.kind in (JoinKind.LEFT, JoinKind.FULL)
+        return is_outer or any(later_step.kind in (JoinKind.RIGHT, JoinKind.FULL) for later_step in later)
 
 
-def _side(node: Node, names: dict[str, str], time: str, wanted: set[str]) -> Side:
+def _side(node: Node, names: dict[str, str], time: str, needed: set[str]) -> Side:
     schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
-    columns = tuple((column, name) for name, column in names.items() if name in wanted)
+    columns = tuple((column, name) for name, column in names.items() if name in needed)
     return Side(schema, names[time], columns)
 
 
@@ -245,19 +250,21 @@ def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table
     steps: list[Step] = []
     windows = [None if item.window is None else bind_item_window(sql, item.window) for item in items]
     shared = windows[-1] if windows[-1] is not None and windows[-1].tumbling else None
-    for item, own in zip(items, windows, strict=True):
+    for item, own_window in zip(items, windows, strict=True):
         name = item.name
         if name is None:
             expected = "AS and a name after it, which its columns can be qualified with"
             raise QueryError("an item of a join without a name", sql, item.start, expected)
         if name.lower() in (step.table.name.lower() for step in steps):
             expected = "AS and another name after one of them"
-            place = item.alias or item
-            raise QueryError(f"two items of FROM are called {name}", sql, place.start, expected)
+            name_position = item.alias or item
+            raise QueryError(f"two items of FROM are called {name}", sql, name_position.start, expected)
         if "." in name:
-            place = item.alias or item
-            raise QueryError(f"an item of a join called {name}", sql, place.start, "AS and a name without a dot")
-        window = own or shared
+            name_position = item.alias or item
+            raise QueryError(
+                f"an item of a join called {name}", sql, name_position.start, "AS and a name without a dot"
+            )
+        window = own_window or shared
         if window is None:
             join = item.join or items[1].join
             start = item.start if join is None else join.word.start
@@ -266,10 +273,10 @@ def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table
                 "without a window every row would be stored until the end"
             )
             raise QueryError(f"a join without a window for {name}", sql, start, expected)
-        first = next((each for each in windows if each is not None), window)
+        first_window = next((item_window for item_window in windows if item_window is not None), window)
         if (window.tumbling, window.tumbling and (window.range, window.origin)) != (
-            first.tumbling,
-            first.tumbling and (first.range, first.origin),
+            first_window.tumbling,
+            first_window.tumbling and (first_window.range, first_window.origin),
         ):
             expected = "RANGE of each item, or one RANGE TUMBLING for all"
             raise QueryError("a join of windows of two kinds", sql, window.start, expected)
@@ -297,8 +304,8 @@ def _time_of(sql: str, item: FromItem, name: str, relation: Relation, window: It
     table, column = window.time
     if table is not None and table.text.lower() != name.lower() and not window.tumbling:
         raise QueryError(f"the window of {name} over {table.text}", sql, table.start, f"WA {name}.{column.text}")
-    wanted = "ts" if column.text.lower() == "time" else column.text.lower()
-    found = next((time for time in relation.times if time.lower() == wanted), None)
+    time_name = "ts" if column.text.lower() == "time" else column.text.lower()
+    found = next((time for time in relation.times if time.lower() == time_name), None)
     if found is None:
         problem = f"the window of {name} over {column.shown}"
         raise QueryError(problem, sql, column.start, "a time of its rows, in ns", relation.times, column.text)

@@ -77,7 +77,12 @@ def by_bins(window: SlideByTuple, order: list[Arrival | int]) -> set[tuple]:
 
 def bounds(random: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every bound on memory be tiny, or as it is."""
-    for module, name in ((extent, "OUT_ROWS"), (extent, "MIN_ROWS"), (runs, "SMALL"), (held_rows, "IDLE_GROUPS")):
+    for module, name in (
+        (extent, "OUT_ROWS"),
+        (extent, "MIN_ROWS"),
+        (runs, "MAX_SMALL_ROWS"),
+        (held_rows, "IDLE_GROUPS"),
+    ):
         monkeypatch.setattr(module, name, random.choice([1, 3, getattr(module, name)]))
 
 

@@ -169,7 +169,7 @@ def test_runs_give_what_is_below_a_time_in_order_and_hold_little_more(
 ) -> None:
     for seed in rounds(200):
         random = Random(seed)
-        monkeypatch.setattr(runs, "SMALL", random.choice([2, 8, 1000]))
+        monkeypatch.setattr(runs, "MAX_SMALL_ROWS", random.choice([2, 8, 1000]))
         held = Runs(2)
         want: list[tuple[int, int]] = []
         for number in range(40):
