@@ -1,13 +1,13 @@
 """Sample: the sampling operator of Gigascope (Johnson, Muthukrishnan, Rozenbaum: SIGMOD 2005).
 
-Rows are processed in the order of arrival. Superaggregates are over all rows of a supergroup in a window, including
-rows of deleted groups. So the operator computes the superaggregates of a batch first, and evaluates `when` once for the
-whole batch. Only the updates of groups, and the deletions, are row by row.
+Rows are processed in the order of arrival. Superaggregates are computed over all rows of a supergroup in a window,
+including rows of deleted groups. So the operator computes the superaggregates of a batch first, and evaluates `when`
+once for the whole batch. Only the updates and deletions of groups are done row by row.
 
-Functions with a state, and the number of groups, depend on earlier cleanings. Then each supergroup is processed by
-itself: the operator evaluates the state and `when` for the rows up to the next cleaning at once, cleans, and evaluates
-them again for the remaining rows. A new supergroup takes over the state of the window before, so a batch is cut at the
-first row of such a supergroup. The result does not depend on the sizes of batches.
+Functions with a state, and the number of groups, depend on earlier cleanings. With these, each supergroup is processed
+separately. The operator evaluates the state and `when` for the rows up to the next cleaning at once, cleans, and
+evaluates both again for the remaining rows. A new supergroup takes over the state of the window before. So a batch is
+split before the first row of such a supergroup. The result does not depend on the sizes of batches.
 """
 
 from __future__ import annotations
@@ -44,41 +44,41 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 GROUPS, SUPERGROUPS, STATES, STATE, WATERMARK = "groups", "supergroups", "states", "state", "watermark"
-"""Names in snapshots."""
+"""Names of tables and columns of snapshots."""
 
 BYTES_OF_VALUE = 64
 """Approximate size of a key or an aggregate, as an object in a dictionary."""
 
-SPAN = 256
-"""Rows that are evaluated at once after a cleaning. Without another cleaning the number doubles."""
+MIN_SPAN = 256
+"""Rows that are evaluated at once after a cleaning. The number doubles until the next cleaning."""
 
 Key = tuple[Any, ...]
 
 
 class SampleOperator:
-    """Keeps the groups of open windows, and the superaggregates of their supergroups."""
+    """Stores the groups of open windows, and the superaggregates of their supergroups."""
 
     def __init__(self, node: Sample) -> None:
         """Start without groups."""
         self.node = node
         self._time = node.input.time_columns[0] if node.input.time_columns else None
-        part = [*node.input.time_columns, *(name for name in node.supergroup if name != self._time)]
-        self._part_at = [node.keys.index(name) for name in part]
-        self._own = [each for each in node.aggregates if not each.of_supergroup]
-        self._super = [each for each in node.aggregates if each.of_supergroup]
+        supergroup = [*node.input.time_columns, *(name for name in node.supergroup if name != self._time)]
+        self._supergroup_at = [node.keys.index(name) for name in supergroup]
+        self._aggregates = [aggregate for aggregate in node.aggregates if not aggregate.of_supergroup]
+        self._superaggregates = [aggregate for aggregate in node.aggregates if aggregate.of_supergroup]
         by_name = {column.name: pa.field(column.name, ARROW_TYPES[column.type]) for column in node.group_columns}
-        self._keys = pa.schema([by_name[name] for name in node.keys])
-        self._part_keys = pa.schema([by_name[name] for name in part])
-        self._own_values = pa.schema([by_name[each.name] for each in self._own])
-        self._super_values = pa.schema([by_name[each.name] for each in self._super])
+        self._key_schema = pa.schema([by_name[name] for name in node.keys])
+        self._supergroup_schema = pa.schema([by_name[name] for name in supergroup])
+        self._value_schema = pa.schema([by_name[aggregate.name] for aggregate in self._aggregates])
+        self._super_schema = pa.schema([by_name[aggregate.name] for aggregate in self._superaggregates])
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
         self._input_macs = macs_of(node.input)
         self._macs = frozenset(column.name for column in node.group_columns if column.type is Type.MAC)
         self._groups: dict[Key, dict[Key, list[Any]]] = {}
-        self._supers: dict[Key, list[Any]] = {}
+        self._super_values: dict[Key, list[Any]] = {}
         self._states: dict[Key, SampleState] = {}
-        """States of open windows, and of the last closed windows, which the next ones take over."""
-        self._counts_groups = any(each.kind is SampleKind.GROUPS for each in self._super)
+        """States of open windows, and of the last closed windows, from which the next windows start."""
+        self._counts_groups = any(aggregate.kind is SampleKind.GROUPS for aggregate in self._superaggregates)
         self.watermark = BEGINNING
         self.late = 0
         self.received = 0
@@ -92,8 +92,9 @@ class SampleOperator:
     @property
     def bytes(self) -> int:
         """Approximate bytes of the groups and superaggregates."""
-        widths = len(self.node.keys) + len(self._own), len(self._part_at) + len(self._super)
-        return BYTES_OF_VALUE * (self.rows_held * widths[0] + len(self._supers) * widths[1])
+        group_values = self.rows_held * (len(self.node.keys) + len(self._aggregates))
+        super_values = len(self._super_values) * (len(self._supergroup_at) + len(self._superaggregates))
+        return BYTES_OF_VALUE * (group_values + super_values)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Update groups and superaggregates, and delete groups."""
@@ -103,154 +104,159 @@ class SampleOperator:
             self.late += batch.num_rows - int(on_time.sum())
             batch = batch.filter(pa.array(on_time))
         if batch.num_rows and (self.node.functions is not None or self._counts_groups):
-            self._add_in_turn(batch)
+            self._add_by_supergroup(batch)
         elif batch.num_rows:
             self._add(batch)
         return iter(())
 
     def _add(self, batch: pa.RecordBatch) -> None:
         keys = list(zip(*(batch.column(name).to_pylist() for name in self.node.keys), strict=True))
-        parts = [tuple(key[at] for at in self._part_at) for key in keys]
+        supergroups = [tuple(key[index] for index in self._supergroup_at) for key in keys]
         columns = BatchColumns(batch, self._input_macs)
-        super_rows = self._super_rows(parts, self._arguments(self._super, columns, batch.num_rows))
-        supers = BatchColumns(_batch(self._super_values, super_rows), self._macs)
+        super_rows = self._super_rows(supergroups, self._arguments(self._superaggregates, columns, batch.num_rows))
+        super_columns = BatchColumns(_batch(self._super_schema, super_rows), self._macs)
         cleans = [False] * batch.num_rows
         if self.node.when is not None:
-            cleans = Condition(self.node.when).true_rows(supers, batch.num_rows).tolist()
-        of_row = [each for each in self._own if each.kind is not SampleKind.FIRST]
-        first = [each for each in self._own if each.kind is SampleKind.FIRST]
-        values = dict(zip(of_row, self._arguments(of_row, columns, batch.num_rows), strict=True))
-        values |= dict(zip(first, self._arguments(first, supers, batch.num_rows), strict=True))
-        updates = list(zip(*(values[each] for each in self._own), strict=True)) or [()] * batch.num_rows
-        for key, part, super_row, update, clean in zip(keys, parts, super_rows, updates, cleans, strict=True):
-            groups = self._groups.setdefault(part, {})
-            groups[key] = _updated(self._own, groups.get(key), update)
+            cleans = Condition(self.node.when).true_rows(super_columns, batch.num_rows).tolist()
+        by_row = [aggregate for aggregate in self._aggregates if aggregate.kind is not SampleKind.FIRST]
+        first = [aggregate for aggregate in self._aggregates if aggregate.kind is SampleKind.FIRST]
+        values = dict(zip(by_row, self._arguments(by_row, columns, batch.num_rows), strict=True))
+        values |= dict(zip(first, self._arguments(first, super_columns, batch.num_rows), strict=True))
+        updates = list(zip(*(values[each] for each in self._aggregates), strict=True)) or [()] * batch.num_rows
+        rows = zip(keys, supergroups, super_rows, updates, cleans, strict=True)
+        for key, supergroup, super_row, update, clean in rows:
+            groups = self._groups.setdefault(supergroup, {})
+            groups[key] = _updated(self._aggregates, groups.get(key), update)
             if clean:
-                self._groups[part] = self._cleaned(groups, super_row, None)
+                self._groups[supergroup] = self._cleaned(groups, super_row, None)
 
-    def _add_in_turn(self, batch: pa.RecordBatch) -> None:
-        """Update each supergroup by itself."""
+    def _add_by_supergroup(self, batch: pa.RecordBatch) -> None:
+        """Update the supergroups of a batch one after the other."""
         keys = list(zip(*(batch.column(name).to_pylist() for name in self.node.keys), strict=True))
-        parts = [tuple(key[at] for at in self._part_at) for key in keys]
-        for start, stop in self._slices(parts):
+        supergroups = [tuple(key[index] for index in self._supergroup_at) for key in keys]
+        for start, stop in self._slices(supergroups):
             positions: dict[Key, list[int]] = {}
             for position in range(start, stop):
-                positions.setdefault(parts[position], []).append(position)
-            for part, members in positions.items():
-                self._add_to(part, [keys[position] for position in members], batch.take(pa.array(members, pa.int64())))
+                positions.setdefault(supergroups[position], []).append(position)
+            for supergroup, members in positions.items():
+                rows = batch.take(pa.array(members, pa.int64()))
+                self._add_to(supergroup, [keys[position] for position in members], rows)
 
-    def _slices(self, parts: list[Key]) -> Iterator[tuple[int, int]]:
-        """Cut a batch before the first row of each supergroup that takes over a state."""
+    def _slices(self, supergroups: list[Key]) -> Iterator[tuple[int, int]]:
+        """Split a batch before the first row of each supergroup that takes over a state from the same batch."""
         start = 0
         if self.node.functions is not None and self._time is not None:
-            known = set(self._states)
-            for position, part in enumerate(parts):
-                if part not in known:
-                    known.add(part)
-                    if self._part_before(part) in known and position > start:
+            known_supergroups = set(self._states)
+            for position, supergroup in enumerate(supergroups):
+                if supergroup not in known_supergroups:
+                    known_supergroups.add(supergroup)
+                    if self._previous_supergroup(supergroup) in known_supergroups and position > start:
                         yield start, position
                         start = position
-        yield start, len(parts)
+        yield start, len(supergroups)
 
-    def _part_before(self, part: Key) -> Key | None:
-        """Return the supergroup of the window before."""
-        return None if self._time is None or part[0] is None else (part[0] - 1, *part[1:])
+    def _previous_supergroup(self, supergroup: Key) -> Key | None:
+        """Return the same supergroup of the window before, or None without windows."""
+        return None if self._time is None or supergroup[0] is None else (supergroup[0] - 1, *supergroup[1:])
 
-    def _state_of(self, part: Key) -> SampleState | None:
+    def _state_of(self, supergroup: Key) -> SampleState | None:
         functions = self.node.functions
         if functions is None:
             return None
-        if part not in self._states:
-            before = self._part_before(part)
+        if supergroup not in self._states:
+            before = self._previous_supergroup(supergroup)
             previous = None if before is None else self._states.get(before)
-            seed = seed_of(functions.seed, part)
-            self._states[part] = FAMILIES[functions.family].state.after(functions.size, seed, previous)
-        return self._states[part]
+            seed = seed_of(functions.seed, supergroup)
+            self._states[supergroup] = FAMILIES[functions.family].state.after(functions.size, seed, previous)
+        return self._states[supergroup]
 
-    def _add_to(self, part: Key, keys: list[Key], batch: pa.RecordBatch) -> None:
+    def _add_to(self, supergroup: Key, keys: list[Key], batch: pa.RecordBatch) -> None:
         """Add rows of one supergroup."""
         columns, count = BatchColumns(batch, self._input_macs), batch.num_rows
-        state, functions = self._state_of(part), self.node.functions
+        state, functions = self._state_of(supergroup), self.node.functions
         weights = None
         if functions is not None and functions.weight is not None:
             weights = _floats(batch.column(functions.weight).to_pylist())
-        of_row = [each for each in self._own if each.kind is not SampleKind.FIRST and each.argument != TICKET]
-        values = dict(zip(of_row, self._arguments(of_row, columns, count), strict=True))
-        of_super = self._arguments(self._super, columns, count)
-        at, span = 0, SPAN
-        while at < count:
-            stop = min(count, at + span)
-            positions, tickets = list(range(at, stop)), [0] * (stop - at)
+        by_row = [each for each in self._aggregates if each.kind is not SampleKind.FIRST and each.argument != TICKET]
+        values = dict(zip(by_row, self._arguments(by_row, columns, count), strict=True))
+        super_arguments = self._arguments(self._superaggregates, columns, count)
+        start, span = 0, MIN_SPAN
+        while start < count:
+            stop = min(count, start + span)
+            positions, tickets = list(range(start, stop)), [0] * (stop - start)
             if state is not None:
-                admitted, drawn = state.admit(None if weights is None else weights[at:stop], stop - at)
-                positions, tickets = (np.flatnonzero(admitted) + at).tolist(), drawn[admitted].tolist()
+                admitted, drawn = state.admit(None if weights is None else weights[start:stop], stop - start)
+                positions, tickets = (np.flatnonzero(admitted) + start).tolist(), drawn[admitted].tolist()
             if positions:
-                super_rows = self._supers_after(part, keys, positions, of_super)
+                super_rows = self._supers_after(supergroup, keys, positions, super_arguments)
                 clean = self._first_cleaning(super_rows, state)
-                taken = len(positions) if clean is None else clean + 1
-                supers = BatchColumns(_batch(self._super_values, super_rows[:taken]), self._macs)
+                row_count = len(positions) if clean is None else clean + 1
+                super_columns = BatchColumns(_batch(self._super_schema, super_rows[:row_count]), self._macs)
                 arguments: list[list[Any]] = []
-                for each in self._own:
-                    if each.kind is SampleKind.FIRST:
-                        arguments += self._arguments([each], supers, taken)
-                    elif each.argument == TICKET:
-                        arguments.append(tickets[:taken])
+                for aggregate in self._aggregates:
+                    if aggregate.kind is SampleKind.FIRST:
+                        arguments += self._arguments([aggregate], super_columns, row_count)
+                    elif aggregate.argument == TICKET:
+                        arguments.append(tickets[:row_count])
                     else:
-                        arguments.append([values[each][position] for position in positions[:taken]])
-                updates = list(zip(*arguments, strict=True)) or [()] * taken
-                groups = self._groups.setdefault(part, {})
-                for position, update in zip(positions[:taken], updates, strict=True):
-                    groups[keys[position]] = _updated(self._own, groups.get(keys[position]), update)
-                self._supers[part] = super_rows[taken - 1]
+                        arguments.append([values[aggregate][position] for position in positions[:row_count]])
+                updates = list(zip(*arguments, strict=True)) or [()] * row_count
+                groups = self._groups.setdefault(supergroup, {})
+                for position, update in zip(positions[:row_count], updates, strict=True):
+                    groups[keys[position]] = _updated(self._aggregates, groups.get(keys[position]), update)
+                self._super_values[supergroup] = super_rows[row_count - 1]
                 if clean is not None:
                     stop = positions[clean] + 1
             else:
                 clean = None
             if state is not None:
-                state.advance(stop - at)
+                state.advance(stop - start)
             if clean is not None:
-                self._groups[part] = self._cleaned(groups, super_rows[clean], state)
-            at, span = stop, SPAN if clean is not None else 2 * span
+                self._groups[supergroup] = self._cleaned(groups, super_rows[clean], state)
+            start, span = stop, MIN_SPAN if clean is not None else 2 * span
 
     def _supers_after(
-        self, part: Key, keys: list[Key], positions: list[int], arguments: list[list[Any]]
+        self, supergroup: Key, keys: list[Key], positions: list[int], arguments: list[list[Any]]
     ) -> list[list[Any]]:
-        """Return the superaggregates after each of the rows `positions`, if no cleaning is between them."""
-        groups, new, values = self._groups.get(part, {}), set(), self._supers.get(part)
+        """Return the superaggregates after each of the rows `positions`, if no cleaning happens between these rows."""
+        groups, new_groups, values = self._groups.get(supergroup, {}), set(), self._super_values.get(supergroup)
         rows = []
         for position in positions:
             if keys[position] not in groups:
-                new.add(keys[position])
+                new_groups.add(keys[position])
             update = [
-                len(groups) + len(new) if each.kind is SampleKind.GROUPS else argument[position]
-                for each, argument in zip(self._super, arguments, strict=True)
+                len(groups) + len(new_groups) if aggregate.kind is SampleKind.GROUPS else argument[position]
+                for aggregate, argument in zip(self._superaggregates, arguments, strict=True)
             ]
-            values = _updated(self._super, values, update)
+            values = _updated(self._superaggregates, values, update)
             rows.append(values)
         return rows
 
     def _first_cleaning(self, super_rows: list[list[Any]], state: SampleState | None) -> int | None:
-        """Return the first row after which the supergroup is cleaned."""
+        """Return the index of the first row after which the supergroup is cleaned, or None."""
         if self.node.when is None:
             return None
-        supers, functions = _batch(self._super_values, super_rows), self.node.functions
+        super_columns, functions = _batch(self._super_schema, super_rows), self.node.functions
         if functions is not None and functions.due is not None:
             assert state is not None
-            groups = _floats(_values(functions.due, BatchColumns(supers, self._macs), len(super_rows)))
-            supers = _with_column(supers, DUE.name, pa.array(state.is_due(groups)))
-        due = Condition(self.node.when).true_rows(BatchColumns(supers, self._macs), len(super_rows))
+            groups = _floats(_values(functions.due, BatchColumns(super_columns, self._macs), len(super_rows)))
+            super_columns = _with_column(super_columns, DUE.name, pa.array(state.is_due(groups)))
+        due = Condition(self.node.when).true_rows(BatchColumns(super_columns, self._macs), len(super_rows))
         return int(np.argmax(due)) if due.any() else None
 
     def _arguments(self, aggregates: Sequence[SampleAggregate], columns: BatchColumns, count: int) -> list[list[Any]]:
         """Return the values of the arguments for each aggregate. count(*) has the argument 1."""
-        return [[1] * count if each.argument is None else _values(each.argument, columns, count) for each in aggregates]
+        return [
+            [1] * count if aggregate.argument is None else _values(aggregate.argument, columns, count)
+            for aggregate in aggregates
+        ]
 
-    def _super_rows(self, parts: Sequence[Key], arguments: list[list[Any]]) -> list[list[Any]]:
+    def _super_rows(self, supergroups: Sequence[Key], arguments: list[list[Any]]) -> list[list[Any]]:
         """Return the superaggregates after each row."""
         rows = []
-        for part, *update in zip(parts, *arguments, strict=True):
-            self._supers[part] = _updated(self._super, self._supers.get(part), update)
-            rows.append(self._supers[part])
+        for supergroup, *update in zip(supergroups, *arguments, strict=True):
+            self._super_values[supergroup] = _updated(self._superaggregates, self._super_values.get(supergroup), update)
+            rows.append(self._super_values[supergroup])
         return rows
 
     def _cleaned(
@@ -268,7 +274,7 @@ class SampleOperator:
 
     def _group_rows(self, groups: dict[Key, list[Any]], super_row: list[Any]) -> pa.RecordBatch:
         """Return the groups of a supergroup with its superaggregates as columns."""
-        schema = pa.schema([*self._keys, *self._own_values, *self._super_values])
+        schema = pa.schema([*self._key_schema, *self._value_schema, *self._super_schema])
         return _batch(schema, [(*key, *values, *super_row) for key, values in groups.items()])
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
@@ -277,28 +283,28 @@ class SampleOperator:
         if bound <= self.watermark:
             return
         self.watermark = bound
-        closed = [part for part in self._groups if bound == END or (self._time is not None and part[0] < bound)]
+        closed = [key for key in self._groups if bound == END or (self._time is not None and key[0] < bound)]
         if closed:  # conditions and outputs are evaluated once for all supergroups
-            yield from self._results(pa.concat_batches([self._closed(part) for part in closed]))
+            yield from self._results(pa.concat_batches([self._closed(supergroup) for supergroup in closed]))
         if self._states:
             self._states = {
-                part: state
-                for part, state in self._states.items()
-                if bound != END and (self._time is None or part[0] + 1 >= bound)
+                supergroup: state
+                for supergroup, state in self._states.items()
+                if bound != END and (self._time is None or supergroup[0] + 1 >= bound)
             }
         if bound == END or self.node.time_columns:
             yield Punctuation(punctuation.link, bound)
 
-    def _closed(self, part: Key) -> pa.RecordBatch:
+    def _closed(self, supergroup: Key) -> pa.RecordBatch:
         """Return and forget the groups of a supergroup whose window is closed, with the results of its functions."""
-        groups, super_row = self._groups.pop(part), self._supers.pop(part)
+        groups, super_row = self._groups.pop(supergroup), self._super_values.pop(supergroup)
         if self._counts_groups:
-            kinds = [each.kind for each in self._super]
+            kinds = [aggregate.kind for aggregate in self._superaggregates]
             super_row = [
                 len(groups) if kind is SampleKind.GROUPS else value
                 for kind, value in zip(kinds, super_row, strict=True)
             ]
-        rows, state = self._group_rows(groups, super_row), self._states.get(part)
+        rows, state = self._group_rows(groups, super_row), self._states.get(supergroup)
         return rows if state is None else self._finished(rows, state)
 
     def _numbers(self, expression: Expression, rows: pa.RecordBatch) -> Numbers:
@@ -308,11 +314,11 @@ class SampleOperator:
         return _floats(values) if FAMILIES[self.node.functions.family].weighted else np.array(values, np.int64)
 
     def _finished(self, rows: pa.RecordBatch, state: SampleState) -> pa.RecordBatch:
-        """Add the results of the functions in HAVING and SELECT. The next window takes over the state before them."""
-        functions, last = self.node.functions, replace(state)
+        """Add the results of the functions in HAVING and SELECT. The next window starts from the state before them."""
+        functions, final_state = self.node.functions, replace(state)
         if functions is not None and functions.finish is not None:
-            rows = _with_column(rows, KEPT.name, pa.array(last.finish(self._numbers(functions.finish, rows))))
-        return _with_column(rows, STATE_VALUE.name, pa.array([last.value] * rows.num_rows, pa.float64()))
+            rows = _with_column(rows, KEPT.name, pa.array(final_state.finish(self._numbers(functions.finish, rows))))
+        return _with_column(rows, STATE_VALUE.name, pa.array([final_state.value] * rows.num_rows, pa.float64()))
 
     def _results(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self.node.having is not None:
@@ -326,15 +332,17 @@ class SampleOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the groups, the superaggregates and the watermark."""
-        groups = [(*key, *values) for part in self._groups.values() for key, values in part.items()]
-        supers = [(*part, *values) for part, values in self._supers.items()]
+        groups = [(*key, *values) for members in self._groups.values() for key, values in members.items()]
+        super_rows = [(*supergroup, *values) for supergroup, values in self._super_values.items()]
         tables = {
-            GROUPS: pa.Table.from_batches([_batch(pa.schema([*self._keys, *self._own_values]), groups)]),
-            SUPERGROUPS: pa.Table.from_batches([_batch(pa.schema([*self._part_keys, *self._super_values]), supers)]),
-            STATE: pa.table({WATERMARK: [self.watermark], SUPERGROUPS: [len(supers)]}),
+            GROUPS: pa.Table.from_batches([_batch(pa.schema([*self._key_schema, *self._value_schema]), groups)]),
+            SUPERGROUPS: pa.Table.from_batches(
+                [_batch(pa.schema([*self._supergroup_schema, *self._super_schema]), super_rows)]
+            ),
+            STATE: pa.table({WATERMARK: [self.watermark], SUPERGROUPS: [len(super_rows)]}),
         }
         if self.node.functions is not None:
-            states = [(*part, *_fields(state).values()) for part, state in self._states.items()]
+            states = [(*supergroup, *_fields(state).values()) for supergroup, state in self._states.items()]
             tables[STATES] = pa.Table.from_batches([_batch(self._state_schema, states)])
         return tables
 
@@ -344,31 +352,33 @@ class SampleOperator:
         family = FAMILIES[self.node.functions.family]
         kinds = {name: type(value) for name, value in _fields(family.state.after(1, 0, None)).items()}
         types = {int: pa.int64(), float: pa.float64()}
-        return pa.schema([*self._part_keys, *(pa.field("." + name, types[kind]) for name, kind in kinds.items())])
+        return pa.schema(
+            [*self._supergroup_schema, *(pa.field("." + name, types[kind]) for name, kind in kinds.items())]
+        )
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self.watermark = tables[STATE][WATERMARK][0].as_py()
         for row in _rows(tables[SUPERGROUPS], tables[STATE][SUPERGROUPS][0].as_py()):
-            part = row[: len(self._part_at)]
-            self._groups[part], self._supers[part] = {}, list(row[len(self._part_at) :])
+            supergroup = row[: len(self._supergroup_at)]
+            self._groups[supergroup], self._super_values[supergroup] = {}, list(row[len(self._supergroup_at) :])
         for row in _rows(tables[GROUPS], tables[GROUPS].num_rows):
             key = row[: len(self.node.keys)]
-            self._groups[tuple(key[at] for at in self._part_at)][key] = list(row[len(key) :])
+            self._groups[tuple(key[index] for index in self._supergroup_at)][key] = list(row[len(key) :])
         if self.node.functions is not None:
             family = FAMILIES[self.node.functions.family]
             for row in _rows(tables[STATES], tables[STATES].num_rows):
-                self._states[row[: len(self._part_at)]] = family.state(*row[len(self._part_at) :])
+                self._states[row[: len(self._supergroup_at)]] = family.state(*row[len(self._supergroup_at) :])
 
 
 def _updated(aggregates: Sequence[SampleAggregate], values: list[Any] | None, update: Sequence[Any]) -> list[Any]:
     """Return the values of aggregates after a row. A NULL argument changes no value."""
     if values is None:
-        counts = [each.kind is SampleKind.COUNT for each in aggregates]
+        counts = [aggregate.kind is SampleKind.COUNT for aggregate in aggregates]
         return [int(new is not None) if is_count else new for is_count, new in zip(counts, update, strict=True)]
     return [
-        old if new is None else _folded(each, old, new)
-        for each, old, new in zip(aggregates, values, update, strict=True)
+        old if new is None else _folded(aggregate, old, new)
+        for aggregate, old, new in zip(aggregates, values, update, strict=True)
     ]
 
 
@@ -417,6 +427,6 @@ def _batch(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
 
 
 def _rows(table: pa.Table, count: int) -> list[tuple[Any, ...]]:
-    """Return the rows of a table as tuples. `count` is their number, which a table without columns does not know."""
+    """Return the `count` rows of a table as tuples. A table without columns does not contain the number of its rows."""
     columns = [column.to_pylist() for column in table.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * count
