@@ -15,6 +15,7 @@ from capture.errors import WiretideError
 from dashboards.commands.alerts import alerts
 from dashboards.commands.backfill import backfill
 from dashboards.commands.capture import capture
+from dashboards.commands.checkpoint import checkpoint
 from dashboards.commands.columns import columns
 from dashboards.commands.compare import compare
 from dashboards.commands.dashboards import dashboards
@@ -53,6 +54,7 @@ COMMANDS = (
     interruptible(backfill),
     interruptible(alerts),
     interruptible(demo),
+    checkpoint,
     columns,
     queries,
     interruptible(doctor),

@@ -1,0 +1,94 @@
+"""`wiretide checkpoint`: show the progress and the sizes of a run's folder, or verify all its files."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from highlevel.spark.run_folder import RunSummary
+
+
+class Action(StrEnum):
+    """What to do with the folder."""
+
+    SHOW = "show"
+    VERIFY = "verify"
+
+
+def checkpoint(
+    action: Annotated[Action, typer.Argument(help="show: progress and sizes; verify: read and check every file.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run (`folder` of the pipeline).")],
+) -> None:
+    """Inspect the folder of `wiretide run`. Nothing is changed.
+
+    show: micro-batches, inputs, queries with their watermarks, and the sizes of state and results. The folder may be
+    in use.
+
+    verify: every file that a restart or a reader of results needs is read and compared with its checksum. The exit
+    status is 1 if a file is damaged or missing. No process may use the folder meanwhile.
+
+    \b
+    wiretide checkpoint show state
+    wiretide checkpoint verify state
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
+    from dashboards.wire_text import escape_lines
+    from highlevel.spark.run_folder import summarise
+
+    if action is Action.VERIFY:
+        _verify(folder)
+    else:
+        print(escape_lines(describe(summarise(folder))))
+
+
+def describe(summary: RunSummary) -> str:
+    """Return the summary of a folder as text for people."""
+    import pyarrow as pa
+
+    from dashboards.output.table import align_table
+    from lowlevel.punctuation import BEGINNING, END
+    from lowlevel.times import time_texts
+
+    state = f"finished micro-batches: {summary.next_batch}"
+    if summary.planned >= summary.next_batch:
+        state += f"; micro-batch {summary.planned} is planned and not committed, so it is repeated"
+    inputs = [
+        [text.partition(", link ")[0], *(("-", "-") if progress is None else (f"{progress[0]:,}", f"{progress[1]:,}"))]
+        for text, progress in summary.inputs.items()
+    ]
+    queries = []
+    for name in summary.queries:
+        watermark = summary.totals.watermarks.get(name, BEGINNING)
+        known = {BEGINNING: "-", END: "end of input"}
+        final = known[watermark] if watermark in known else time_texts(pa.array([watermark]))[0].as_py()
+        count, size = summary.results.get(name, (0, 0))
+        queries.append([name, final, f"{count:,}", f"{size:,}"])
+    folders = [[name, f"{count:,}", f"{size:,}"] for name, (count, size) in summary.files.items()]
+    tables = [
+        align_table(["input", "read", "known"], inputs),
+        align_table(["query", "final until", "files", "bytes"], queries),
+        align_table(["folder", "files", "bytes"], folders),
+    ]
+    return "\n\n".join([state, *tables])
+
+
+def _verify(folder: Path) -> None:
+    from dashboards.wire_text import escape
+    from highlevel.spark.errors import FolderError
+    from highlevel.spark.run_folder import is_in_use, read_description, verify
+
+    read_description(folder)
+    if is_in_use(folder):
+        raise FolderError(f"{folder} is in use by a run, whose files change; stop it, or verify a copy")
+    count = damaged = 0
+    for _, problem in verify(folder):
+        count += 1
+        if problem is not None:
+            damaged += 1
+            print(escape(problem))
+    if damaged:
+        raise FolderError(f"{folder}: {damaged:,} of {count:,} parts are damaged or missing")
+    print(f"{count:,} parts are intact")

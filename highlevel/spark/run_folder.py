@@ -1,0 +1,163 @@
+"""The folder of a run as an inspector sees it: progress and sizes, and every file verified. Nothing is changed.
+
+The plans are not needed: the identity of the run, the checkpoint and the manifests name all other files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.spark.checked_files import REMEDY, read_document
+from highlevel.spark.checkpoint import check_checkpoint
+from highlevel.spark.errors import FolderError
+from highlevel.spark.state import PartState
+from highlevel.spark.totals import Totals, TotalsFiles
+
+
+@dataclass
+class RunSummary:
+    """What a folder contains. Sizes are in bytes, times in ns.
+
+    `next_batch` is the number of the next micro-batch, `planned` that of the last planned one or -1. `inputs` are the
+    descriptions of the inputs with position and size in blocks or segments; None before the first micro-batch.
+    `queries` are the texts of the queries by name. `files` contains number and bytes of the files of each subfolder.
+    """
+
+    next_batch: int
+    planned: int
+    description: dict[str, Any]
+    totals: Totals
+    inputs: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    queries: dict[str, str] = field(default_factory=dict)
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    results: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Return the identity of the run of a folder. Raises FolderError if it is damaged, or not the folder of a run."""
+    try:
+        description: dict[str, Any] = read_document(folder / "run.json")
+    except (FileNotFoundError, NotADirectoryError):
+        raise FolderError(f"{folder}: got no run.json, expected the folder of a run, such as state") from None
+    return description
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return True if a process runs the pipeline of this folder."""
+    try:
+        with (folder / "lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released when the file is closed
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def summarise(folder: Path) -> RunSummary:
+    """Return progress and sizes of a folder, which may be in use. Raises FolderError if its small files are damaged."""
+    description = read_description(folder)
+    planned, committed = (_newest(folder / "checkpoint" / name) for name in ("offsets", "commits"))
+    totals_files = TotalsFiles(folder / "totals")
+    totals = totals_files.load(totals_files.last_batch_id())
+    summary = RunSummary(max(planned, committed + 1), planned, description, totals)
+    for key, text in description.items():
+        kind, _, number = key.partition(" ")
+        if kind == "input" and number.isdigit():
+            summary.inputs[str(text)] = totals.progress.get(int(number))
+        elif kind == "query" and number.isdigit():
+            name, _, sql = str(text).partition(": ")
+            summary.queries[name] = sql
+    for name in ("checkpoint", "inputs", "output", "state", "totals"):
+        summary.files[name] = _measure(folder / name)
+    for path in sorted((folder / "output").glob("*/")):
+        summary.results[unquote(path.name)] = _measure(path)
+    return summary
+
+
+def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Read every file that a restart or a reader of results needs. Yield each path, and what is wrong with it or None.
+
+    The folder must not be in use.
+    """
+    description = read_description(folder)
+    yield folder / "run.json", None
+    next_batch, problem = 0, None
+    try:
+        next_batch = check_checkpoint(folder, _offset_keys(folder, description))
+    except FolderError as error:
+        problem = str(error)
+    yield folder / "checkpoint", problem
+    for path in sorted((folder / "totals").glob("[0-9]*.json")):
+        yield path, _problem_of(path, partial(TotalsFiles(folder / "totals").load, int(path.stem)))
+    parts = {path for path in (folder / "state").rglob("[0-9]*") if path.is_dir() and path.name.isdigit()}
+    if next_batch > 0:
+        parts |= {folder / "state" / str(part) for part in range(description["operator partitions"])}
+    for part in sorted(parts):
+        batches = {int(path.stem) for path in part.glob("[0-9]*.json")}
+        if problem is None and next_batch > 0:
+            batches.add(next_batch - 1)  # the next micro-batch reads this version
+        for batch in sorted(batches):
+            path = part / f"{batch}.json"
+            yield path, _problem_of(path, partial(_load_state, part, batch))
+    for path in sorted((folder / "output").glob("*/part-*.parquet")):
+        yield path, _problem_of(path, partial(_read_rows, path))
+
+
+def _load_state(part: Path, batch: int) -> None:
+    manifest = part / f"{batch}.json"
+    query_count = len(read_document(manifest)) if manifest.exists() else 0
+    PartState(part.parent, int(part.name)).load(batch, query_count)
+
+
+def _read_rows(path: Path) -> None:
+    pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
+def _problem_of(path: Path, read: Callable[[], Any]) -> str | None:
+    """Return why `read` fails, or None."""
+    try:
+        read()
+    except FolderError as error:
+        return str(error)
+    except (pa.ArrowException, OSError) as error:
+        return f"{path}: damaged: {str(error).splitlines()[0]}; {REMEDY}"
+    return None
+
+
+def _offset_keys(folder: Path, description: dict[str, Any]) -> list[str]:
+    """Return the keys of the newest planned offsets, if they have the numbers of all inputs; otherwise the numbers."""
+    numbers = sorted(key.removeprefix("input ") for key in description if key.startswith("input "))
+    newest = folder / "checkpoint" / "offsets" / str(_newest(folder / "checkpoint" / "offsets"))
+    try:
+        keys = list(json.loads(newest.read_text("utf-8").splitlines()[-1]))
+    except (OSError, ValueError, IndexError, TypeError):
+        return numbers
+    return keys if sorted(key.partition(" ")[0] for key in keys) == numbers else numbers
+
+
+def _newest(folder: Path) -> int:
+    return max((int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()), default=-1)
+
+
+def _measure(folder: Path) -> tuple[int, int]:
+    """Return the number of files below a folder, and their bytes. Files may disappear meanwhile."""
+    sizes = []
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file():
+                sizes.append(path.stat().st_size)
+        except FileNotFoundError:
+            continue
+    return len(sizes), sum(sizes)
