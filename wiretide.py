@@ -100,8 +100,7 @@ def query(
     * `schema`: PROTOCOL definitions, or the path of a file with them. Then `files` and `streams` are CSV, Parquet or
       Arrow files, or tables, and FROM names protocols (docs/guide/tables.md). Without other options.
     * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
-    * `layer`: the IP header that column names without a prefix mean: `outer` (outermost) or `inner` (innermost, inside
-      tunnels).
+    * `layer`: the IP header that names without a prefix mean: `outer` (outermost), or `inner` (innermost in tunnels).
     * `sampling`: a sampling rate that replaces those of all flow exporters, "1000", or of single exporters,
       ["192.0.2.1=1000"].
 
