@@ -71,7 +71,7 @@ class Fragments:
 
     @property
     def partitioned(self) -> bool:
-        """Return True if rows are sent to several partitions, False if one partition does all the work."""
+        """Return True if rows are sent to several partitions, False if one partition processes all rows."""
         return any(source.key for source in self.sources)
 
     def last_level(self, source: int) -> int:
@@ -80,15 +80,15 @@ class Fragments:
 
     def columns_read(self, source: int) -> tuple[str, ...]:
         """Return the columns of a source that its fragments read."""
-        of = self.sources[source]
-        if of.fragment is not None:
-            return tuple(self.fragments[of.fragment].schema.names)
-        leaf = self.plan.leaves[of.leaf or 0]
+        read_source = self.sources[source]
+        if read_source.fragment is not None:
+            return tuple(self.fragments[read_source.fragment].schema.names)
+        leaf = self.plan.leaves[read_source.leaf or 0]
         readers = [
             node
             for number in self._readers(source)
             for node in self.fragments[number].nodes
-            if any(isinstance(below, FragmentInput) and below.number == source for below in node.inputs)
+            if any(isinstance(child, FragmentInput) and child.number == source for child in node.inputs)
         ]
         columns: set[str] = set()
         for node in readers:
@@ -99,7 +99,7 @@ class Fragments:
         return (PANE, *(column.name for column in leaf.columns if column.name in columns), *subaggregates)
 
     def origin_of(self, node: Node) -> Node:
-        """Return the node of the query that a node of a fragment runs."""
+        """Return the node of the whole query that corresponds to a node of a fragment."""
 
         def without_cut(part: Node) -> Node:
             if not isinstance(part, FragmentInput):
@@ -137,16 +137,16 @@ class _Cutter:
     fragments: list[Plan] = field(default_factory=list)
 
     def fragment(self, root: Node) -> int:
-        """Add the fragment with this root, unless it is known; return its number."""
-        made = replace(self.plan, root=root)
-        if made not in self.fragments:
-            self.fragments.append(made)
-        return self.fragments.index(made)
+        """Return the number of the fragment with this root. Add the fragment if it is new."""
+        new_fragment = replace(self.plan, root=root)
+        if new_fragment not in self.fragments:
+            self.fragments.append(new_fragment)
+        return self.fragments.index(new_fragment)
 
     def partitioned(
         self, node: Node, wanted: PartitionKey | None, exact: bool = False
     ) -> tuple[Node, list[PartitionKey]]:
-        """Return `node` over the inputs of its fragment, and the keys of its rows. One key serves `wanted`."""
+        """Return `node` over the inputs of its fragment, and the keys of its rows, of which one serves `wanted`."""
         made, keys = self._made(node, wanted)
         if wanted is None or (wanted in keys if exact else any(serves(key, wanted) for key in keys)):
             return made, keys

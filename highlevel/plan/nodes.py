@@ -494,7 +494,7 @@ class Sort(Node):
 
     @property
     def ends_early(self) -> bool:
-        """Return True if the rows within the limit may be known before the end of the input."""
+        """Return True if all rows within the limit can be emitted before the end of the input."""
         by_time = bool(self.time_columns) and not self.window_columns
         return self.passes_through or (self.limit is not None and by_time)
 
@@ -575,11 +575,11 @@ def _bound_text(distance: int | float | None, outermost: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowFunction:
-    """A window function: `kind(argument) OVER (PARTITION BY partition ORDER BY order)`. Its value is the column `name`.
+    """A window function: `kind(argument) OVER (PARTITION BY partition ORDER BY order)`. Its result column is `name`.
 
     `argument`, `partition` and `order` are columns of the input. Without an argument `count` counts rows. `distance` is
-    the number of rows of lag and lead. The default `frame` is SQL's: from the first row of the partition to the last
-    peer of the current row.
+    the number of rows of lag and lead. The default `frame` is the default of SQL: from the first row of the partition
+    to the last peer of the current row.
     """
 
     name: str
@@ -679,10 +679,10 @@ class SampleAggregate:
 
 
 TICKET = Column(".ticket", Type.INT)
-"""The ticket of an admitted row, which aggregates of groups can read."""
+"""The random ticket of an admitted row (`highlevel.sampling.state`), which aggregates of groups can read."""
 
 DUE, KEPT = Column(".due", Type.BOOL), Column(".kept", Type.BOOL)
-"""Results of functions with a state in CLEANING WHEN; in CLEANING BY and HAVING."""
+"""Results of the functions with a state: DUE in CLEANING WHEN, KEPT in CLEANING BY and HAVING."""
 
 STATE_VALUE = Column(".value", Type.FLOAT)
 """The value of the state at the end of the window, after HAVING."""
@@ -692,10 +692,10 @@ STATE_VALUE = Column(".value", Type.FLOAT)
 class StateFunctions:
     """Functions with a state, of the family `family` of `highlevel.sampling.families`.
 
-    Only rows that the state admits reach superaggregates and groups. `weight` is a column of the input, or None. `due`
-    is the argument of the function in CLEANING WHEN, over superaggregates; `clean` and `finish` are those of the
-    functions in CLEANING BY and HAVING, over groups. They are None if the query has no such function. The results are
-    the columns DUE, KEPT and STATE_VALUE.
+    Superaggregates and groups contain only rows that the state admits. `weight` is a column of the input, or None.
+    `due` is the argument of the function in CLEANING WHEN, over superaggregates. `clean` and `finish` are the arguments
+    of the functions in CLEANING BY and HAVING, over groups. Each is None if the query does not call the function. The
+    results of the functions are the columns DUE, KEPT and STATE_VALUE.
     """
 
     family: str
