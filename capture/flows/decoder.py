@@ -200,7 +200,7 @@ class FlowDecoder:
 
     def open_session(self, key: SessionKey) -> Session:
         """Return the session of a key; open it if it is new. If there are too many, remove the longest idle session."""
-        if self.sessions.full and key not in self.sessions.by_key:
+        if self.sessions.is_full and key not in self.sessions.by_key:
             self.forget(self.sessions.longest_idle())
         session = self.sessions.open(key)
         self.session_counters.add_label(session)

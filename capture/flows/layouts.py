@@ -1,7 +1,7 @@
-"""Compiles the definition of a template into decoding steps for the requested columns.
+"""Compilation of the definition of a template into decoding steps for the requested columns.
 
-A step tells the compiled decoder (the kernel) which bytes of a record it decodes, how, and into which row of the matrix
-of columns. Equal definitions are compiled once.
+A step specifies the bytes of a record that the kernel decodes, the code of the conversion, and the row of the column
+matrix that receives the values. Equal definitions are compiled once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEP_CODES: dict[DataType, int] = {
     DataType.IPV4_ADDRESS: values.ADDRESS4,
     DataType.IPV6_ADDRESS: values.ADDRESS6,
 }
-"""How a step decodes a field, by the data type of its element. Types that are not listed: UNSIGNED."""
+"""Codes of steps by the data type of the element. UNSIGNED is used for types that are not listed."""
 
 ADDRESS_CODES = (values.ADDRESS4, values.ADDRESS6)
 TEXT_CODES = (values.TEXT, values.OCTETS)
@@ -55,19 +55,19 @@ HEADER_COLUMNS: dict[str, int] = {
     "export_ts": kernel.COMMON_EXPORT,
     "arrival_ts": kernel.COMMON_ARRIVAL,
 }
-"""Columns from the header of a message or from the address of its sender; their place in the kernel's list."""
+"""Columns whose values are in the header of a message or in its sender's address -> word of the kernel's `common`."""
 
-TIMES: dict[str, str] = {"ts": "end_ts", "start_ts": "start_ts", "end_ts": "end_ts"}
-CORRECTED: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
-"""Columns computed from another column: times, and counts (corrected by the sampling rate)."""
+TIME_SOURCES: dict[str, str] = {"ts": "end_ts", "start_ts": "start_ts", "end_ts": "end_ts"}
+UNSCALED: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
+"""Columns computed from another column: times, and counts, which are multiplied by the sampling rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A column into which a field of a record is decoded.
 
-    `row`: the first row of the column in the matrix. `sources`: the elements that can provide it, in order of
-    preference. `max_bits`: a larger value is missing (NULL); 0 for no maximum.
+    `row`: the first row of the column in the matrix. `sources`: the elements that can provide the value, in order of
+    preference. `max_bits`: maximum bits of a value, 0 for no maximum; larger values become NULL.
     """
 
     row: int
@@ -76,11 +76,11 @@ class Target:
 
 
 class ColumnRows:
-    """Assigns rows of the matrix to the requested columns, and collects the sources of the columns.
+    """The matrix rows and the sources of the requested columns.
 
-    `rows`: the row of a column. `targets`: the columns that come from fields. `header_rows`: the rows of
-    HEADER_COLUMNS, -1 if not requested. `height`: the number of rows. `needs_sampling_rate`, `has_texts`: whether a
-    column depends on the sampling rate or contains texts.
+    `rows`: first matrix row by column. `targets`: the columns whose values are in fields. `header_rows`: the rows of
+    HEADER_COLUMNS, -1 if not requested. `height`: the number of matrix rows. `needs_sampling_rate`, `has_texts`:
+    whether a column depends on the sampling rate or contains texts.
     """
 
     def __init__(self, columns: Iterable[str]) -> None:
@@ -96,11 +96,11 @@ class ColumnRows:
             self._add_column(name)
 
     def _add_column(self, name: str) -> None:
-        if name in self.rows or name == "link" or name in TIMES:
+        if name in self.rows or name == "link" or name in TIME_SOURCES:
             return
-        if name in CORRECTED:
+        if name in UNSCALED:
             self.needs_sampling_rate = True
-            self._add_column(CORRECTED[name])
+            self._add_column(UNSCALED[name])
         elif name == "sampling_rate":
             self.needs_sampling_rate = True
         elif name == "ip_version":
@@ -114,13 +114,13 @@ class ColumnRows:
             max_bits = column.spec.bits if column.spec.type in ("integer", "mac") and column.spec.bits < 64 else 0
             self.targets.append(Target(self._allocate_rows(name, column.spec), sources, max_bits))
         else:
-            unregistered = element_named(name)
-            if unregistered is None:
+            any_element = element_named(name)
+            if any_element is None:
                 raise KeyError(name)
-            self.has_texts |= STEP_CODES.get(unregistered.type) in TEXT_CODES
-            max_bits = 48 if unregistered.type is DataType.MAC_ADDRESS else 0
-            sources = ((unregistered, Source(unregistered.id)),)
-            self.targets.append(Target(self._allocate_rows(name, element_column(unregistered)), sources, max_bits))
+            self.has_texts |= STEP_CODES.get(any_element.type) in TEXT_CODES
+            max_bits = 48 if any_element.type is DataType.MAC_ADDRESS else 0
+            sources = ((any_element, Source(any_element.id)),)
+            self.targets.append(Target(self._allocate_rows(name, element_column(any_element)), sources, max_bits))
 
     def _allocate_rows(self, name: str, spec: ColumnSpec) -> int:
         row = self.rows[name] = self.height
@@ -139,7 +139,7 @@ OBSERVED = {325: values.NANOSECONDS, 324: values.MICROSECONDS, 323: values.MILLI
 
 
 class Compiler:
-    """Collects the `steps` of one definition and the `flags` of its layout."""
+    """Collector of the `steps` of one definition and the `flags` of its layout."""
 
     def __init__(self, definition: Definition) -> None:
         """Index the fields of a definition by element. If an element is repeated, its first field is used."""
@@ -148,9 +148,9 @@ class Compiler:
         self.flags = 0
         self.fields: dict[tuple[int, int], tuple[int, int, Field]] = {}
         offset = 0
-        for number, field in enumerate(definition.fields):
+        for field_index, field in enumerate(definition.fields):
             element_id = ALIASES.get(field.id, field.id) if definition.version == V9 else field.id
-            self.fields.setdefault((element_id, field.enterprise), (number, offset, field))
+            self.fields.setdefault((element_id, field.enterprise), (field_index, offset, field))
             offset += field.length
 
     def has(self, element: int, enterprise: int = 0) -> bool:
@@ -162,9 +162,9 @@ class Compiler:
         self, code: int, row: int, element: int, enterprise: int = 0, byte: int | None = None, argument: int = 0
     ) -> None:
         """Add the step that decodes an element's field, or one byte of the field. `argument`: see `Step`."""
-        number, offset, field = self.fields[element, enterprise]
+        field_index, offset, field = self.fields[element, enterprise]
         length = field.length if byte is None else 1
-        self.steps.append((code, offset, length, row, number, byte or 0, argument))
+        self.steps.append((code, offset, length, row, field_index, byte or 0, argument))
 
     def add_missing(self, code: int, row: int) -> None:
         """Add a step that writes missing values to a row."""
@@ -172,17 +172,17 @@ class Compiler:
 
     def add_first_present(self, row: int, codes: dict[int, int]) -> bool:
         """Add the step for the first element of `codes` that records contain. Return False if there is none."""
-        for number, code in codes.items():
-            if self.has(number):
-                self.add(code, row, number)
+        for element_id, code in codes.items():
+            if self.has(element_id):
+                self.add(code, row, element_id)
                 return True
         return False
 
     def add_times(self) -> None:
         """Add the steps for start, end and duration.
 
-        Times since the start of the exporter need the uptime in the header. IPFIX headers have none: element 160 of the
-        record contains the time of the start.
+        Times since the start of the exporter need the uptime in the header. IPFIX headers lack the uptime; element 160
+        of the record contains the time of the start instead.
         """
         is_ipfix = self.definition.version == IPFIX
         uptime = values.UPTIME_SINCE if is_ipfix else values.UPTIME
@@ -190,12 +190,13 @@ class Compiler:
             self.add(values.INIT_MS, values.SINCE, 160)
         in_seconds = {150: values.SECONDS, 151: values.SECONDS}
         in_uptime = {22: uptime, 21: uptime}
-        later = in_seconds | in_uptime if is_ipfix else in_uptime | in_seconds  # after STARTS and ENDS
+        fallback = in_seconds | in_uptime if is_ipfix else in_uptime | in_seconds  # after STARTS and ENDS
         start = self.add_first_present(
-            values.START, STARTS | {number: code for number, code in later.items() if number in (22, 150)}
+            values.START,
+            STARTS | {element_id: code for element_id, code in fallback.items() if element_id in (22, 150)},
         )
         end = self.add_first_present(
-            values.END, ENDS | {number: code for number, code in later.items() if number in (21, 151)}
+            values.END, ENDS | {element_id: code for element_id, code in fallback.items() if element_id in (21, 151)}
         )
         if not end:
             end = self.add_first_present(values.END, OBSERVED)
@@ -218,12 +219,12 @@ class Compiler:
     def add_sampling(self) -> None:
         """Add the steps for the sampling rate of a record. Later steps override earlier ones."""
         self.flags |= SAMPLED
-        for number, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
-            if self.has(number):
-                self.add(values.RATE_KEY, values.RATE_NUM, number, argument=kind)
-        for number in (50, 34):
-            if self.has(number):
-                self.add(values.RATE, values.RATE_NUM, number)
+        for element_id, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
+            if self.has(element_id):
+                self.add(values.RATE_KEY, values.RATE_NUM, element_id, argument=kind)
+        for element_id in (50, 34):
+            if self.has(element_id):
+                self.add(values.RATE, values.RATE_NUM, element_id)
         for pair in (
             ((305, values.RATE_PART), (306, values.RATE_SPACE)),
             ((309, values.RATE_PART), (310, values.RATE_POPULATION)),
@@ -233,7 +234,7 @@ class Compiler:
                     self.add(code, values.RATE_NUM, element)
 
     def add_target(self, target: Target) -> None:
-        """Add the step for a column from its first source that records contain. An address may need two: IPv4, IPv6."""
+        """Add the step for a column from its first source that records contain; for an address, from IPv4 and IPv6."""
         codes = [STEP_CODES.get(element_.type, values.UNSIGNED) for element_, _ in target.sources]
         existing = [
             (code, element_, source)
@@ -252,7 +253,7 @@ class Compiler:
                     break
 
     def _add_missing_column(self, target: Target, code: int) -> None:
-        """Add the step for a column that records lack. A text field of length 0 is an empty text, not NULL."""
+        """Add the step for a column without a field. A text field of length 0 becomes an empty text, not NULL."""
         element_, _ = target.sources[0]
         if code in TEXT_CODES and (element_.id, element_.enterprise) in self.fields:
             self.add(code, target.row, element_.id, element_.enterprise)
@@ -283,7 +284,7 @@ NETFLOW_V5 = Definition.of(5, [Field(*specifier) for specifier in _V5_FIELDS])
 """A NetFlow v5 record as a template; element 0 is padding."""
 
 NETFLOW_V7 = Definition.of(7, [Field(*specifier) for specifier in (*_V5_FIELDS, (43, 4))])
-"""A NetFlow v7 record as a template: v5 and the address of the bypassed router."""
+"""A NetFlow v7 record as a template: the fields of v5, and the address of the bypassed router."""
 
 
 class Words:
@@ -297,11 +298,11 @@ class Words:
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
         """Append rows. `flat` may become another array."""
-        need = (self.rows + len(rows)) * self.width
-        if need > len(self.flat):
-            self.flat = np.concatenate([self.flat, np.zeros(need, np.int64)])
+        needed_words = (self.rows + len(rows)) * self.width
+        if needed_words > len(self.flat):
+            self.flat = np.concatenate([self.flat, np.zeros(needed_words, np.int64)])
         if rows:
-            self.flat[self.rows * self.width : need] = np.array(rows, np.int64).reshape(-1)
+            self.flat[self.rows * self.width : needed_words] = np.array(rows, np.int64).reshape(-1)
         self.rows += len(rows)
 
 
@@ -314,7 +315,7 @@ class Layouts:
         self.clear()
 
     def clear(self) -> None:
-        """Remove all layouts except NetFlow v5 and v7. Earlier layout numbers become invalid."""
+        """Remove all layouts except those of NetFlow v5 and v7. Other layout numbers become invalid."""
         self.numbers: dict[Definition, int] = {}
         self.words = Words(kernel.LAYOUT_WORDS)
         self.steps = Words(STEP_WORDS)

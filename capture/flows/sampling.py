@@ -2,7 +2,7 @@
 
 An exporter that samples one packet in N counts only the sampled packets. It announces the rate in options, in records
 or in the header (v5). Options apply to all flows, or to one sampler (element 48), selector (302) or interface (10). The
-most specific rate is used: record, selector, sampler, interface, session.
+most specific rate is used, in this order: record, selector, sampler, interface, session.
 
 A rate is a fraction: packets of the traffic per sampled packet.
 """
@@ -21,49 +21,49 @@ from capture.lazy_dataclasses import dataclass
 Address = IPv4Address | IPv6Address
 
 FixedRates = int | tuple[tuple[Address, int], ...]
-"""Rates that override announced ones: one for all exporters, or pairs of exporter address and rate."""
+"""Rates that override announced rates: one rate for all exporters, or pairs of exporter address and rate."""
 
 SAMPLER, SELECTOR, INTERFACE = 0, 1, 2
 """Kinds of sampling keys."""
 
 MAX_KEYS = 1024
 ALL_KEYS = 8192
-"""Maximum number of sampling keys of one session and of all sessions. Further keys are only counted."""
+"""Maximum number of sampling keys of one session, and of all sessions. Further keys are rejected and counted."""
 
 MAX_RATE = (1 << 31) - 1
 """Largest valid rate, and largest numerator or denominator."""
 
 Values = Mapping[int, bytes]
-"""Registered elements of one option record by number. NetFlow v9 scope fields are omitted, except SCOPE_INTERFACE."""
+"""Values of registered elements of one option record by number. The only v9 scope field is SCOPE_INTERFACE."""
 
 SCOPE_INTERFACE = -10
-"""Pseudo element: the interface in the scope of an option record."""
+"""Number of the pseudo element for the interface in the scope of an option record."""
 
 
 @dataclass(slots=True)
 class Sampling:
-    """Sampling rates announced by one session. `keyed`: by kind of key and ID."""
+    """Sampling rates announced by one session. `keyed`: by kind of key and ID. `refused`: number of rejected keys."""
 
     default: Fraction | None = None
     keyed: dict[tuple[int, int], Fraction] = field(default_factory=dict)
     refused: int = 0
 
-    def learn(self, values: Values, room: int = ALL_KEYS) -> bool:
-        """Read an option record. Return whether a rate has changed. `room`: number of keys that can be added."""
+    def learn(self, values: Values, free_keys: int = ALL_KEYS) -> bool:
+        """Read an option record. Return whether a rate has changed. `free_keys`: number of keys that can be added."""
         rate = announced_rate(values)
         if rate is None:
             return False
-        key = _key(values)
+        key = _read_key(values)
         if key is None:
-            changed = self.default != rate
+            has_changed = self.default != rate
             self.default = rate
-            return changed
-        if key not in self.keyed and (len(self.keyed) >= MAX_KEYS or room < 1):
+            return has_changed
+        if key not in self.keyed and (len(self.keyed) >= MAX_KEYS or free_keys < 1):
             self.refused += 1
             return False
-        changed = self.keyed.get(key) != rate
+        has_changed = self.keyed.get(key) != rate
         self.keyed[key] = rate
-        return changed
+        return has_changed
 
     @property
     def common_rate(self) -> Fraction | None:
@@ -75,23 +75,23 @@ class Sampling:
 def announced_rate(values: Values) -> Fraction | None:
     """Return the rate that an option record announces; None if it announces none.
 
-    A sampling interval (305) without a spacing (306) contains how many packets are sampled in a row, but not how
-    many are skipped. So it is no rate.
+    A sampling interval (305) is the number of packets sampled in a row. Without the number of skipped packets (306) it
+    determines no rate.
 
     >>> announced_rate({34: bytes([3, 232])}), announced_rate({305: bytes([10]), 306: bytes([90])})
     (Fraction(1000, 1), Fraction(10, 1))
     """
     for element in (50, 34):
-        if interval := _number(values, element):
+        if interval := _read_integer(values, element):
             return _valid_rate(Fraction(interval))
     for sampled_element, skipped_element in ((305, 306), (307, 308)):
-        interval, space = _number(values, sampled_element), _number(values, skipped_element)
+        interval, space = _read_integer(values, sampled_element), _read_integer(values, skipped_element)
         if interval and space is not None:
             return _valid_rate(Fraction(interval + space, interval))
-    size, population = _number(values, 309), _number(values, 310)
+    size, population = _read_integer(values, 309), _read_integer(values, 310)
     if size and population and population >= size:
         return _valid_rate(Fraction(population, size))
-    probability = _float(values.get(311, b""))
+    probability = _read_float(values.get(311, b""))
     if probability is not None and 1 / MAX_RATE <= probability <= 1:
         return _valid_rate(Fraction(1 / probability).limit_denominator(1000))
     return None
@@ -101,20 +101,20 @@ def _valid_rate(rate: Fraction) -> Fraction | None:
     return rate if 1 <= rate <= MAX_RATE and rate.numerator <= MAX_RATE else None
 
 
-def _key(values: Values) -> tuple[int, int] | None:
+def _read_key(values: Values) -> tuple[int, int] | None:
     for element, kind in ((302, SELECTOR), (48, SAMPLER), (SCOPE_INTERFACE, INTERFACE)):
-        number = _number(values, element)
+        number = _read_integer(values, element)
         if number is not None:
             return kind, number
     return None
 
 
-def _number(values: Values, element: int) -> int | None:
+def _read_integer(values: Values, element: int) -> int | None:
     data = values.get(element, b"")
     return int.from_bytes(data, "big") if 0 < len(data) <= 8 else None
 
 
-def _float(data: bytes) -> float | None:
+def _read_float(data: bytes) -> float | None:
     if len(data) not in (4, 8):
         return None
     (number,) = struct.unpack(">d" if len(data) == 8 else ">f", data)

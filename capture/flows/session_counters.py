@@ -1,4 +1,4 @@
-"""Metrics of a flow decoder: counters by exporter up to a limit of labels, and counters by cause."""
+"""Metrics of a flow decoder: counters by exporter, for a limited number of exporters, and counters by cause."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from capture.flows.sessions import Session, Sessions
 from capture.metrics import Metric, Samples
 
 MAX_LABELLED_EXPORTERS = 64
-"""Maximum number of exporters with a label of their own. All later ones are counted as `other`."""
+"""Maximum number of exporters with a separate label. All later exporters are counted as `other`."""
 
 OTHER = "other"
 UNKNOWN = "unknown"
 """Label of the exporter in files of export datagrams, which do not record senders."""
 
-BY_WORD: dict[int, tuple[Metric, tuple[str, ...]]] = {
+METRICS_BY_WORD: dict[int, tuple[Metric, tuple[str, ...]]] = {
     words.DATAGRAMS: (metrics.FLOW_DATAGRAMS, ()),
     words.RECORDS: (metrics.FLOW_RECORDS, ()),
     words.OPTION_RECORDS: (metrics.FLOW_OPTION_RECORDS, ()),
@@ -34,7 +34,7 @@ BY_WORD: dict[int, tuple[Metric, tuple[str, ...]]] = {
     words.GUESSED: (metrics.FLOW_TIMES_GUESSED, ()),
     words.UNREADABLE: (metrics.FLOW_FIELDS_UNREADABLE, ()),
 }
-"""Counter words of a session row. For each: its metric, and the labels that follow exporter and version."""
+"""Counter word of a session row -> metric, and the labels that follow exporter and version."""
 
 REFUSED = ("header_cut", "version_unknown")
 MALFORMED = COUNTS[COUNTS.index("count_beyond_datagram") :]
@@ -49,7 +49,7 @@ class SessionCounters:
         self.closed: Counter[tuple[int, str, int]] = Counter()
 
     def add_label(self, session: Session) -> None:
-        """Give the exporter of a session a label, if the limit allows it."""
+        """Add a label for the exporter of a session if the limit is not reached."""
         address = session.key.address
         if address not in self.labels and len(self.labels) < MAX_LABELLED_EXPORTERS:
             self.labels[address] = UNKNOWN if address is None else str(address)
@@ -60,7 +60,7 @@ class SessionCounters:
 
     def _add(self, counter: Counter[tuple[int, str, int]], session: Session, row: npt.NDArray[np.int64]) -> None:
         label = self.labels.get(session.key.address, OTHER)
-        for word in BY_WORD:
+        for word in METRICS_BY_WORD:
             counter[word, label, session.key.version] += int(row[word])
 
     def add_to(self, samples: Samples, link: str, sessions: Sessions) -> None:
@@ -69,5 +69,5 @@ class SessionCounters:
         for session in sessions:
             self._add(counter, session, sessions.rows[session.number])
         for (word, label, version), count in counter.items():
-            metric, events = BY_WORD[word]
+            metric, events = METRICS_BY_WORD[word]
             samples.add(metric, count, link, label, str(version), *events)

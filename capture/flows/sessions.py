@@ -36,14 +36,14 @@ class SessionKey(NamedTuple):
 
     @property
     def words(self) -> tuple[int, ...]:
-        """Words at the beginning of the session's row, which identify it."""
-        number = int(self.address) if self.address is not None else 0
-        version = self.address.version if self.address is not None else 0
+        """First words of the session's row, which identify the session."""
+        address_bits = int(self.address) if self.address is not None else 0
+        address_version = self.address.version if self.address is not None else 0
         return (
             self.version,
-            version,
-            _signed(number // TWO_64),
-            _signed(number % TWO_64),
+            address_version,
+            _signed(address_bits // TWO_64),
+            _signed(address_bits % TWO_64),
             self.port,
             self.domain,
         )
@@ -64,8 +64,7 @@ def address_of(version: int, high: int, low: int) -> Address | None:
 class Session:
     """State of one session: its templates by ID, its sampling, and the start of its exporter (ms, or None).
 
-    `repeated_sets`: number of records of template sets that were already read, by digest; cleared if a template
-    changes.
+    `repeated_sets`: number of records by digest, for template sets already read. Cleared when a template changes.
     """
 
     number: int
@@ -79,7 +78,7 @@ class Session:
 class Sessions:
     """All sessions, and the tables in which kernels find them. If there are too many, the longest idle one is removed.
 
-    `forced`: rates that override announced ones, one for all exporters or by address.
+    `forced`: rates that override announced rates: one rate for all exporters, or rates by address.
     """
 
     def __init__(self, bounds: Bounds, forced: int | Mapping[Address, int] | None = None) -> None:
@@ -92,7 +91,7 @@ class Sessions:
         self.by_number: dict[int, Session] = {}
         self.by_key: dict[SessionKey, Session] = {}
         self.clock = 0
-        """Number of the last datagram, the clock of USED."""
+        """Number of the last datagram. USED contains such numbers."""
         self.steps = 0
         """Cost of opening, choosing and closing sessions: number of visited slots, queue entries and keys."""
         self._free: list[int] = []  # indices of closed sessions
@@ -107,12 +106,12 @@ class Sessions:
         return len(self.by_number)
 
     @property
-    def full(self) -> bool:
-        """True if a new session needs another one to be closed."""
+    def is_full(self) -> bool:
+        """True if a session must be closed before a new session can be opened."""
         return len(self.by_number) == self.bounds.sessions
 
     def longest_idle(self) -> Session:
-        """Return the session that has been idle longest.
+        """Return the session with the oldest last datagram.
 
         A queue entry with an outdated USED is moved back, at most once per use of the session.
         """
@@ -125,7 +124,7 @@ class Sessions:
             heapq.heapreplace(self._queue, (used, number))
 
     def open(self, key: SessionKey) -> Session:
-        """Return the session of a key; open it if it is new. If `full`, the caller closes another one before."""
+        """Return the session of a key; open it if it is new. If `is_full`, the caller must first close a session."""
         known = self.by_key.get(key)
         if known is not None:
             return known
@@ -192,14 +191,14 @@ class Sessions:
             self._append_keys(session)
 
     def _append_keys(self, session: Session) -> None:
-        """Append the keys of one session. If the array is full, it is rebuilt with twice the room of the live keys."""
+        """Append the keys of one session. A full array is rebuilt with room for twice the number of keys in use."""
         row = self.rows[session.number]
         self._keys_live += len(session.sampling.keyed) - int(row[words.KEYS_END] - row[words.KEYS])
-        need = self._keys_used + len(session.sampling.keyed)
-        if need * KEY_WORDS > len(self.keys):
+        needed_rows = self._keys_used + len(session.sampling.keyed)
+        if needed_rows * KEY_WORDS > len(self.keys):
             sessions = [keyed_session for keyed_session in self if keyed_session.sampling.keyed]
-            room = 2 * self._keys_live + len(sessions)
-            self.keys = np.zeros(max(1, room) * KEY_WORDS, np.int64)
+            capacity = 2 * self._keys_live + len(sessions)
+            self.keys = np.zeros(max(1, capacity) * KEY_WORDS, np.int64)
             self._keys_used = 0
         else:
             sessions = [session]

@@ -1,8 +1,8 @@
 """Stored announcements of exporters: templates, sampling rates and start times, in a JSON file.
 
-Exporters announce their templates only from time to time, some only at start. A collector stores all announcements
-in this file. So it can decode exports directly after a restart, and a capture without announcements can be decoded. The
-file contains `FORMAT` and is always replaced as a whole.
+Exporters repeat their announcements at long intervals, or announce only at their start. A collector stores all
+announcements in this file. So exports can be decoded directly after a restart of the collector, and captures without
+announcements can be decoded. The file contains `FORMAT` and is always replaced as a whole.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load(path: Path, decoder: FlowDecoder) -> int:
 
 
 def load_for_capture(capture: Path, decoder: FlowDecoder) -> int:
-    """Load the stored templates in the folder of a capture, or in the folder `capture` itself. Return 0 if none.
+    """Load the template file in the folder of a capture, or in the folder `capture`. Return the number of sessions.
 
     A file of this name with another format is ignored.
     """
@@ -65,7 +65,7 @@ def load_for_capture(capture: Path, decoder: FlowDecoder) -> int:
 
 
 def _document(path: Path) -> dict[str, Any] | None:
-    """Read a file; return None if it has another format."""
+    """Read a template file. Return None if it has another format."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -138,7 +138,7 @@ def _rate(numerator: int, denominator: int) -> Fraction:
     return Fraction(_within(numerator, 1, MAX_RATE), _within(denominator, 1, MAX_RATE))
 
 
-def _within(value: object, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"got {value!r}, expected a number from {least} to {most}")
+def _within(value: object, minimum: int, maximum: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise ValueError(f"got {value!r}, expected a number from {minimum} to {maximum}")
     return value

@@ -13,8 +13,8 @@ from capture.flows.sessions import Session
 from capture.flows.templates import REFUSALS, Announcement, Bounds, Definition, announcements
 
 CHANGES = ("new", "same", "other", "withdrawn", "evicted")
-"""Effects of a template record: a new ID, the same definition again, another definition, a withdrawal. `evicted` counts
-the templates that were announced longest ago and removed for a new one."""
+"""Effects of a template record: a new ID, the same definition again, another definition, a withdrawal, an eviction. An
+eviction removes the template that was announced longest ago, to make room for a new template."""
 
 MAX_REPEATED_SETS = 16
 """Maximum number of repeated template sets per session that are recognised by a digest of their bytes."""
@@ -24,7 +24,7 @@ ALL_OF_FLOWS, ALL_OF_OPTIONS = 2, 3
 
 
 class TemplateTable:
-    """Process announcements. A template is compiled only when its first data arrive, so bogus templates cost little.
+    """The templates of all sessions. A template is compiled when its first data arrive, so bogus templates cost little.
 
     `changes` and `refused` count template records. The templates themselves are stored in the sessions.
     """
@@ -37,7 +37,7 @@ class TemplateTable:
         self.refused = dict.fromkeys(REFUSALS, 0)
         self.slots = np.zeros(TEMPLATE_WORDS << (4 * bounds.templates - 1).bit_length(), np.int64)
         self.listener: Callable[[Session, Announcement], None] | None = None
-        """Called with every accepted template record."""
+        """A function that is called with every accepted template record."""
         self._announced: dict[tuple[int, int], Session] = {}
         """Session of each template, by session index and template ID, in the order of announcement."""
         self._compiled: set[tuple[int, int]] = set()
@@ -49,7 +49,7 @@ class TemplateTable:
 
     @property
     def mask(self) -> int:
-        """Bit mask of slot numbers."""
+        """Bit mask that converts a hash into a slot number."""
         return len(self.slots) // TEMPLATE_WORDS - 1
 
     def announce_set(self, session: Session, set_id: int, body: bytes) -> list[int]:
@@ -97,7 +97,7 @@ class TemplateTable:
         return True
 
     def _store_newest(self, session: Session, template: int, definition: Definition) -> None:
-        """Store a template as the one announced last."""
+        """Store a template as the most recently announced template."""
         session.templates.pop(template, None)
         session.templates[template] = definition
         self._announced.pop((session.number, template), None)
@@ -132,7 +132,7 @@ class TemplateTable:
     def compile(self, session: Session, template: int) -> None:
         """Compile a template of flow records for the kernels.
 
-        Full tables are cleared first. The kernels then request their other templates again.
+        Full tables are cleared first. The kernels then request the cleared templates again.
         """
         limit = 2 * self.bounds.templates
         if len(self.layouts) > limit or len(self._compiled) >= limit:

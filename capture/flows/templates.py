@@ -19,11 +19,11 @@ class Bounds:
     """Limits of a decoder, as numbers of objects or in bytes. Raises ValueError if a limit is below 1."""
 
     sessions: int = 4096
-    """Sessions. Beyond this limit the longest idle one is removed, with its templates and waiting sets."""
+    """Sessions. Beyond this limit the longest idle session is removed, with its templates and waiting sets."""
     session_templates: int = 1024
-    """Templates of one session. Beyond this limit the one announced longest ago is evicted."""
+    """Templates of one session. Beyond this limit the template announced longest ago is evicted."""
     templates: int = 16_384
-    """Templates of all sessions. Beyond this limit the one announced longest ago is evicted."""
+    """Templates of all sessions. Beyond this limit the template announced longest ago is evicted."""
     session_waiting_bytes: int = 1 << 18
     """Bytes of waiting data of one session. Beyond this limit the oldest set is dropped."""
     waiting_bytes: int = 1 << 24
@@ -40,7 +40,7 @@ V5, V7, V9, IPFIX = 5, 7, 9, 10
 """Versions of the export header; IPFIX has version 10."""
 
 VARIABLE = 65535
-"""Length of a field that is preceded by its length in each record (RFC 7011 §7)."""
+"""Length in the template of a field of variable length, whose length is in each record (RFC 7011 §7)."""
 
 MAX_FIELDS = 512
 """Maximum number of fields of a template; a datagram of 1500 bytes can define 370."""
@@ -111,8 +111,8 @@ class Announcement:
 
 
 REFUSALS = ("cut", "id_below_256", "no_bytes", "too_many_fields")
-"""Causes for which a template is rejected: truncated record; ID below 256, reserved for sets; empty data records; more
-than MAX_FIELDS fields."""
+"""Causes for which a template is rejected: a truncated record; an ID below 256, which is reserved; data records without
+bytes; more than MAX_FIELDS fields."""
 
 
 def announcements(version: int, options: bool, body: bytes) -> Iterator[Announcement]:

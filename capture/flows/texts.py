@@ -1,4 +1,4 @@
-"""The dictionary of texts that kernels fill, for use in Python."""
+"""The dictionary of strings that kernels fill, and the names of its strings for columns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Names:
-    """Strings of a dictionary as text or in hexadecimal. `name_indices`: index in `names` by string number.
+    """Names of a dictionary's strings, as text or in hexadecimal. `name_indices`: index in `names` by string number.
 
-    The `names` are distinct. Two strings can have the same name, for example if bytes that are not UTF-8 are written as
-    text.
+    The `names` are distinct. Two strings can have the same name, because invalid UTF-8 bytes are written as an escape
+    sequence that another string may contain.
     """
 
     def __init__(self, render: Callable[[bytes], str]) -> None:
-        """Represent strings by `render`."""
+        """`render` returns the name of a string."""
         self.names: list[str] = []
         self.name_indices: Numbers = np.empty(0, np.int64)
         self._render = render
@@ -40,16 +40,16 @@ class Names:
 
 
 class Texts:
-    """Strings by number. Numbers and names never change. A full dictionary is replaced by a new one.
+    """Strings by number. Numbers and names never change. A full dictionary is replaced by a new dictionary.
 
     Memory is fixed: about 10 MB for the strings and their names if the decoder has text columns, almost none otherwise.
     """
 
-    def __init__(self, needed: bool = True) -> None:
+    def __init__(self, is_needed: bool = True) -> None:
         """Create a dictionary with only the empty string, which is number 0."""
-        self.slots = np.zeros(TEXT_SLOTS if needed else 1, np.int64)
-        self.ends = np.zeros(MAX_TEXTS + 1 if needed else 2, np.int64)
-        self.arena = np.zeros(ARENA if needed else 1, np.uint8)
+        self.slots = np.zeros(TEXT_SLOTS if is_needed else 1, np.int64)
+        self.ends = np.zeros(MAX_TEXTS + 1 if is_needed else 2, np.int64)
+        self.arena = np.zeros(ARENA if is_needed else 1, np.uint8)
         self.used = np.ones(1, np.int64)
         self._texts = Names(lambda data: data.decode(errors="backslashreplace"))
         self._octets = Names(bytes.hex)
@@ -58,7 +58,7 @@ class Texts:
         return int(self.used[0])
 
     def texts(self) -> Names:
-        """Return all strings as text: UTF-8, with escaped numbers for invalid bytes."""
+        """Return all strings as text: UTF-8, with escape sequences for invalid bytes."""
         return self._update(self._texts)
 
     def octets(self) -> Names:

@@ -1,4 +1,4 @@
-"""Sets of data that arrived before their template: stored within limits, and decoded when the template arrives."""
+"""Data sets that arrived before their template. They are stored, up to a limit, and decoded when it arrives."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def option_values(definition: Definition, record: list[bytes]) -> dict[int, byte
     """Return the registered elements of an option record by number, with its scope. See SCOPE_INTERFACE."""
     values: dict[int, bytes] = {}
     for index, (field, data) in enumerate(zip(definition.fields, record, strict=True)):
-        in_scope = index < definition.scope
-        if in_scope and definition.version == V9 and field.id < SCOPE_TYPES:
+        is_in_scope = index < definition.scope
+        if is_in_scope and definition.version == V9 and field.id < SCOPE_TYPES:
             if field.id == V9_INTERFACE:
                 values[SCOPE_INTERFACE] = data
         elif not field.enterprise:
             values.setdefault(field.id, data)
-            if in_scope and field.id in (INGRESS, EGRESS):
+            if is_in_scope and field.id in (INGRESS, EGRESS):
                 values[SCOPE_INTERFACE] = data
     return values
 
@@ -60,10 +60,10 @@ SET_OVERHEAD = 256
 """Bytes charged for a set in addition to its content: the memory of its Python objects."""
 
 CAUSES = ("session_full", "all_full", "session_forgotten")
-"""Causes for which a set is dropped: the limit of its session, the limit of all sessions, or its session is removed."""
+"""Causes for which a set is dropped: the limit of its session, the limit of all sessions, removal of its session."""
 
 NODE_RESTARTED = "node_restarted"
-"""Cause for which a set is lost: it waited in the memory of a node that ended. The next node continues after it."""
+"""Cause for which a set is lost: it waited in the memory of a node that ended. The next node does not read it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class WaitingSets:
     """Waiting sets by session and template. The oldest sets are dropped first. `dropped` counts sets by cause."""
 
     def __init__(self, bounds: Bounds) -> None:
-        """Begin without sets; `bounds` are the limits."""
+        """Begin without sets."""
         self.bounds = bounds
         self.sets: dict[int, WaitingSet] = {}  # in the order of arrival, like the sets of each session
         self.by_session: defaultdict[int, dict[int, WaitingSet]] = defaultdict(dict)

@@ -1,7 +1,7 @@
-"""Synthetic captures with known disorder, lulls, skew, address pairs and attacks.
+"""Synthetic captures with specified disorder, lulls, skew, address pairs and attacks.
 
 A `Profile` describes a link, `generate` writes it as a classic pcap file, `three_links` writes the links of the demo.
-Equal profiles make equal files, byte for byte. `generate_from_script` writes the packets of a scapy script.
+Equal profiles generate identical files. `generate_from_script` writes the packets of a scapy script.
 """
 
 from capture.generate.attacks import Attack

@@ -1,4 +1,4 @@
-"""Address pairs: ranks with a Zipf distribution, and a one-to-one map from ranks to pairs.
+"""Address pairs: ranks of popularity with a Zipf distribution, and a one-to-one map from ranks to address pairs.
 
 Ranks 2c and 2c+1 are the two directions of conversation c. The number c is multiplied by an odd constant modulo a power
 of two, which is a bijection. The product is split into a client and a server. Clients and servers have separate
@@ -35,7 +35,7 @@ class Ends:
 
 
 class Groups:
-    """Source of address pairs: it draws pairs, and marks the pairs that occurred. Memory: 9 bytes per pair."""
+    """Address pairs with their probabilities and marks for the pairs that occurred. Memory: 9 bytes per pair."""
 
     def __init__(self, groups: int, skew: float, ipv6_share: float, seed: int) -> None:
         cumulative = np.arange(1, groups + 1, dtype=np.float64)
@@ -58,7 +58,7 @@ class Groups:
         self._seen[ranks] = True
 
     def ranks(self, draws: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return a rank in `0..groups-1` for each 64-bit draw. Searches in the cumulative distribution."""
+        """Return a rank from 0 to `groups` - 1 for each random 64-bit integer by the cumulative distribution."""
         uniform = (draws >> np.uint64(11)) * 2.0**-53
         # Sorted draws read the table in order: 28 ns per packet, including the sorting, instead of 66 ns.
         order = np.argsort(uniform)

@@ -1,7 +1,7 @@
-"""Packets of attacks. The timeline decides their times and numbers.
+"""Packets of attacks. `capture.generate.timeline` determines their times and numbers.
 
-All attacks are IPv4. The victim is 198.19.0.1, which sends nothing. The scanner is 198.19.0.2. Background traffic does
-not use these two addresses.
+All attacks are IPv4. The victim is 198.19.0.1, which sends no packets. The scanner is 198.19.0.2. Background traffic
+does not use these two addresses.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Attack:
             )
 
 
-def overlay(traffic: Traffic, attack: Attack, rows: NDArray[np.int64], draws: NDArray[np.uint64]) -> None:
-    """Overwrite `rows` of `traffic` with packets of `attack`. `draws`: a 64-bit draw for each row of `traffic`."""
+def overwrite_with_attack(traffic: Traffic, attack: Attack, rows: NDArray[np.int64], draws: NDArray[np.uint64]) -> None:
+    """Overwrite `rows` of `traffic` with packets of `attack`. `draws`: a random 64-bit integer for each traffic row."""
     low_half = draws[rows] & np.uint64(0xFFFFFFFF)
     high_half = draws[rows] >> np.uint64(32)
     traffic.destination[rows] = VICTIM

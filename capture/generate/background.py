@@ -16,18 +16,18 @@ TCP_SERVICES = np.array(
 UDP_SERVICES = np.array(
     [53, 53, 53, 443, 443, 123, 161, 514, 1194, 1812, 2055, 3478, 4500, 4739, 5353, 51820], dtype=np.uint16
 )
-"""Server ports; popular ports are repeated. Each conversation has one of them."""
+"""Server ports; popular ports are repeated. Each conversation uses one of them."""
 CLIENT_PORTS = range(32768, 60999)
-"""Linux's range of ephemeral ports. Each conversation has four of them."""
+"""Linux's range of ephemeral ports. Each conversation uses four of them."""
 ACK, SYN, FIN, PSH = 0x10, 0x02, 0x01, 0x08
 TCP_FLAGS = np.array([ACK] * 40 + [ACK | PSH] * 20 + [SYN, SYN, FIN | ACK, FIN | ACK], dtype=np.uint8)
-"""TCP flags of 64 draws."""
+"""TCP flags by the lowest six bits of a random draw."""
 LENGTH_STEPS = 1 << 16
-"""Number of values of a 16-bit draw, over which the shares of lengths and VLAN depths are distributed."""
+"""Number of values of a random 16-bit draw. Each length class and VLAN depth has its share of these values."""
 
 
 class Background:
-    """Source of background traffic. Each packet uses a fixed number of random draws."""
+    """Generator of background traffic. Each packet uses four random 64-bit draws."""
 
     def __init__(self, profile: Profile) -> None:
         self.groups = Groups(profile.groups, profile.skew, profile.ipv6, profile.seed)
@@ -44,7 +44,7 @@ class Background:
     def traffic(
         self, ts: NDArray[np.int64], draws: NDArray[np.uint64], is_background: NDArray[np.bool_] | None
     ) -> Traffic:
-        """Return the columns of packets at `ts`. `draws`: shape (4, packets).
+        """Return the columns of packets at the times `ts` (ns). `draws`: random 64-bit integers, shape (4, packets).
 
         `is_background`: mask of the background packets (None: all). Only their address pairs are marked, because the
         caller overwrites the other packets.
@@ -80,7 +80,7 @@ class Background:
         )
 
     def _choose_kinds(self, draws: NDArray[np.uint64], ipv6: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Return the kind of each packet, by the upper half of its draw. A lower bit selects one of the fragments."""
+        """Return the kind of each packet, by the upper half of its draw. Bit 16 selects the first or last fragment."""
         draw = draws >> np.uint64(32)
         arp, fragment, tcp, udp = (draw < edge for edge in self._kind_edges)
         kind = np.full(len(draws), Kind.ICMP4, dtype=np.uint8)
@@ -99,7 +99,7 @@ class Background:
         kind: NDArray[np.uint8],
         from_client: NDArray[np.bool_],
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return source and destination ports. `Traffic` defines them for ICMP. A conversation has one service."""
+        """Return source and destination ports (for ICMP as in `Traffic`). A conversation has one server port."""
         connection = (draws >> np.uint64(6)) & np.uint64(3)
         hashed = (conversation * np.uint64(4) + connection + np.uint64(1)) * np.uint64(GOLDEN) >> np.uint64(32)
         client = (np.uint64(CLIENT_PORTS.start) + (hashed * np.uint64(len(CLIENT_PORTS)) >> np.uint64(32))).astype(

@@ -1,8 +1,8 @@
 """Times of conversations of application protocols and tunnels. `capture.generate.protocols` makes their packets.
 
-Like a packet of the background, conversation n of a kind begins at a random time in the n-th slot of a piece. Its
-packets stay inside its piece, so they are outside lulls. All times depend only on the seed of the profile, the kind and
-n.
+A piece of the timeline is divided into one slot per conversation of a kind. A conversation begins at a random time in
+its slot. Its packets stay inside the piece, so they are outside lulls. All times depend only on the seed of the
+profile, the kind, and the index of the conversation.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ KINDS = {
     "gtp": "DNS in GTP-U",
 }
 DEFAULT_RATE = 10.0
-"""Conversations per second."""
+"""Default number of conversations per second."""
 MAX_CONVERSATIONS = 100_000
-"""Maximum number of conversations in a file: scapy builds a few hundred per second of CPU time."""
+"""Maximum number of conversations in a file. scapy builds a few hundred per second of CPU time."""
 LINK_TYPES = {1: "Ethernet", 101: "raw IP"}
 """Link types of files with conversations."""
 
@@ -57,9 +57,9 @@ class Conversations:
 
 
 def conversation_starts(pieces: Sequence[Piece], rate: float, generator: random.Random) -> Iterator[tuple[int, int]]:
-    """Yield for each conversation, in order: its begin, and the end of its piece (ns from the start of the capture).
+    """Yield the begin of each conversation, in order, and the end of its piece (ns from the start of the capture).
 
-    The number of conversations is rounded for all pieces so far, not per piece.
+    The total number of conversations is rounded, not the number per piece.
     """
     expected, total = 0.0, 0
     for piece in pieces:

@@ -1,6 +1,6 @@
 """Header stacks as numpy record types: each layer is a table of (RFC field name, format, constant value).
 
-A stack is a record header, a link layer, its VLAN tags, a network layer and a transport layer, joined without gaps.
+A stack consists of a record header, a link layer, its VLAN tags, a network layer and a transport layer, without gaps.
 Fields are named `layer.field`. Values that differ between packets are 0 here and set by `capture.generate.packets`.
 """
 
@@ -17,7 +17,7 @@ Field = tuple[str, str, object]
 
 
 class Kind(IntEnum):
-    """Kind of the layers above the link layer. Odd kinds are IPv6. `FIRST`, `LAST`: two fragments of a UDP datagram."""
+    """Kinds of the layers above the link layer. Odd kinds are IPv6. `FIRST`, `LAST`: two UDP fragments."""
 
     TCP4 = 0
     TCP6 = 1
@@ -64,7 +64,7 @@ LINKS: dict[int, tuple[Field, ...]] = {
         ("address", ">u2,>u4,>u2", (0x0200, 2, 0)),
     ),
 }
-"""Link layers by link type. The family of a null link has the byte order of the capturing host, as the file has."""
+"""Link layers by link type. The family of a null link and the file have the byte order of the capturing host."""
 
 TAG: tuple[Field, ...] = (("control", ">u2", 0), ("type", ">u2", 0))
 """A VLAN tag, after the type field of the link layer or of another tag."""

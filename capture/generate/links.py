@@ -11,12 +11,12 @@ from capture.units import SECOND
 
 MAIN2_OFFSET = 3 * SECOND
 CONTROL_OFFSET = -20 * SECOND
-"""Offsets of the clocks."""
+"""Offsets of the links' clocks, ns. The clock of Main1 is correct."""
 MAIN_SPAN = 2 * SECOND
 CONTROL_SPAN = 10 * SECOND
-"""Disorder spans."""
+"""Disorder spans of the main links and of the control link, ns."""
 CONTROL_RATE = 0.5
-"""Packets per second."""
+"""Packets per second of the control link."""
 
 
 def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 1) -> dict[str, Summary]:
@@ -24,8 +24,8 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
 
     * Main1 sends `rate` packets/s for `duration_s` seconds, Main2 `0.6 * rate`. Packets are up to 2 s late. Main2's
       clock is 3 s ahead.
-    * Control sends one packet per 2 s, up to 10 s late, with a clock 20 s behind. It has two lulls: a third and a sixth
-      of the duration.
+    * Control sends one packet per 2 s, up to 10 s late. Its clock is 20 s slow. It has two lulls: a third and a sixth
+    of the duration.
     * Main1 has a SYN flood of `rate` packets/s in the middle fifth of the duration, and then a port scan.
 
     Raises `ValueError` for durations below 20 s, in which Control would have no late packet.

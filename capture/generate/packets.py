@@ -1,8 +1,8 @@
 """Conversion of packet columns to bytes of pcap records, without a Python object per packet.
 
-Packets with equal header layouts (a class) are made together. A template is repeated, its varying fields are set column
-by column, and the rows are copied to their offsets in the output. Payloads are zeros, so the headers are enough to
-compute transport checksums.
+Packets with equal header layouts form a class and are encoded together. The template of the class is repeated, its
+varying fields are set column by column, and the rows are copied to their offsets in the output. Payloads are zeros, so
+transport checksums are computed from the headers only.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Traffic:
 
     `kind`: a `Kind`. `depth`: number of VLAN tags. Addresses are IPv4 numbers, or the last 32 bits below 2001:db8::/96.
     For ICMP the destination port is type * 256 + code, as in NetFlow, and the source port is the echo identifier.
-    `length`: requested wire length in bytes; headers and link layer may make it longer. `noise`: random bits for
-    identifiers and sequence numbers.
+    `length`: requested wire length in bytes; a packet is longer if its headers or the link layer require it. `noise`:
+    random bits for identifiers and sequence numbers.
     """
 
     ts: NDArray[np.int64]
@@ -99,7 +99,7 @@ class Encoder:
 
 
 def _network_lengths(stack: Stack, kind: Kind) -> tuple[int, int]:
-    """Return minimum and maximum of the length in bytes from the network header to the end of the packet."""
+    """Return the minimum and maximum number of bytes from the network header to the end of the packet."""
     headers = stack.length - stack.link_length
     if kind in (Kind.FIRST4, Kind.FIRST6):
         udp = 8
@@ -118,7 +118,7 @@ def _set_fields(
     rows: NDArray[np.int64],
     network: NDArray[np.int32],
 ) -> None:
-    """Set the varying fields of packets of one kind. `network`: their lengths in bytes from the network header on."""
+    """Set the varying fields of packets of one kind. `network`: bytes from the network header to the packet's end."""
     if kind == Kind.ARP:
         records["ip.sender"], records["ip.target"] = traffic.source[rows], traffic.destination[rows]
         return
@@ -188,7 +188,7 @@ def _sum_words(records: NDArray[np.void], offset: int, length: int) -> NDArray[n
 
 
 def _as_words(values: NDArray[np.uint16]) -> NDArray[np.uint32]:
-    """Return the numbers that this machine reads if `values` are stored in network order."""
+    """Return `values` as this machine reads them after they are stored in network order."""
     return (values.byteswap() if sys.byteorder == "little" else values).astype(np.uint32)
 
 

@@ -1,4 +1,4 @@
-"""Writing of classic pcap files. A file gets its name only when it is complete."""
+"""Writing of classic pcap files. A file is renamed to its final name only when it is complete."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ LINK_TYPES = {0: "null", 1: "Ethernet", 101: "raw IP", 113: "Linux cooked v1", 2
 DISORDERS = ("none", "band", "blocks")
 MAX_GROUPS = 10_000_000
 MAX_TIME = 2**32 * SECOND
-"""The first time, ns, that does not fit into the 32-bit seconds of a classic pcap record."""
+"""The smallest time in ns that does not fit into the 32-bit seconds of a classic pcap record."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class Profile:
         end = self.duration or 0
         if self.packets is not None:
             silent = sum(stop - start for start, stop in self.lulls)
-            active = self.lull_every - self.lull_length
-            stretch = self.lull_every / active if self.lull_length else 1.0
-            end = math.ceil((self.packets / self.rate * SECOND + silent) * stretch) + silent + self.lull_every + 1
+            active_length = self.lull_every - self.lull_length
+            lull_factor = self.lull_every / active_length if self.lull_length else 1.0
+            end = math.ceil((self.packets / self.rate * SECOND + silent) * lull_factor) + silent + self.lull_every + 1
         bursts = [(attack.start, attack.end, attack.rate) for attack in self.attacks]
         silences = [*self.lulls, *periodic_lulls(self.lull_every, self.lull_length, end)]
         return pieces(self.rate, bursts, silences, end, self.packets)

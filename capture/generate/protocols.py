@@ -1,9 +1,9 @@
-"""Packets of conversations, built with scapy. Lengths and checksums are valid, contents are plausible.
+"""Packets of conversations, built with scapy. Lengths and checksums are valid, and contents are realistic.
 
 Clients are in 172.16.0.0/12, servers in 203.0.113.0/24 (RFC 5737) with names below example.com (RFC 2606). So no
 conversation shares an address with the background traffic. Values that scapy would choose at random are drawn from
-`chance`, so equal seeds make equal bytes. TLS records are written as bytes, because scapy's TLS classes need another
-package.
+`chance`, so equal seeds generate equal bytes. TLS records are written as bytes, because scapy's TLS classes need
+another package.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ETHERNET = next(iter(LINK_TYPES))
 
 @dataclass
 class _Exchange:
-    """The packets of one conversation between a client and a server. Their times count from its beginning.
+    """The packets of one conversation between a client and a server. Their times count from the beginning.
 
     `start_time`: time of the beginning, ns since 1970.
     """
@@ -50,7 +50,7 @@ class _Exchange:
     time: int = 0
 
     def __post_init__(self) -> None:
-        """Draw the client, the server, and the round trip."""
+        """Choose the client, the server, and the round-trip time at random."""
         self.client = f"172.{self.chance.randint(16, 31)}.{self.chance.randint(0, 255)}.{self.chance.randint(1, 254)}"
         self.server = f"203.0.113.{self.chance.randint(1, 254)}"
         self.port = self.chance.randint(32768, 60998)
@@ -62,7 +62,7 @@ class _Exchange:
         return IP(src=ends[0], dst=ends[1], id=self.chance.getrandbits(16), ttl=64 if from_client else 57)
 
     def add(self, from_client: bool, payload: Packet, pause: int = 0) -> None:
-        """Add a packet `pause` ns after the previous packet; by default, half of the round trip after it."""
+        """Add a packet `pause` ns after the previous packet, by default about half of the round-trip time."""
         packet = self.ip(from_client) / payload
         if self.link_type == ETHERNET:
             macs = ("02:00:00:00:10:01", "02:00:00:00:10:02")
@@ -95,7 +95,7 @@ class _Connection:
         self.exchange.add(not from_client, self._tcp_header(not from_client, "A"))
 
     def close(self) -> None:
-        """Close both directions, first that of the client."""
+        """Close both directions; the client closes first."""
         for from_client in (True, False):
             self.exchange.add(from_client, self._tcp_header(from_client, "FA"))
             self._advance(from_client, 1)
@@ -118,7 +118,7 @@ def _host_name(chance: Random) -> str:
 
 
 def _dns_messages(chance: Random) -> tuple[Packet, Packet]:
-    """Return a DNS query for an address, and its answer. One of ten names does not exist."""
+    """Return a DNS query for an address, and its answer. On average, one of ten names does not exist."""
     name, message_id = _host_name(chance).encode(), chance.getrandbits(16)
     ipv6, missing = chance.random() < 0.3, chance.random() < 0.1
     question = DNSQR(qname=name, qtype="AAAA" if ipv6 else "A")

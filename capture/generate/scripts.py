@@ -1,9 +1,9 @@
 """Write the packets of a user's scapy script as a classic pcap file.
 
-The script is Python and defines `packets()`, which returns or yields scapy packets, or pairs `(time, packet)`. A time
-is exact: an `int` of nanoseconds since 1970, or a `Decimal` or `Fraction` of seconds. The time of a packet without a
-pair is `packet.time` if this is a `Decimal`, as after reading a capture file with scapy. Otherwise the packet follows
-1 ms after the previous packet. The first packet decides the link type of the file.
+The Python script defines `packets()`, which returns or yields scapy packets, or pairs `(time, packet)`. A time is
+exact: an `int` of nanoseconds since 1970, or a `Decimal` or `Fraction` of seconds. A packet without a time uses
+`packet.time` if this is a `Decimal`, as in packets that scapy read from a capture file. Otherwise it follows 1 ms
+after the previous packet. The first packet determines the link type of the file.
 
 Loading a script runs its code with the rights of the process.
 """
@@ -30,9 +30,9 @@ from capture.units import SECOND
 FIRST_TIME = 1_700_000_000 * SECOND
 """Default time of the first packet, ns. It is also the default start of a `Profile`."""
 GAP_NS = SECOND // 1000
-"""Default distance of packets, ns."""
+"""Default time between packets, ns."""
 MAX_RECORD_BYTES = 262_144
-"""Maximum bytes of a record that libpcap reads."""
+"""Maximum captured bytes of a record that libpcap reads."""
 RAW_IP = 101
 RAW_IP_LAYERS = ("IP", "IPv6", "IPv46")
 BUFFER_BYTES = 1 << 18
@@ -196,7 +196,7 @@ class _Script:
             raise InputError(f"{self.path}{self._line(error)}: {problem}{type(error).__name__}: {error}") from error
 
     def _line(self, error: BaseException) -> str:
-        """Return `:` and the innermost line of the script in the traceback of an error, or "" if there is none."""
+        """Return `:` and the line number of the script's innermost frame in a traceback, or "" if there is none."""
         if isinstance(error, SyntaxError) and error.filename == str(self.path):
             return f":{error.lineno}"
         lines = [
@@ -205,7 +205,7 @@ class _Script:
         return f":{lines[-1]}" if lines else ""
 
     def _nanoseconds(self, time: object, packet_number: int) -> int:
-        """Convert a time to ns without floating point. Parts of a nanosecond are truncated."""
+        """Convert a time to ns without floating point. Fractions of a nanosecond are truncated."""
         where = f"{self.path}: packet {packet_number}: got the time {_describe(time)}"
         expected = "expected nanoseconds as an int, or seconds as a Decimal or Fraction"
         if isinstance(time, float):

@@ -24,10 +24,10 @@ MAX_PIECES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """An interval `[start, end)` in which packets `[first, last)` are sent at constant rates.
+    """An interval `[start, end)` with constant rates. It contains the packets with indices `[first, last)`.
 
-    Times are ns from the start of the capture. `rates[0]` is the background rate in packets/s, `rates[1 + k]` that of
-    attack k (0 if it is inactive).
+    Times are ns from the start of the capture. `rates[0]` is the background rate in packets/s. `rates[1 + k]` is the
+    rate of attack k, 0 if the attack is inactive.
     """
 
     start: int
@@ -58,8 +58,8 @@ def pieces(
 ) -> tuple[Piece, ...]:
     """Split `[0, end)` into pieces that contain packets. Stop after `packets` packets if given.
 
-    `bursts`: attacks as (start, end, packets/s). In a lull every rate is 0. The number of packets is rounded for all
-    pieces so far, not per piece. So the total differs from the exact value by less than one packet.
+    `bursts`: attacks as (start, end, packets/s). In a lull every rate is 0. The total number of packets is rounded,
+    not the number per piece. So the total differs from the exact value by less than one packet.
     """
     silences = _merged(lulls)
     edges = {0, end}

@@ -1,8 +1,8 @@
-"""Timestamps of packets: a time for each packet in order, then disorder.
+"""Timestamps of packets. Each packet gets a time in order, then disorder is added.
 
 A piece is divided into slots of equal length, one per packet. Packet i has a random time in slot i. So times increase,
-the rate is exact, and no time depends on another packet. Disorder then moves each packet back (band), or to a random
-time in its block (blocks). It never moves a packet out of its piece. With a disorder span of D:
+the rate is exact, and no time depends on another packet. The disorder `band` then makes each time earlier; the disorder
+`blocks` replaces it by a random time in its block. No packet leaves its piece. With a disorder span of D:
 
     band     ts = time in slot - U(0, D)          so  largest ts so far - ts < D   for every packet
     blocks   ts in the D-wide block of the slot   so  no ts is before the block of an earlier packet
@@ -19,7 +19,7 @@ UNIT_32 = 2.0**-32
 
 
 def slot_times(piece: Piece, first: int, draws: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return increasing times (ns) in `[piece.start, piece.end)`, a time per draw, beginning with packet `first`.
+    """Return increasing times (ns) in `[piece.start, piece.end)`, one per draw, for the packets from index `first` on.
 
     Uses the upper half of each draw.
     """
@@ -34,9 +34,9 @@ def slot_times(piece: Piece, first: int, draws: NDArray[np.uint64]) -> NDArray[n
 def add_disorder(
     times: NDArray[np.int64], piece: Piece, disorder: str, span: int, unit: int, draws: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return `times` with disorder, truncated to multiples of `unit` ns. Uses the lower half of each draw.
+    """Return `times` with disorder, as multiples of `unit` ns. Uses the lower half of each draw.
 
-    Time and delay are truncated separately: the truncated difference could be late by the full span.
+    Time and delay are truncated separately, because a truncated difference could be late by the full span.
     """
     if disorder == "none":
         return times - times % unit

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.generate.attacks import overlay
+from capture.generate.attacks import overwrite_with_attack
 from capture.generate.background import Background
 from capture.generate.conversations import Frame
 from capture.generate.packets import RECORD_HEADER, Encoder, Traffic
@@ -227,6 +227,6 @@ class _Link:
         traffic = self.background.traffic(ts, draws[:4], source == 0)
         for source_index, attack in enumerate(self._profile.attacks, start=1):
             rows = np.flatnonzero(source == source_index)
-            overlay(traffic, attack, rows, traffic.noise)
+            overwrite_with_attack(traffic, attack, rows, traffic.noise)
             self.attack_packets += len(rows)
         return traffic

@@ -1,11 +1,12 @@
-"""Sequence numbers of export headers: units lost in transit, by the rule of each version.
+"""Sequence numbers of export headers show the units lost in transit, by the rule of each version.
 
-NetFlow v5 and v7 number the flow records, IPFIX all data records (with options), v9 the datagrams. A number ahead of
-the expected one is a gap: that many units are lost. A number slightly behind belongs to a late datagram, or to a
-duplicate if it is among the last few numbers. The last few gaps are stored. A late datagram recovers its units that lie
-in a gap, and the gap shrinks. So a unit is recovered at most once, and only if it was counted as lost, even if the
-exporter sends arbitrary numbers. Any other number, and any number after a restart of the exporter, is a reset. The
-units lost before a reset stay lost, and units lost during it are unknown.
+The unit is a flow record (NetFlow v5 and v7), a data record or option record (IPFIX), or a datagram (v9). If a number
+is larger than expected, there is a gap, and the units in the gap are lost. If a number is slightly smaller than
+expected, its datagram is late, or a duplicate if the number is among the last few numbers. The last few gaps are
+stored. A late datagram recovers its units that lie in a gap, and the gap shrinks. So a unit is recovered at most once,
+and only if it was counted as lost, even if the exporter sends arbitrary numbers. Any other number is a reset, and so
+is the first number after a restart of the exporter. Units lost before a reset stay lost. Units lost during a reset are
+unknown.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from capture.flows.kernels.sessions import (
 from capture.native import helper, outlined
 
 LATE_DATAGRAMS = 1024
-"""Maximum distance of a late datagram from the newest one. Sequences of records allow 32 records per datagram."""
+"""Maximum distance of a late datagram from the newest, in datagrams. A datagram is assumed to have 32 records."""
 
-NEW_START = 5_000
-"""Minimum shift in milliseconds of an exporter's start time that means a restart. Clock corrections are smaller."""
+MIN_RESTART_SHIFT_MS = 5_000
+"""Minimum shift of an exporter's start time that means a restart. Corrections of its clock shift the time less."""
 
 WRAP = 1 << 32
 
@@ -43,7 +44,7 @@ IN_ORDER, BEHIND = 0, 1
 
 @helper
 def open_gap(sessions, row, number, units):  # type: ignore[no-untyped-def]
-    """Store a gap of `units` units from `number` on in place of the oldest gap."""
+    """Store a gap of `units` units that begins at `number`, in place of the oldest gap."""
     gap = row + OPEN + 2 * sessions[row + OPEN_AT]
     sessions[gap] = number
     sessions[gap + 1] = units
@@ -52,7 +53,7 @@ def open_gap(sessions, row, number, units):  # type: ignore[no-untyped-def]
 
 @outlined
 def fill_gaps(sessions, row, number, units):  # type: ignore[no-untyped-def]
-    """Remove the numbers `[number, number + units)` from the open gaps. Return how many were in a gap."""
+    """Remove the numbers `[number, number + units)` from the open gaps. Return how many of them were in a gap."""
     filled = np.int64(0)
     for index in range(OPEN_GAPS):
         gap = row + OPEN + 2 * index
@@ -76,7 +77,7 @@ def fill_gaps(sessions, row, number, units):  # type: ignore[no-untyped-def]
 
 @outlined
 def reset_sequence(sessions, row):  # type: ignore[no-untyped-def]
-    """Count a reset and close all gaps, so that units missing before stay lost."""
+    """Count a reset and close all gaps, so that the units lost before stay lost."""
     sessions[row + RESETS] += 1
     for index in range(OPEN_GAPS):
         sessions[row + OPEN + 2 * index + 1] = 0
@@ -90,7 +91,9 @@ def follow_sequence(sessions, row, version, number, uptime, export_time):  # typ
     """
     boot = export_time // 1_000_000 - uptime
     moved = boot - sessions[row + BOOT]
-    restarted = version != 10 and NEW_START < moved < WRAP - NEW_START  # a wrap of the uptime moves it by WRAP
+    restarted = (
+        version != 10 and MIN_RESTART_SHIFT_MS < moved < WRAP - MIN_RESTART_SHIFT_MS
+    )  # a wrap of the uptime moves it by WRAP
     sessions[row + BOOT] = boot
     order = IN_ORDER
     if sessions[row + STARTED]:

@@ -1,7 +1,7 @@
-"""Sessions of the kernel: sender, expected sequence number, sampling and counters; and the hash tables of sessions.
+"""Tables of sessions for kernels: the rows of sessions, and the hash tables for sessions and their templates.
 
 A transport session (RFC 7011 §2) is the address and port of an exporter with one observation domain (source ID in v9,
-engine in v5) and one version. It is a row of WIDTH words, found through a table of slots.
+engine in v5) and one version. A session is stored in a row of WIDTH words, which is found through a table of slots.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from capture.native import helper, kernel
 ) = range(32)  # fmt: skip
 """Words of a session's row.
 
-USED: number of the last datagram of the session, 0 for an unused row. STARTED: whether EXPECTED is known. BOOT: start
-of the exporter, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, see capture.flows.sampling. INIT:
-systemInitTimeMilliseconds, or MISSING. From DATAGRAMS on: counters. RECENT: last sequence numbers. RECENT_AT: index of
-the next one. After them OPEN: open gaps, with first number and size. OPEN_AT: index of the next gap.
+USED: number of the last datagram of the session, 0 for an unused row. STARTED: 1 if EXPECTED is known. BOOT: start of
+the exporter, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, see capture.flows.sampling. INIT:
+systemInitTimeMilliseconds, or MISSING. DATAGRAMS to UNREADABLE: counters. RECENT: last sequence numbers. RECENT_AT:
+index of the next sequence number. OPEN: open gaps, with first number and size. OPEN_AT: index of the next gap.
 """
 
 RECENT_NUMBERS = 16
@@ -48,7 +48,7 @@ def session_slot(version, address_version, high, low, port, domain, mask):  # ty
 
 @helper
 def lookup_session(sessions, slots, mask, version, address_version, high, low, port, domain):  # type: ignore[no-untyped-def]
-    """Return the index of a session, or -1. `slots` (mask + 1): index + 1, or 0 if empty; at most half are used."""
+    """Return the index of a session, or -1. `slots`: mask + 1 words, index + 1 or 0 if empty; at most half are used."""
     slot = session_slot(version, address_version, high, low, port, domain, mask)
     while slots[slot]:
         row = (slots[slot] - 1) * WIDTH

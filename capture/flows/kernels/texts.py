@@ -1,8 +1,8 @@
 """A dictionary of byte strings for kernels: each string is stored once, and columns contain its number.
 
 String n is `arena[ends[n] : ends[n + 1]]`. Number 0 is the empty string. The hash table uses open
-addressing. It never becomes full inside a kernel: before a set of records is decoded, the caller checks that its
-strings fit.
+addressing. It never becomes full inside a kernel, because the caller checks before each set of records that the strings
+of the set fit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MAX_TEXTS = 1 << 18
 ARENA = 1 << 22
 """Maximum number of bytes of all strings."""
 
-WORST_SET = 1 << 17
-"""Maximum number of strings, and of string bytes, that one set can add: twice the longest set. A field is stored in at
-most two forms (with and without trailing zeros)."""
+MAX_SET_TEXTS = 1 << 17
+"""Maximum number of strings, and of string bytes, that one set can add: twice the bytes of the longest set, because a
+field can be stored twice (with and without trailing zeros)."""
 
 
 class TextTable(NamedTuple):
@@ -42,7 +42,7 @@ class TextTable(NamedTuple):
 @helper
 def texts_have_room(texts: TextTable):  # type: ignore[no-untyped-def]
     """Return whether the strings of any set of records fit."""
-    return texts.used[0] + WORST_SET <= MAX_TEXTS and texts.ends[texts.used[0]] + WORST_SET <= ARENA
+    return texts.used[0] + MAX_SET_TEXTS <= MAX_TEXTS and texts.ends[texts.used[0]] + MAX_SET_TEXTS <= ARENA
 
 
 @outlined

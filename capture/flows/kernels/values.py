@@ -3,8 +3,8 @@
 A column is a row of an int64 matrix, with a validity byte per value. A float is stored as its bits, a text as its
 number in the dictionary, a time as nanoseconds since the epoch. An address has three rows: version, upper half, lower
 half.
-Integers may have any length: reduced-size encoding (RFC 7011 §6.2), or longer as some exporters send them. 64 bits are
-kept unchanged, so 2**63 and more become negative.
+Integers may have any length: a shorter one by reduced-size encoding (RFC 7011 §6.2), or a longer one, as some exporters
+send them. All 64 bits are stored unchanged, so values from 2**63 on become negative.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from capture.native import Bytes, Integer, Integers, helper, outlined
     SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS, UPTIME, UPTIME_SINCE, BEFORE_EXPORT, DURATION_MS, DURATION_US,
     INIT_MS, RATE, RATE_PART, RATE_SPACE, RATE_POPULATION, RATE_KEY,
 ) = range(26)  # fmt: skip
-"""Codes of steps. ADDRESS6_ELSE: written only if the address written before is zero. UPTIME: ms of sysUpTime, relative
-to the header's uptime. UPTIME_SINCE: relative to the start of the exporter. BEFORE_EXPORT: microseconds before the
-export time. DURATION: a duration. RATE: sampling of this record."""
+"""Codes of steps. ADDRESS6_ELSE: written only if the address written before is zero. UPTIME: ms of sysUpTime, converted
+with the header's uptime. UPTIME_SINCE: converted with the start of the exporter. BEFORE_EXPORT: microseconds before the
+export time. DURATION_MS, DURATION_US: a duration. RATE and following: the sampling of the record."""
 
 MISSING = -(2**63)
 """Value of a missing time."""
@@ -42,7 +42,7 @@ LATEST = 2**63 - 1
 LATEST_MS = 9_223_372_036_854
 """Latest time in ns, and in ms, that fits into 64 bits of nanoseconds."""
 
-LARGEST_RATE = 1 << 31
+RATE_LIMIT = 1 << 31
 
 UNREADABLE = 0
 """Word of `counts` for fields whose bytes are not a valid value of their type."""
@@ -85,7 +85,7 @@ def unsigned(buf, offset, length):  # type: ignore[no-untyped-def]
 
 @helper
 def ntp_time(buf, offset, mask):  # type: ignore[no-untyped-def]
-    """Convert eight bytes of NTP time to ns, rounded down (RFC 7011 §6.1.9 and §6.1.10).
+    """Convert the NTP time in eight bytes to ns, rounded down (RFC 7011 §6.1.9 and §6.1.10).
 
     `mask`: valid bits of the fraction. Seconds before 1970 belong to the next era, which begins in 2036.
     """
@@ -98,7 +98,7 @@ def ntp_time(buf, offset, mask):  # type: ignore[no-untyped-def]
 
 @outlined
 def float_bits(buf, offset, length):  # type: ignore[no-untyped-def]
-    """Convert four or eight bytes of IEEE 754 to the 64 bits of a float64."""
+    """Convert an IEEE 754 number of four or eight bytes to the 64 bits of a float64."""
     if length == 8:
         return np.int64(u64be(buf, offset))
     bits = u32be(buf, offset)
@@ -120,9 +120,9 @@ def float_bits(buf, offset, length):  # type: ignore[no-untyped-def]
 
 @helper
 def uptime_time(value, uptime, milliseconds):  # type: ignore[no-untyped-def]
-    """Return the time in ns of sysUpTime `value`. sysUpTime was `uptime` at `milliseconds` since the epoch.
+    """Return the time in ns at which sysUpTime was `value`. It was `uptime` at `milliseconds` since the epoch.
 
-    Both are 32-bit numbers. A value that is ahead by more than half the range is from before the wrap.
+    sysUpTime has 32 bits. A `value` that is larger by more than half the range is from before the wrap.
     """
     ago = uptime - value
     if ago < -(1 << 31):
@@ -134,10 +134,10 @@ def uptime_time(value, uptime, milliseconds):  # type: ignore[no-untyped-def]
 def write_value(  # type: ignore[no-untyped-def]
     buf, offset, length, code, limit, target, row, sender: Sender, texts: TextTable, output: FlowRows
 ):  # fmt: skip
-    """Decode the field `buf[offset:offset + length]` by `code` and write it to `target`, the place of a value of `row`.
+    """Decode the field `buf[offset:offset + length]` by `code` and write it to `target`, the index of the value.
 
-    `limit`: maximum number of bits of the value, 0 for no limit; larger values are unreadable. A field of length 0 has
-    no value, except for texts.
+    `row`: the row of the record. `limit`: maximum number of bits of the value, or 0; larger values are unreadable. A
+    field of length 0 has no value, except for texts.
     """
     value = np.int64(0)
     known = 1
@@ -230,11 +230,11 @@ def write_address(buf, offset, length, code, target, output: FlowRows):  # type:
 
 @outlined
 def write_rate(value, code, row, output: FlowRows):  # type: ignore[no-untyped-def]
-    """Update the sampling rate of a row with one number, -1 for none. Invalid numbers have no effect."""
+    """Update the sampling rate of a row with a field's value, -1 for none. Invalid values have no effect."""
     num = RATE_NUM * output.capacity + row
     den = RATE_DEN * output.capacity + row
     part = output.values[PART * output.capacity + row]
-    valid_rate = 0 < value < LARGEST_RATE
+    valid_rate = 0 < value < RATE_LIMIT
     if code == RATE_PART:
         output.values[PART * output.capacity + row] = value if valid_rate else 0
     elif code == RATE and valid_rate:
