@@ -1,7 +1,7 @@
 """Code blocks of the main thread that Ctrl-C and SIGTERM do not interrupt.
 
-A new folder or process is registered for removal. An interrupt before the registration would prevent the
-removal. An interrupt of the removal, such as a second Ctrl-C, would leave a part of the folder or process.
+A new folder or process is registered for removal. An interrupt before the registration would prevent the removal. An
+interrupt of the removal, such as a second Ctrl-C, would leave a part of the folder or process.
 """
 
 from __future__ import annotations

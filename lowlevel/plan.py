@@ -27,11 +27,11 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.MAC: pa.binary(),
     Type.BYTES: pa.large_binary(),  # the payloads of a block may exceed 2**31 bytes
 }
-"""The Arrow types between the levels. An address is 4 or 16 bytes in network order, a MAC 6 bytes, a time ns since the
-epoch."""
+"""Arrow types of values that the low level passes to the high level. An address has 4 or 16 bytes in network order, a
+MAC 6 bytes. A time is in ns since the epoch."""
 
 ORDERED = {b"wiretide.ordered": b"1"}
-"""Metadata of the schema of partials that are single rows: their order must not change."""
+"""Metadata of the schema of partials that are single rows. The order of such rows must not change."""
 
 
 NEWEST = ".newest"
@@ -98,18 +98,18 @@ class LowLevelPlan:
 
     @cached_property
     def remembers(self) -> bool:
-        """Whether the predicate of a row depends on earlier rows."""
+        """True if the predicate of a row depends on earlier rows."""
         return self.where is not None and any(isinstance(part, SeenWithin) for part in parts_of(self.where))
 
     @cached_property
     def calls_user(self) -> bool:
-        """Whether a key or an argument calls a function of a user, so that it must not see rows that WHERE removes."""
+        """True if a key or an argument calls a user's function, which must not receive rows that WHERE removes."""
         arguments = [sub.argument for sub in self.subaggregates if sub.argument is not None]
         return any(map(calls_user, [*(key.expression for key in self.keys), *arguments]))
 
     @property
     def trees(self) -> list[Expression]:
-        """Every expression that is evaluated over rows."""
+        """All expressions that are evaluated over rows: keys, arguments of sub-aggregates, and WHERE."""
         trees = [key.expression for key in self.keys]
         trees += [sub.argument for sub in self.subaggregates if sub.argument is not None]
         return trees if self.where is None else [*trees, self.where]

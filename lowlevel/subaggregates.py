@@ -1,4 +1,4 @@
-"""Sub- and super-aggregates: how an aggregate is divided between the two levels.
+"""Sub-aggregates of the low level, and the super-aggregates that merge them in the high level.
 
 A *bounded* aggregate F is computed as F(X) = S{L(Xi)} over any partition {Xi} of X (Li 2008, §6.2.2). The low level
 stores L, the sub-aggregates, in a table of fixed size, and may evict them at any time. The high level merges them with
@@ -14,15 +14,15 @@ exception is a sum of FLOAT: additions round, so the last bits depend on the eng
     avg(x)       sum of x, count of x             sum, sum               sum / count, NULL where count is 0
     variance(x)  count of x, sum of x, sum of x*x sum, sum, sum          (sum of x*x - sum*sum/count) / count
     stddev(x)    the same                         sum, sum, sum          square root of the variance
-    bit_and(x)   x1 & x2 & …, count of x          bit_and, sum           as it is, NULL where count is 0
-    bit_or(x)    x1 | x2 | …, count of x          bit_or, sum            as it is, NULL where count is 0
-    bit_xor(x)   x1 ^ x2 ^ …, count of x          bit_xor, sum           as it is, NULL where count is 0
+    bit_and(x)   x1 & x2 & …, count of x          bit_and, sum           bit_and, NULL where count is 0
+    bit_or(x)    x1 | x2 | …, count of x          bit_or, sum            bit_or, NULL where count is 0
+    bit_xor(x)   x1 ^ x2 ^ …, count of x          bit_xor, sum           bit_xor, NULL where count is 0
     first(x)     least ts, its x, count of x      least ts with its x    x, NULL where count is 0
     last(x)      greatest ts, its x, count of x   greatest ts with its x x, NULL where count is 0
 
 The count of x is stored only if x can be NULL; otherwise each group has at least one value. `first` and `last` order
-values by ts, and values of equal ts by value (the smallest value is first). The order of arrival is not used, because
-the merge would not be commutative. `first` and `last` need two neighbouring words: a time and a value.
+values by ts, and values of equal ts by value (the smallest value is first). They do not use the order of arrival,
+because then the merge would not be commutative. `first` and `last` need two neighbouring words: a time and a value.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from capture.units import SECOND
 EXAMPLES = "a time like '2016-08-02', '2016-08-02T02:19:00Z' or '2016-08-02 04:19:00.5+02:00'"
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
-"""The smallest and the largest time, in ns."""
+"""The smallest and the largest time, in ns since the epoch."""
 
-_FORM = re.compile(
+_PATTERN = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)"
     r"(?:[T ](?P<minute>\d\d:\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?)?"
     r"\ ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?",
@@ -42,7 +42,7 @@ def parse_time(text: str) -> int:
     >>> parse_time("1970-01-01T01:00:00.000000001+01:00"), parse_time("1970-01-02")
     (1, 86400000000000)
     """
-    match = _FORM.fullmatch(text.strip())
+    match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise TimeError(f"'{text}' is not a time")
     second, fraction = match["second"] or "00", match["fraction"] or ""
@@ -56,15 +56,15 @@ def parse_time(text: str) -> int:
         )
     except ValueError as error:
         raise TimeError(f"'{text}' is not a time ({error})") from None
-    since = moment - _EPOCH
-    nanoseconds = (since.days * 86400 + since.seconds) * SECOND + int(fraction.ljust(9, "0"))
+    since_epoch = moment - _EPOCH
+    nanoseconds = (since_epoch.days * 86400 + since_epoch.seconds) * SECOND + int(fraction.ljust(9, "0"))
     if not EARLIEST <= nanoseconds <= LATEST:
         raise TimeError(f"'{text}' is out of range: times are from {time_text(EARLIEST)} to {time_text(LATEST)}")
     return nanoseconds
 
 
 def _offset(zone: str | None) -> str:
-    """Return an offset as `+02:00`."""
+    """Return an offset from UTC in the format `+02:00`."""
     if zone is None or zone in ("Z", "z"):
         return "+00:00"
     hours, minutes = zone[:3], zone[3:].lstrip(":") or "00"

@@ -31,8 +31,8 @@ SLOT_STRIDE = SLOT_BYTES + 192
 """Distance of slots in bytes. With a power of two, all slots would map to the same few sets of the cache."""
 
 LENGTH, TIME, VERSION, SRC_HIGH, SRC_LOW, SRC_PORT, DEST_HIGH, DEST_LOW, ROW_WORDS = range(9)
-"""Words of a row: payload bytes, arrival time in ns, IP version (4 or 6), sender address (two 64-bit halves),
-sender port, local address (two 64-bit halves). ROW_WORDS: number of words."""
+"""Words of a row: payload bytes, arrival time in ns, IP version (4 or 6), sender address (two 64-bit halves), sender
+port, local address (two 64-bit halves). ROW_WORDS: number of words."""
 
 
 class Batch:

@@ -126,8 +126,8 @@ class Interface:
 def parse_interface(body: bytes, big_endian: bool) -> Interface:
     """Parse the body of an interface description block (the block without type and lengths).
 
-    Options are read up to opt_endofopt or the end of the block. Unused options are skipped. Raises
-    BadInterfaceError for blocks that libpcap rejects too.
+    Options are read up to opt_endofopt or the end of the block. Unused options are skipped. Raises BadInterfaceError
+    for blocks that libpcap rejects too.
     """
     order = ">" if big_endian else "<"
     if len(body) < 8:

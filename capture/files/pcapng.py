@@ -7,10 +7,10 @@
     simple packet block          a frame of the section's first interface, and its wire length; **no time** (0)
 
 Blocks of other types (statistics, names, secrets, custom and future blocks) are skipped. The length of a block is
-checked as in libpcap: 12 to MAX_BLOCK, a multiple of 4, and equal at both ends of the block. The section length
-field is ignored: a section ends at the next section header or at the end of the file. libpcap rejects a file whose
-sections differ in byte order or whose interfaces differ in link type; this reader accepts it. A packet may be longer
-than the snapshot length of its interface.
+checked as in libpcap: 12 to MAX_BLOCK, a multiple of 4, and equal at both ends of the block. The section length field
+is ignored: a section ends at the next section header or at the end of the file. libpcap rejects a file whose sections
+differ in byte order or whose interfaces differ in link type; this reader accepts it. A packet may be longer than the
+snapshot length of its interface.
 
 The kernel walks all blocks except interface descriptions (at most MAX_INTERFACES per file), which are parsed in Python
 and appended to a table. So memory does not grow with the number of sections or packets.

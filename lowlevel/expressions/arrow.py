@@ -1,4 +1,4 @@
-"""Convert vectors to Arrow columns, addresses to text, and Arrow columns to narrower types."""
+"""Conversion of vectors to Arrow columns, of addresses to text, and of Arrow columns to narrower types."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 
 # Addresses have three forms: integers in kernels, bytes in Arrow, text for users. In Arrow an IPv4 address has 4 bytes,
-# an IPv6 address 16, a MAC 6. So the length determines the kind of address.
+# an IPv6 address 16 bytes, a MAC 6 bytes. So the length determines the type of the address.
 
 
 _offset_buffers: dict[int, pa.Buffer] = {}
-"""Cache: the longest buffer of offsets so far, by the size of a value in bytes. All columns of the process share it."""
+"""Cache: the longest buffer of offsets so far, by the size of a value in bytes. All columns of the process share the
+buffers."""
 
 
 def _offsets(count: int, size: int) -> pa.Buffer:
@@ -43,9 +44,9 @@ def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uin
 def macs_to_arrow(numbers: npt.NDArray[np.int64], valid: Mask | None) -> pa.BinaryArray:
     """Return an Arrow column of MACs with 6 bytes; NULL for rows that are not `valid`."""
     data = np.ascontiguousarray(numbers.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 2:])
-    absent = None if valid is None else pa.array(valid).buffers()[1]
+    valid_bits = None if valid is None else pa.array(valid).buffers()[1]
     count = len(numbers)
-    return pa.BinaryArray.from_buffers(pa.binary(), count, [absent, _offsets(count, 6), pa.py_buffer(data)])
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [valid_bits, _offsets(count, 6), pa.py_buffer(data)])
 
 
 def macs_from_arrow(column: pa.BinaryArray) -> Vector:
@@ -120,7 +121,7 @@ def _ipv4_texts(column: pa.BinaryArray) -> pa.Array:
 
 
 ORIGINAL_SCHEMA = b"wiretide.types"
-"""Key in the metadata of a schema with narrowed columns: the value is the original schema, serialized."""
+"""Key in the metadata of a schema with narrowed columns. The value is the serialized original schema."""
 
 SHORT_INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
@@ -133,14 +134,14 @@ def narrow(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if len(column) == column.null_count:
         return column
     if column.type == pa.int64():
-        least, most = pc.min_max(column).as_py().values()
-        for kind in SHORT_INTEGERS:
-            if -(2 ** (kind.bit_width - 1)) <= least and most < 2 ** (kind.bit_width - 1):
-                return column.cast(kind)
+        minimum, maximum = pc.min_max(column).as_py().values()
+        for integer_type in SHORT_INTEGERS:
+            if -(2 ** (integer_type.bit_width - 1)) <= minimum and maximum < 2 ** (integer_type.bit_width - 1):
+                return column.cast(integer_type)
     if column.type == pa.binary():
-        least, most = pc.min_max(pc.binary_length(column)).as_py().values()
-        if least == most and least > 0:
-            return column.cast(pa.binary(least))
+        minimum, maximum = pc.min_max(pc.binary_length(column)).as_py().values()
+        if minimum == maximum and minimum > 0:
+            return column.cast(pa.binary(minimum))
     return column
 
 
@@ -180,6 +181,6 @@ def _bytes(vector: BytesVector, valid: Mask | None) -> pa.Array:
     offsets = np.append(0, np.cumsum(vector.length))
     distances = np.repeat(vector.start - offsets[:-1], vector.length)  # from a copied byte to its original
     data = vector.data[distances + np.arange(offsets[-1])]
-    absent = None if valid is None else pa.array(valid).buffers()[1]
-    buffers = [absent, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]
+    valid_bits = None if valid is None else pa.array(valid).buffers()[1]
+    buffers = [valid_bits, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(ARROW_TYPES[Type.BYTES], len(vector.length), buffers)

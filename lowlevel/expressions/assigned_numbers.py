@@ -58,15 +58,15 @@ ALIASES = {
     Scalar.PROTOCOL_NAME: {"icmp6": 58, "icmpv6": 58, "ip": 4, "ospfigp": 89},
     Scalar.PORT_NAME: {"dns": 53, "dhcp": 67, "smb": 445, "syslog": 514, "rdp": 3389, "vnc": 5900, "nicname": 43},
 }
-"""Other names, with which queries may compare: usual ones, and those of IANA for which a usual one is used."""
+"""Other names that queries may use in comparisons: common names, and the names of IANA that are less common."""
 
 NUMBERS = {Scalar.PROTOCOL_NAME: 256, Scalar.PORT_NAME: 65536}
-"""How many numbers there are: protocols have 8 bits, ports 16."""
+"""Number of different numbers: protocols have 8 bits, ports 16."""
 
 
 @cache
 def names_of(function: Scalar) -> dict[int, str]:
-    """Return the name of each number. No two numbers have one name.
+    """Return names by number. All names are different.
 
     >>> names_of(Scalar.PROTOCOL_NAME)[6], names_of(Scalar.PORT_NAME)[443]
     ('tcp', 'https')

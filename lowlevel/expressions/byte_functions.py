@@ -1,4 +1,4 @@
-"""Functions of byte strings. A byte string is an offset and a length in the bytes of a block.
+"""Functions of byte strings. A byte string is given by its offset in the bytes of a block and its length.
 
 The kernels are functions that numba compiles to machine code.
 """
@@ -14,7 +14,7 @@ from capture.native import kernel, pointer
 from lowlevel.expressions.columns import BytesVector, Mask, Names, TextVector
 
 CACHED_PATTERNS = 64
-"""Largest number of patterns in the cache of shifts."""
+"""Maximum number of patterns in the cache of shifts."""
 
 
 @kernel("i64(u8*, i64*, i64*, i64, u8*, i64, i64*, u8*)")
@@ -65,7 +65,7 @@ def take_byte(data, start, length, offset, rows, value, present):  # type: ignor
 
 
 SEARCH_BYTES = 1 << 22
-"""Largest number of bytes that are copied at once for a regular expression; a longer string is copied alone."""
+"""Maximum number of bytes copied at once for a search with a regular expression. Longer strings are copied singly."""
 
 
 @lru_cache(CACHED_PATTERNS)
@@ -109,21 +109,23 @@ def matches(vector: BytesVector, pattern: str) -> Mask:
 
     is_match = np.empty(len(vector.start), np.bool_)
     ends = np.cumsum(vector.length)
-    first = 0
-    while first < len(is_match):
-        before = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + SEARCH_BYTES, "right")))
+    first_row = 0
+    while first_row < len(is_match):
+        copied_bytes = int(ends[first_row - 1]) if first_row else 0
+        end_row = max(first_row + 1, int(np.searchsorted(ends, copied_bytes + SEARCH_BYTES, "right")))
         strings = [
             vector.data[start : start + length]
-            for start, length in zip(vector.start[first:stop].tolist(), vector.length[first:stop].tolist(), strict=True)
+            for start, length in zip(
+                vector.start[first_row:end_row].tolist(), vector.length[first_row:end_row].tolist(), strict=True
+            )
         ]
-        offsets = np.append(0, ends[first:stop] - before)
+        offsets = np.append(0, ends[first_row:end_row] - copied_bytes)
         data = np.concatenate(strings) if strings else np.empty(0, np.uint8)
         array = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(strings), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
-        is_match[first:stop] = np.asarray(pc.match_substring_regex(array, pattern))
-        first = stop
+        is_match[first_row:end_row] = np.asarray(pc.match_substring_regex(array, pattern))
+        first_row = end_row
     return is_match
 
 
@@ -142,7 +144,7 @@ def _spans(vector: BytesVector) -> tuple[int, npt.NDArray[np.int64], npt.NDArray
 
 
 _PRINTABLE = bytes(byte if 0x20 <= byte < 0x7F else ord(".") for byte in range(256))
-"""For each byte the character that shows it."""
+"""Replacement of each byte in printable text: a dot for each byte that is not printable ASCII."""
 
 
 def spelled(column: BytesVector, *, as_hex: bool) -> TextVector:

@@ -1,7 +1,7 @@
 """Columns of values for expressions, as vectors: arrays with one value per row.
 
 A constant is a vector of 0-dimensional arrays: one value for all rows. `valid` is a mask of the values that are not
-NULL; None if no value is NULL. The array has an arbitrary number at the index of a NULL.
+NULL, or None if no value is NULL. At the index of a NULL, the array contains an arbitrary number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IPV4_VERSION, IPV4_HIGH = np.array(4), np.zeros((), np.uint64)
 class Vector:
     """Numbers (int64 or float64), booleans, or MACs (48 bits in an int64).
 
-    `null`: the number that `data` has for every NULL; None if unknown.
+    `null`: the number that `data` contains for every NULL, or None if these numbers differ.
     """
 
     data: npt.NDArray[Any]
@@ -39,8 +39,8 @@ class Vector:
 class AddressVector:
     """IP addresses: `version` is 4, 6, or 0 for a NULL; `high` and `low` are the halves as uint64.
 
-    `high` is 0 for IPv4. A 0-dimensional `version` is the version of all rows. Then addresses as keys of a table are as
-    fast as integers.
+    `high` is 0 for IPv4. A 0-dimensional `version` is the version of all rows. It makes addresses as keys of a table
+    as fast as integers.
     """
 
     version: npt.NDArray[Any]
@@ -62,7 +62,7 @@ class AddressVector:
 
 @dataclass(frozen=True, slots=True)
 class TextVector:
-    """Texts: `ids` (int64) are indexes into `names`. Names are only appended, so old IDs stay valid.
+    """Texts: `ids` (int64) are indexes into `names`. Names are appended and never removed, so old IDs stay valid.
 
     `names` has no duplicates, so two texts are equal if and only if their IDs are equal.
     """
@@ -129,8 +129,8 @@ def choose(mask: Mask, one: AnyVector, other: AnyVector) -> AnyVector:
     """
     valid = None
     if one.valid is not None or other.valid is not None:
-        known = [np.True_ if vector.valid is None else vector.valid for vector in (one, other)]
-        valid = np.asarray(np.where(mask, *known))
+        not_null = [np.True_ if vector.valid is None else vector.valid for vector in (one, other)]
+        valid = np.asarray(np.where(mask, *not_null))
     match one, other:
         case Vector(), Vector():
             return Vector(np.where(mask, one.data, other.data), valid)
@@ -179,7 +179,7 @@ COPY_DIVISOR = 4
 
 
 class ChosenRows(Mapping[str, AnyVector]):
-    """Columns of the rows with the indexes `rows` (ascending), copied at the first access. Valid while the batch is."""
+    """Columns of the rows with the ascending indexes `rows`, copied at the first access. Valid as long as the batch."""
 
     def __init__(self, columns: Columns, rows: npt.NDArray[np.int64]) -> None:
         """Select rows of a batch; no column is copied yet."""
@@ -209,7 +209,7 @@ class ChosenRows(Mapping[str, AnyVector]):
 
 
 # A decoder writes every block into the same buffers. So the memory addresses of columns are looked up once for many
-# blocks. The look-up for a few columns takes as long as hundreds of rows.
+# blocks. A look-up of a few columns takes as long as the evaluation of hundreds of rows.
 
 
 Numbers = npt.NDArray[np.int64]
@@ -221,16 +221,16 @@ class BufferColumns(Mapping[str, AnyVector]):
     @property
     @abstractmethod
     def memory(self) -> Numbers:
-        """The array with the buffers. Batches with the same array have the same memory addresses of columns."""
+        """The array that contains the buffers. Two batches with one array have the same addresses of columns."""
 
     @property
     @abstractmethod
     def only_ipv4(self) -> bool:
-        """Whether all IP addresses are IPv4."""
+        """True if all IP addresses are IPv4."""
 
     @abstractmethod
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
-        """Return a column of integers or MACs, and whether -1 means NULL. Returns None for other types of columns."""
+        """Return a column of integers or MACs, and whether -1 means NULL. Return None for columns of other types."""
 
     @abstractmethod
     def halves(self, name: str) -> tuple[Numbers, Numbers] | None:
@@ -256,8 +256,8 @@ class Names:
 def equal(left: TextVector, right: TextVector) -> Mask:
     """Compare two columns of texts, or a column and a constant. The result for a NULL is arbitrary."""
     if right.ids.ndim == 0:
-        wanted = right.names[int(right.ids)]
-        return check_texts(left, lambda name: name == wanted)
+        expected = right.names[int(right.ids)]
+        return check_texts(left, lambda name: name == expected)
     if left.ids.ndim == 0:
         return equal(right, left)
     if left.names is right.names:
@@ -289,12 +289,12 @@ def lengths(vector: TextVector) -> npt.NDArray[np.int64]:
     return _map_texts(vector, len, np.int64)
 
 
-def _map_texts(vector: TextVector, function: Callable[[str], object], dtype: type) -> npt.NDArray[Any]:
-    """Return the function of each text. With fewer rows than names, only names that occur are computed."""
+def _map_texts(vector: TextVector, compute: Callable[[str], object], dtype: type) -> npt.NDArray[Any]:
+    """Return `compute` of each text. If there are fewer rows than names, compute only the names that occur."""
     if not vector.names:  # all are NULL
         return np.zeros(vector.ids.shape, dtype)
     if len(vector.names) <= vector.ids.size:
-        return np.array([function(name) for name in vector.names], dtype)[vector.ids]
+        return np.array([compute(name) for name in vector.names], dtype)[vector.ids]
     distinct, indexes = np.unique(vector.ids, return_inverse=True)
-    results: npt.NDArray[Any] = np.array([function(vector.names[text_id]) for text_id in distinct.tolist()], dtype)
+    results: npt.NDArray[Any] = np.array([compute(vector.names[text_id]) for text_id in distinct.tolist()], dtype)
     return results[indexes.reshape(vector.ids.shape)]

@@ -1,7 +1,7 @@
-"""EqualityIndex: the rows of a batch by the value of a column, for many conditions `column = constant`.
+"""An index of the rows of a batch by the value of a column, for many conditions `column = constant`.
 
 Queries that differ only in constants, such as `destPort = 53` and `destPort = 80`, read the same column of each batch.
-The index finds the rows of all constants together: a query whose constant does not occur needs no pass over the rows.
+The index finds the rows of all constants in one pass. So a query whose constant does not occur reads no rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 
 MIN_CONSTANTS = 8
-"""Number of different constants of a column from which on an index is faster than a pass for each condition."""
+"""Minimum number of different constants of a column for which an index is faster than a pass for each condition."""
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """Odd number that mixes the upper half of an address into its word."""
@@ -98,7 +98,7 @@ class EqualityIndex:
 
 
 def _word(constant: Constant) -> int:
-    """Return the word of a constant: an integer itself, a mixture of the halves of an address."""
+    """Return the word of a constant: an integer unchanged, for an address a hash of its halves."""
     if not isinstance(constant, Address):
         return constant
     return int(_words(AddressVector.of(constant)))
@@ -113,5 +113,5 @@ def _words(vector: Vector | AddressVector) -> Numbers:
 
 
 def _at(values: npt.NDArray[np.generic], rows: Numbers) -> npt.NDArray[np.generic]:
-    """Return values by row. A value for all rows has no dimension."""
+    """Return the values of `rows`. A 0-dimensional array has one value for all rows."""
     return values[rows] if values.ndim else values

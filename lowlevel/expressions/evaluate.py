@@ -1,4 +1,4 @@
-"""Evaluate expressions over columns, whole batches at a time, with SQL's NULL.
+"""Evaluation of expressions over the columns of a batch, with SQL's NULL.
 
 Logic is three-valued: NULL AND FALSE is FALSE, NULL OR TRUE is TRUE, and every other operation on a NULL is NULL.
 """

@@ -1,4 +1,4 @@
-"""One link of a low-level node: it reads blocks of a capture and writes items to its spool.
+"""The worker of one link of a low-level node: it reads blocks of a capture and writes items to a spool.
 
 An item is a batch of partials (the partial aggregates of a group and a pane) or a punctuation. If the spool is full,
 items wait in a list that is at most as large as the tables. While items wait, no block is processed: a live link sheds
@@ -56,7 +56,7 @@ RETRY_PAUSE = 0.05
 """Seconds between two retries of a link that can wait for room in its spool."""
 
 RETRIES_AFTER_STOP = 20
-"""Number of retries after a stop request. 20 retries take one second."""
+"""Number of retries after a stop request: one second."""
 
 COUNTS_OF_LINK = {
     "records": RECORDS_READ,
@@ -67,14 +67,14 @@ COUNTS_OF_LINK = {
     "dropped": INTERFACE_DROPPED,
     "shed": RECORDS_SHED,
 }
-"""The metric of each field of LinkCounts."""
+"""Field of LinkCounts -> metric."""
 
 MAX_ITEM_ROWS = 1 << 16
-"""Largest number of rows of an item. Larger batches, such as a whole table, are split."""
+"""Maximum number of rows of an item. Larger batches, such as a whole table, are split."""
 
 
 class LinkWorker:
-    """Reads one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
+    """Reader of one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
 
     After `run`, `has_ended` is True if the input has ended and the spool contains all of it.
     """
@@ -90,8 +90,8 @@ class LinkWorker:
         """Connect an input, its node and its spool.
 
         * `plans`: name and plan of each query, in the order of the node's plans.
-        * `spool`: with `cuts=True` if the input can be read again (`positions` is not None).
-        * `clock`: returns ns since the epoch; it is called after each block and each empty poll.
+        * `spool`: must have `cuts=True` if the input can be read again (`positions` is not None).
+        * `clock`: returns ns since the epoch. It is called after each block and each empty poll.
 
         Raises InputError if the spool contains a part of another input.
         """
@@ -121,7 +121,7 @@ class LinkWorker:
         self._samples = self._collect_samples()
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Read until the input ends or `stopping` returns True; close the spool, so that another node can continue it.
+        """Read until the input ends or `stopping` returns True. Close the spool, so that another node can continue.
 
         Raises InputError if the input fails, SpoolError or OSError if the spool fails.
         """
@@ -146,7 +146,7 @@ class LinkWorker:
             raise failure
 
     def _blocks(self, stopping: Callable[[], bool]) -> Generator[Block | None, None, None]:
-        """Yield blocks, and None for an empty poll; set `has_ended` if the input has ended without a stop request."""
+        """Yield blocks, and None for an empty poll. Set `has_ended` if the input has ended without a stop request."""
         if isinstance(self.capture, Capture):
             records_read = self.positions.records if isinstance(self.positions, FilePosition) else 0
             blocks, damage = blocks_after(self.capture, records_read)
@@ -167,7 +167,7 @@ class LinkWorker:
         self.has_ended = not stopping() and not is_interface(self.capture.path)
 
     def _process_poll(self, block: Block | None, stopping: Callable[[], bool]) -> None:
-        """Process a block, or an empty poll."""
+        """Process a block, or an empty poll (None). A block is skipped if items wait or if it is not sampled."""
         last_poll_time, now = self._poll_time, self.clock()
         is_empty_poll = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
         if is_empty_poll or block is not None:
@@ -205,7 +205,7 @@ class LinkWorker:
             self._update_counters()
 
     def _update_counters(self) -> None:
-        """Update the counters for other threads, and those in the headers of the next segments."""
+        """Update the counters for other threads and for the headers of the next segments."""
         self._samples = samples = self._collect_samples()
         link = self.node.link
         counts = {field: samples.total(metric, link=link) for field, metric in COUNTS_OF_LINK.items()}
@@ -264,7 +264,7 @@ class LinkWorker:
         return True
 
     def _retry_waiting(self, stopping: Callable[[], bool]) -> None:
-        """Retry until no item waits. After a stop request, retry RETRIES_AFTER_STOP times; later calls do not retry."""
+        """Retry until no item waits. After a stop request, retry RETRIES_AFTER_STOP times, and not in later calls."""
         pause_event, retries_left = Event(), 0 if self._has_skipped else RETRIES_AFTER_STOP
         while self.waiting_items and retries_left:
             retries_left -= stopping()
@@ -291,7 +291,7 @@ class LinkWorker:
         return True
 
     def _close(self, stopping: Callable[[], bool]) -> None:
-        """Write the waiting items and close the spool; record the end of the link if the input has ended.
+        """Write the waiting items and close the spool. If the input has ended, record the end of the link.
 
         Items without room are shed. If the input can be read again, the next node computes them again.
         """

@@ -1,10 +1,10 @@
-"""The memory of tables: the number of slots with which all tables fit a budget.
+"""The memory of tables: the maximum number of slots for which all tables fit into a memory budget.
 
 A plan has a table for each tuple of IP versions that its address keys can have (`lowlevel.table.keys`). The budget
 includes all these tables. Addresses of one header have the same version: 4, 6, or 0 if the header is missing.
 
     source and destination of a packet          4 4 | 6 6                      2 tables
-    source of the outer and of the inner one    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables
+    source of the outer and the inner header    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from lowlevel.table.sharing import SharedPlan, share
 from lowlevel.table.spread import PIECE_WORDS
 
 MIN_SLOTS = 1 << 10
-"""Smallest number of slots of a table."""
+"""Minimum number of slots of a table."""
 
 MAX_SLOTS = 1 << 26
-"""Largest number of slots of a table."""
+"""Maximum number of slots of a table."""
 
 
 def fit_slots(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
-    """Return the slots of each table: the largest power of two with which all tables of `plans` fit `memory` bytes.
+    """Return the slots per table: the largest power of two for which all tables of `plans` fit into `memory` bytes.
 
-    Raises ValueError, with the memory that is needed, if MIN_SLOTS slots do not fit.
+    Raises ValueError, which states the required memory, if MIN_SLOTS slots do not fit.
     """
     table_count, fixed_bytes, slot_bytes = _memory_needs(plans, flushing)
     if fixed_bytes + slot_bytes * MIN_SLOTS > memory:

@@ -1,6 +1,6 @@
 """The low-level node of one link: it reads every block once, for all queries on the link.
 
-The node selects rows and counts them in tables of fixed size. The entries of a table leave as partials: the partial
+The node selects rows and counts them in tables of fixed size. It converts table entries to partials: the partial
 aggregates of one group and one pane. A pane is the part of a window between two neighbouring window bounds.
 """
 
@@ -57,12 +57,12 @@ from lowlevel.watermarks.generators import WatermarkGenerator
 from lowlevel.watermarks.rule import EXACT, WatermarkRule
 
 TABLE_SLOTS = 1 << 18
-"""Default slots of a table: 11 MB with buffers, if keys are two IPv4 addresses and entries have two sub-aggregates."""
+"""Default slots of a table. With two IPv4 addresses as keys and two sub-aggregates, a table needs 11 MB."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """The rows of one kind on a link: their reader, their filter joins, their tables and their watermark.
+    """The rows of one kind on a link: the reader, the filter joins, the tables and the watermark generator.
 
     `exact`: the watermark of a block's records is that of the rows. `provisional`: partials leave after each block.
     `next_closing`: the smallest watermark that closes another pane of a table.
@@ -78,18 +78,18 @@ class Stream:
     next_closing: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
-        """Declare the watermark of the records of a block. It is ignored if rows can be older than their records.
+        """Declare the watermark of the records of a block.
 
-        END is always valid.
+        It is ignored if rows can be older than their records, unless it is END.
         """
         if self.exact or block.watermark == END:
             self.generator.declare(block.watermark)
 
 
 class Node:
-    """Converts blocks of a capture into partials and punctuation, for several plans.
+    """Converter of the blocks of a capture into partials and punctuation, for several plans.
 
-    Memory is fixed: it depends on `slots`, the widths of table entries and `capacity`. Not thread safe.
+    The memory is fixed by `slots`, `capacity`, and the widths of table entries. Not thread safe.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class Node:
         From now on the process keeps freed memory for later use (`keep_freed_memory`).
 
         * `slots`: number of slots of each table; `flushing`: their flush policy.
-        * `capacity`: largest number of records in a block.
-        * `watermark_rule`: the rule for each kind of rows.
+        * `capacity`: maximum number of records in a block. * `watermark_rule`: the rule for each kind of rows.
         * `files`: all files of the link, if it has several. Readers of flows search them for templates.
-        * `watchlists`: the open watchlist files, by default its own. Only nodes of finite inputs may share them.
+        * `watchlists`: the open watchlist files. By default the node opens them. Only nodes of finite inputs may share
+          them.
         """
         keep_freed_memory()
         self.link = link
-        live = isinstance(file, StreamedCapture) and file.live
-        self.watchlists = NodeWatchlists(live, watchlists or Watchlists())
+        is_live = isinstance(file, StreamedCapture) and file.live
+        self.watchlists = NodeWatchlists(is_live, watchlists or Watchlists())
         plans = self.watchlists.bind(tuple(plans))
         self.flushes_at_once = flushing.policy is Policy.AT_ONCE
         provisional = any(plan.provisional for plan in plans)
@@ -157,7 +157,7 @@ class Node:
         return [table.reducer for table in self._tables]
 
     def process(self, block: Block) -> Iterator[tuple[int, Item]]:
-        """Process one block; yield pairs (index of the plan, item). Punctuation follows the partials that it covers."""
+        """Process one block; yield pairs (index of the plan, item). Punctuation follows all partials below it."""
         self.records += block.records
         self.bytes += block.end - block.start
         self.watchlists.begin_block()
@@ -270,8 +270,8 @@ class Node:
         """Return the counters.
 
         `query_names[i]`: the names of the queries that use plan i. They are labels of its counters. Queries that share
-        a plan or a table have equal counters, except that only the first query has the bytes of the table. `damage`:
-        the damage at the end of the file.
+        a plan or a table have equal counters, but the bytes of the table are counted only for the first query.
+        `damage`: the damage at the end of the file.
         """
         samples = Samples()
         samples.add(RECORDS_READ, self.records, self.link)

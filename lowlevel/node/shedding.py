@@ -7,8 +7,8 @@ block of records out of 2**k, and counts each row 2**k times. Spool and ring req
     free bytes of the spool    more than 1/8    to 1/16    to 1/32    …    to 1/8192 or less    none
     k                                      0          1          2                        10    no block is processed
 
-So the fuller a spool is, the slower it fills. Its k rises at once. It falls when the spool would need the smaller k
-even with 1/8 more bytes. The tables are flushed whenever k changes, so that each partial has one sampling rate.
+So the fuller a spool is, the slower it fills. Its k rises at once. It falls only when a spool with 1/8 more bytes
+would also require the smaller k. The tables are flushed when k changes, so that each partial has one sampling rate.
 
 A hash selects one block out of each group of 2**k blocks, so that periodic traffic is sampled at different phases. The
 node reads only the record headers of skipped blocks, and counts their records by cause.
@@ -38,8 +38,8 @@ from lowlevel.subaggregates import Kind
 #     up to 1/8 for `patience`                                   -1
 #     otherwise                                                  none
 #
-# A ring buffers bursts, so bursts of up to 100 ms do not change k. A falling mean does not change k either, however
-# slowly the ring is emptied.
+# A ring buffers bursts, so bursts of up to 100 ms do not change k. A falling mean does not change k either, even if the
+# ring is emptied slowly.
 #
 # If k is large enough, the ring is empty. Only a trial shows whether a smaller k is also large enough. So `patience` is
 # 1 s at first. If k must rise within 64 s after it fell, `patience` doubles, up to 64 s. Under a constant overload the
@@ -47,20 +47,20 @@ from lowlevel.subaggregates import Kind
 
 
 MAX_K = 10
-"""The largest k."""
+"""Maximum of k: at least one block out of 1024 is processed."""
 
 HIGH_SHARE, LOW_SHARE = 1 / 2, 1 / 8
-"""k may rise if the mean of the ring's used share is above HIGH_SHARE. It may fall if the share stays at LOW_SHARE."""
+"""k may rise if the mean of the ring's used share is above HIGH_SHARE, and fall if the share stays below LOW_SHARE."""
 
 MEAN_TIME = SECOND // 5
-"""Shortest time of a mean, ns."""
+"""Minimum time over which the mean is computed, ns."""
 
 MIN_PATIENCE, MAX_PATIENCE = SECOND, 64 * SECOND
 """Limits of `patience`, ns."""
 
 
 class RingPressure:
-    """Computes the k that a ring requires from the used share of its bytes. No clock, no I/O.
+    """Computation of the k that a ring requires, from the used share of its bytes. No clock, no I/O.
 
     `patience`: time in ns that the ring must be nearly empty before k falls.
     """
@@ -114,7 +114,7 @@ class RingPressure:
 
 
 SAMPLING_FACTOR_KEY = b"wiretide.sampled"
-"""Key in the metadata of partials: the value is the sampling factor in decimal; missing if all rows were processed."""
+"""Key in the metadata of partials. The value is the sampling factor in decimal. Missing if all rows were processed."""
 
 FREE_DIVISOR = 8
 """Sampling begins when less than 1/FREE_DIVISOR of the spool's bytes is free."""
@@ -138,7 +138,7 @@ def compute_k(used_bytes: int, max_bytes: int) -> int:
 
 @dataclass
 class Shedding:
-    """Selects the blocks of one link that are processed, and counts skipped records. No clock, no I/O.
+    """Selection of the blocks of one link that are processed, and counters of skipped records. No clock, no I/O.
 
     * `spool_k`, `ring_k`: the k that spool and ring require.
     * `skipped_records`: number of skipped records by cause.
@@ -153,7 +153,7 @@ class Shedding:
 
     @property
     def k(self) -> int:
-        """The larger of the two k: one block out of 2**k is processed."""
+        """The larger of `spool_k` and `ring_k`. One block out of 2**k is processed."""
         return max(self.spool_k, self.ring_k)
 
     @property

@@ -1,4 +1,4 @@
-"""The watchlists of a node. Expressions refer to open files; new versions of files are read between blocks."""
+"""The watchlists of a node. Expressions refer to open files. New versions of files are read between blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_watched_files(value: object) -> Iterator[WatchedFile]:
 
 
 def find_instances(value: object, kind: type[Instance]) -> Iterator[Instance]:
-    """Yield the objects of a type in a plan or a tuple of plans; a plan consists of dataclasses and tuples."""
+    """Yield the objects of a type in a plan or a tuple of plans. A plan consists of dataclasses and tuples."""
     if isinstance(value, kind):
         yield value
     elif isinstance(value, tuple):
@@ -34,7 +34,7 @@ def find_instances(value: object, kind: type[Instance]) -> Iterator[Instance]:
 
 
 def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:
-    """Replace each `WatchedFile` by the `Watchlist` of a registry, in a plan, an expression or a tuple of them.
+    """Replace each `WatchedFile` in plans or expressions by the `Watchlist` of a registry.
 
     Parts without a watchlist are not copied. An object that occurs twice is replaced by one object.
     """
@@ -72,9 +72,9 @@ class NodeWatchlists:
     """The watchlists of a node. Only a node of a live input reads a file again after a change."""
 
     def __init__(self, live: bool, lists: Watchlists, clock: Callable[[], float] = time.monotonic) -> None:
-        """Use the registry `lists`; `clock` returns seconds.
+        """Use the registry `lists`. `clock` returns seconds.
 
-        A `is_live` node needs its own registry, because versions change between its blocks.
+        If `live`, the node needs a separate registry, because versions change between its blocks.
         """
         self.is_live = live
         self.clock = clock
@@ -95,7 +95,7 @@ class NodeWatchlists:
                 file.refresh(now)
 
     def add_samples(self, samples: Samples, link: str) -> None:
-        """Add the counters of this node. A file that is open in several forms counts once."""
+        """Add the counters of this node. A file that is open several times is counted once."""
         files_by_path: dict[str, list[Watchlist]] = {}
         for file in self.files:
             files_by_path.setdefault(file.path, []).append(file)

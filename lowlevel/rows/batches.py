@@ -20,16 +20,16 @@ from lowlevel.rows.readers import Rows, make_reader
 
 
 def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "packets") -> Iterator[pa.RecordBatch]:
-    """Yield a capture's rows of one kind as batches, in file order; a block gives one batch or more.
+    """Yield a capture's rows of one kind as batches, in file order. A block becomes one or more batches.
 
     Addresses have 4 or 16 bytes, MACs 6. A missing field is NULL. Names of columns are case-insensitive. The default
     columns are listed in docs/guide/columns.md. Raises ValueError for an unknown column, InputError for a file that is
     no capture. A damaged capture is read up to the damage, with a RuntimeWarning.
     """
-    wanted = named_columns(kind, columns)
+    selected_columns = named_columns(kind, columns)
     file = open_capture(path)
-    reader = make_reader(kind, path.stem, file, {"ts", *(column.name for column in wanted)}, BLOCK_RECORDS)
-    return (row_batch(rows, wanted) for block in _blocks(file) for rows in reader.read(block))
+    reader = make_reader(kind, path.stem, file, {"ts", *(column.name for column in selected_columns)}, BLOCK_RECORDS)
+    return (row_batch(rows, selected_columns) for block in _blocks(file) for rows in reader.read(block))
 
 
 def _blocks(file: AnyCapture) -> Iterator[Block]:

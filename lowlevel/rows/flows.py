@@ -17,7 +17,7 @@ from capture.flows.elements import DataType, element_named
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
 from capture.flows.kernels.values import END, RATE_DEN, RATE_NUM, START
-from capture.flows.layouts import CORRECTED, TIMES
+from capture.flows.layouts import TIME_SOURCES, UNSCALED
 from capture.flows.sampling import FixedRates, Sampling
 from capture.flows.sessions import Session
 from capture.flows.stored_templates import load_for_capture
@@ -31,7 +31,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class FlowColumns(Mapping[str, AnyVector]):
-    """Columns of decoded flow records. Valid while the records are."""
+    """Columns of decoded flow records. They are valid as long as the records."""
 
     def __init__(self, link: str, flows: Flows) -> None:
         """Wrap decoded records."""
@@ -40,7 +40,7 @@ class FlowColumns(Mapping[str, AnyVector]):
         self._cache: dict[str, AnyVector] = {}
 
     def __getitem__(self, name: str) -> AnyVector:
-        """Return a column by its name in the catalogue."""
+        """Return a column by its name."""
         if name not in self._cache:
             self._cache[name] = self._make(name)
         return self._cache[name]
@@ -49,10 +49,10 @@ class FlowColumns(Mapping[str, AnyVector]):
         flows = self._flows
         if name == "link":
             return TextVector.of(self._link)
-        if name in TIMES:
-            return Vector(flows.row(START if TIMES[name] == "start_ts" else END))
-        if name in CORRECTED:
-            raw = self[CORRECTED[name]]
+        if name in TIME_SOURCES:
+            return Vector(flows.row(START if TIME_SOURCES[name] == "start_ts" else END))
+        if name in UNSCALED:
+            raw = self[UNSCALED[name]]
             assert isinstance(raw, Vector)
             return Vector(correct_counters(raw.data, flows.row(RATE_NUM), flows.row(RATE_DEN)), raw.valid)
         if name == "sampling_rate":
@@ -120,7 +120,7 @@ ARRIVAL_COLUMN = "arrival_ts"
 
 @dataclass(frozen=True, slots=True)
 class FlowRows:
-    """Some flow records of a block, as `lowlevel.rows.readers.Rows`."""
+    """A batch of flow records. Implements `lowlevel.rows.readers.Rows`."""
 
     count: int
     earliest: int
@@ -129,11 +129,11 @@ class FlowRows:
 
 
 class FlowReader:
-    """Reads rows of the kind `flows`. Their ts is the end of the flow, so a watermark of records is not one of rows.
+    """Reader of rows of the kind `flows`. Their ts is the end of the flow, so `exact_low` is False.
 
     The arrival of a row is the capture time of its datagram. Rows of a file of export messages have no arrival.
-    Datagrams are decoded with the templates of earlier datagrams: **one reader reads all blocks of a capture, in
-    order**.
+    Datagrams are decoded with the templates of earlier datagrams. So **one reader must read all blocks of a capture,
+    in order**.
     """
 
     exact_low = False
@@ -147,10 +147,10 @@ class FlowReader:
         sampling: FixedRates | None = None,
         recording: OtherFiles | None = None,
     ) -> None:
-        """Prepare to read `columns`; load the templates in a file next to the capture, if it exists.
+        """Prepare to read `columns`. Load the template file in the folder of the capture, if it exists.
 
-        * `capacity`: largest number of records in a block.
-        * `sampling`: sampling rates that replace the rates of exporters.
+        * `capacity`: maximum number of records in a block.
+        * `sampling`: sampling rates that override announced rates.
         * `recording`: the other files of the link, which may announce missing templates (`lowlevel.flow_recording`).
         """
         self.link = link
@@ -181,7 +181,7 @@ class FlowReader:
         return len(self.decoder.waiting)
 
     def finish(self) -> Iterator[FlowRows]:
-        """Decode the records that still wait for templates, with the templates of later files of the link."""
+        """Decode the records that still wait for templates, with templates from later files of the link."""
         self.waits = False
         if self.recording is None or not len(self.decoder.waiting):
             return
@@ -200,8 +200,8 @@ class FlowReader:
 
     def _waiting_sessions(self) -> list[Session]:
         """Return the sender sessions of waiting records."""
-        numbers = dict.fromkeys(session for session, _ in self.decoder.waiting.templates_missing())
-        return [self.decoder.sessions.by_number[number] for number in numbers]
+        session_numbers = dict.fromkeys(session for session, _ in self.decoder.waiting.templates_missing())
+        return [self.decoder.sessions.by_number[session_number] for session_number in session_numbers]
 
     def _find_definition(self, session: Session, template: int) -> Definition | None:
         """Return the last definition of a template in earlier files of the link; None if there is none."""

@@ -29,7 +29,7 @@ class Interfaces:
     """The names of a capture's interfaces. Several interfaces may have the same name."""
 
     def __init__(self, capture: AnyCapture) -> None:
-        """Use the interfaces of `capture`. Their list may grow, and each followed file has another list."""
+        """Use the interfaces of `capture`. The list may grow, and each followed file has a separate list."""
         self._capture = capture
         self._names = Names()
         self._format: FileFormat | None = None
@@ -37,18 +37,18 @@ class Interfaces:
 
     def texts(self, numbers: Numbers) -> TextVector:
         """Return the names of the interfaces with these numbers."""
-        form = self._capture.format
-        known = form.interface_names
-        if form is not self._format:
-            self._format, self._ids = form, self._ids[:0]
-        if len(known) > len(self._ids):
-            new = [self._names.add(name) for name in known[len(self._ids) :]]
-            self._ids = np.concatenate([self._ids, np.array(new, np.int64)])
+        file_format = self._capture.format
+        interface_names = file_format.interface_names
+        if file_format is not self._format:
+            self._format, self._ids = file_format, self._ids[:0]
+        if len(interface_names) > len(self._ids):
+            new_ids = [self._names.add(name) for name in interface_names[len(self._ids) :]]
+            self._ids = np.concatenate([self._ids, np.array(new_ids, np.int64)])
         return TextVector(self._ids[numbers], self._names.texts)
 
 
 class PacketColumns(BufferColumns):
-    """The columns of one decoded block of a link. Valid as long as the block's buffers are."""
+    """The columns of one decoded block of a link. They are valid until the decoder decodes the next block."""
 
     def __init__(
         self, link: str, packets: Packets, capture: AnyCapture, specs: Mapping[str, ColumnSpec], interfaces: Interfaces
@@ -63,7 +63,7 @@ class PacketColumns(BufferColumns):
         self._versions: dict[str, Numbers] = {}  # the addresses of one header share their versions
 
     def __getitem__(self, name: str) -> AnyVector:
-        """Return a column by its name in the catalogue."""
+        """Return a column by its name."""
         if name not in self._cache:
             self._cache[name] = self._make(self._specs[name])
         return self._cache[name]
@@ -78,7 +78,7 @@ class PacketColumns(BufferColumns):
             case "address":
                 return self._address(parts, spec.nullable)
             case "bytes":
-                start, length = (self._packets.field(each) for each in parts)
+                start, length = (self._packets.field(field_name) for field_name in parts)
                 valid = start != NULL
                 return BytesVector(self._capture.data, np.where(valid, start, 0), np.where(valid, length, 0), valid)
         data = self._packets.field(parts[0])
@@ -92,7 +92,7 @@ class PacketColumns(BufferColumns):
         if self._packets.only_ipv4:
             return AddressVector.of_ipv4(self._packets.field(parts[2]))
         version = self._versions.setdefault(parts[0], self._packets.field(parts[0]))
-        high, low = (self._packets.field(each).view(np.uint64) for each in parts[1:])
+        high, low = (self._packets.field(field_name).view(np.uint64) for field_name in parts[1:])
         return AddressVector(version, high, low, version != 0 if nullable else None)
 
     @property
@@ -102,11 +102,11 @@ class PacketColumns(BufferColumns):
 
     @property
     def only_ipv4(self) -> bool:
-        """Whether all IP addresses are IPv4."""
+        """True if all IP addresses are IPv4."""
         return self._packets.only_ipv4
 
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
-        """Return a column of integers or MACs, and whether -1 means NULL. Returns None for other types of columns."""
+        """Return a column of integers or MACs, and whether -1 means NULL. Return None for columns of other types."""
         spec = self._specs[name]
         part = PHYSICAL.get(name, (name,))[0]
         if spec.type not in ("integer", "time", "mac") or (spec.nullable and part.endswith("ip_version")):
@@ -121,9 +121,9 @@ class PacketColumns(BufferColumns):
         return self._packets.field(high), self._packets.field(low)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the catalogue."""
+        """Iterate over the names of all columns of the kind."""
         return iter(self._specs)
 
     def __len__(self) -> int:
-        """Return the number of columns in the catalogue."""
+        """Return the number of columns of the kind."""
         return len(self._specs)

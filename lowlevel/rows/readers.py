@@ -1,4 +1,4 @@
-"""Readers: the reader of a kind of rows converts blocks of records into columns of rows."""
+"""Readers, which convert blocks of records into columns of rows of one kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lowlevel.rows.packet_columns import Interfaces, PacketColumns
 
 @dataclass(frozen=True, slots=True)
 class PacketRows:
-    """The packets or frames of a block, as `Rows`."""
+    """The packets or frames of a block. Implements `Rows`."""
 
     count: int
     earliest: int
@@ -42,7 +42,7 @@ class PacketRows:
 
 
 class FrameReader:
-    """Reads rows of the kind `frames`: one per record, with its ts, so a watermark of records is one of rows."""
+    """Reader of rows of the kind `frames`: one row per record, with its ts. Watermarks of records apply to rows."""
 
     exact_low = True
     kind = "frames"
@@ -50,7 +50,7 @@ class FrameReader:
     specs = FRAME_COLUMNS
 
     def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
-        """Prepare to read `columns`; `capacity` is the largest number of records in a block."""
+        """Prepare to read `columns`. `capacity`: maximum number of records in a block."""
         self.link = link
         self.capture = capture
         self.fallback = Fallback()
@@ -73,7 +73,7 @@ class FrameReader:
         return iter(())
 
     def samples(self) -> Samples:
-        """Return the counters of replaced times, by cause, and of the fall-back decoder.
+        """Return the counters of replaced times (by cause) and of the fallback decoder.
 
         The node counts the rows, because every record is a row.
         """
@@ -90,7 +90,7 @@ class FrameReader:
 
 
 class PacketReader(FrameReader):
-    """Reads rows of the kind `packets`: records that contain an IP packet with readable addresses."""
+    """Reader of rows of the kind `packets`: records that contain an IP packet with readable addresses."""
 
     kind = "packets"
     every_frame = False
@@ -106,7 +106,7 @@ class PacketReader(FrameReader):
 
 
 class Rows(Protocol):
-    """A batch of rows of one kind, as columns. Valid until the next call of the reader."""
+    """A batch of rows of one kind, as columns. The batch is valid until the next call of the reader."""
 
     @property
     def count(self) -> int:
@@ -120,7 +120,7 @@ class Rows(Protocol):
 
     @property
     def arrivals(self) -> npt.NDArray[np.int64] | None:
-        """The arrival of each row, ns, by another clock than its ts; None if rows have no arrival."""
+        """The arrival time of each row in ns, from another clock than its ts; None if rows have no arrival time."""
         ...
 
     @property
@@ -130,15 +130,15 @@ class Rows(Protocol):
 
 
 class RowReader(Protocol):
-    """Converts the blocks of one capture, in order, into rows of one kind. Not thread safe.
+    """Converter of the blocks of one capture, in order, into rows of one kind. Not thread safe.
 
-    Its arguments are the name of the link, the capture, the names of the columns (with `ts`) and `capacity`. This is
-    the largest number of records in a block, and of rows in a batch.
+    Constructor arguments: the name of the link, the capture, the names of the columns (with `ts`), and `capacity`, the
+    maximum number of records in a block and of rows in a batch.
     """
 
     @property
     def exact_low(self) -> bool:
-        """Whether a watermark of records is also a watermark of rows: no later row has a smaller ts."""
+        """True if a watermark of records is also a watermark of rows: no later row has a smaller ts."""
         ...
 
     def read(self, block: Block) -> Iterator[Rows]:
@@ -147,7 +147,7 @@ class RowReader(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether records wait for templates in other files of the link, so that rows with any ts may follow."""
+        """True if records wait for templates in other files of the link, so that rows with any ts may follow."""
         ...
 
     @property
@@ -156,7 +156,7 @@ class RowReader(Protocol):
         ...
 
     def finish(self) -> Iterator[Rows]:
-        """Decode the waiting records; called at the end of the capture."""
+        """Decode the waiting records. Call this at the end of the capture."""
         ...
 
     def samples(self) -> Samples:
@@ -175,7 +175,7 @@ def make_reader(
 ) -> RowReader:
     """Create the reader of a kind. Raises ValueError for an unknown kind.
 
-    `sampling` and `files` (all files of the link) are used only for flows.
+    `sampling` (rates that override announced rates) and `files` (all files of the link) are used only for flows.
     """
     match kind:
         case "packets":

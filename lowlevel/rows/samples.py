@@ -35,7 +35,7 @@ class BlockDatagrams:
 
 
 class SampleColumns(Mapping[str, AnyVector]):
-    """The columns of some samples. Valid until the reader decodes other samples."""
+    """The columns of a batch of samples. They are valid until the reader decodes further samples."""
 
     def __init__(
         self, packets: PacketColumns, listed: Listed, datagrams: BlockDatagrams, interfaces: Interfaces
@@ -48,7 +48,7 @@ class SampleColumns(Mapping[str, AnyVector]):
         self._cache: dict[str, AnyVector] = {}
 
     def __getitem__(self, name: str) -> AnyVector:
-        """Return a column by its name in the catalogue."""
+        """Return a column by its name."""
         if name not in self._cache:
             self._cache[name] = self._make(name)
         return self._cache[name]
@@ -68,17 +68,17 @@ class SampleColumns(Mapping[str, AnyVector]):
         return Vector(data, data != NULL if SAMPLING_COLUMNS[name].nullable else None)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the catalogue."""
+        """Iterate over the names of all columns of the kind."""
         return iter(SAMPLE_COLUMNS)
 
     def __len__(self) -> int:
-        """Return the number of columns in the catalogue."""
+        """Return the number of columns of the kind."""
         return len(SAMPLE_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRows:
-    """Some samples of a block, as `lowlevel.rows.readers.Rows`."""
+    """A batch of samples. Implements `lowlevel.rows.readers.Rows`."""
 
     count: int
     earliest: int
@@ -87,16 +87,16 @@ class SampleRows:
 
 
 class SampleReader:
-    """Reads rows of the kind `samples`. They have the ts of their record, so a watermark of records is one of rows.
+    """Reader of rows of the kind `samples`. A row has the ts of its record, so watermarks of records apply to rows.
 
-    The reader compares the sequence numbers of consecutive blocks: **one reader reads all blocks of a capture, in
-    order**.
+    The reader compares the sequence numbers of consecutive blocks. So **one reader must read all blocks of a capture,
+    in order**.
     """
 
     exact_low = True
 
     def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
-        """Prepare to read `columns`; `capacity` is the largest number of records in a block."""
+        """Prepare to read `columns`. `capacity`: maximum number of records in a block."""
         self.link = link
         self.capture = capture
         self.carrier = Decoder(capture, CARRIER_COLUMNS, capacity)

@@ -1,4 +1,4 @@
-"""Fingerprints of low-level plans, so that partials are never merged under another plan."""
+"""Fingerprints of low-level plans. They prevent that partials of one plan are merged as partials of another plan."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
 
 MEANING = 1
-"""Version of the meaning of plans: increased if an equal plan begins to produce other partials."""
+"""Version of the meaning of plans. It is increased when a change of the code makes an equal plan produce other
+partials."""
 
 
 def fingerprint(plan: LowLevelPlan) -> str:
     """Return 32 hexadecimal digits, the same in every process, for equal plans; the name of the query has no effect.
 
     Plans are equal if predicate, keys, sub-aggregates, pane, origin, kind of rows and all other fields are equal, as
-    trees: `a AND b` is not `b AND a`. Fields with their default value are left out, so that a new field of plans
-    changes only the plans that use it.
+    trees: `a AND b` is not `b AND a`. Fields with their default value are omitted, so that a new field of plans
+    changes only the fingerprints of plans that use it.
     """
     return hashlib.blake2b(f"{MEANING} {_text(plan)}".encode(), digest_size=16).hexdigest()
 
@@ -33,15 +34,15 @@ def _text(value: object) -> str:
     """
     name = type(value).__name__
     if is_dataclass(value):
-        named = [
+        field_texts = [
             f"{field.name}={_text(getattr(value, field.name))}"
             for field in fields(value)
             if field.compare and _is_set(field, value)
         ]
-        return f"{name}({','.join(named)})"
+        return f"{name}({','.join(field_texts)})"
     if isinstance(value, tuple):
-        return f"tuple({','.join(_text(each) for each in value)})"
-    if value is Type.TIME:  # partials hold times as integers, and had no type for them in earlier versions
+        return f"tuple({','.join(_text(member) for member in value)})"
+    if value is Type.TIME:  # partials contain times as integers; earlier versions had no type for times
         value = Type.INT
     if isinstance(value, Enum):
         return f"{name}.{value.name}"

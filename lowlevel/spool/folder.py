@@ -19,7 +19,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 
 BLOCK = 4096
-"""Bytes of a disk block, on all usual file systems."""
+"""Bytes of a disk block on common file systems."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk and of an exhausted quota."""
@@ -35,20 +35,20 @@ def disk_bytes(size: int) -> int:
 
 
 def write_durably(part: Path, path: Path, content: Iterable[bytes | memoryview]) -> int:
-    """Replace the file `path`; return its size. After a crash, `path` is the whole old or the whole new file.
+    """Replace the file `path` and return its size. After a crash, `path` is either the complete old or the new file.
 
     The content is written to `part` and synced to the disk. Then `part` is renamed to `path`, and the folder is synced.
-    An old `part` is overwritten. Raises OSError; `part` is then removed.
+    An existing `part` is overwritten. If this fails, `part` is removed and OSError is raised.
     """
     size = 0
     try:
         with os.fdopen(open_private(part, os.O_WRONLY | os.O_TRUNC), "wb", buffering=0) as file:
             for piece in content:
-                left = memoryview(piece)
-                while left:
-                    written = file.write(left) or 0
+                remaining = memoryview(piece)
+                while remaining:
+                    written = file.write(remaining) or 0
                     size += written
-                    left = left[written:]
+                    remaining = remaining[written:]
             os.fsync(file.fileno())
         part.replace(path)
     except OSError:
@@ -68,19 +68,19 @@ def sync_folder(folder: Path) -> None:
 
 
 class SpoolError(WiretideError):
-    """The spool cannot be used: name another folder, or repair this one."""
+    """The spool cannot be used. The user must name another folder, or repair this folder."""
 
 
 class SpoolFullError(SpoolError):
-    """An item has no room, and no part of it was stored: append the item again later, or shed it."""
+    """An item has no room, and no part of it was stored. The caller must append it again later, or shed it."""
 
 
 class SegmentFormatError(SpoolError):
-    """A segment of another version of Wiretide: read it with that version, or name another folder."""
+    """A segment of another version of Wiretide. The user must read it with that version, or name another folder."""
 
 
 class SegmentLostError(SpoolError):
-    """A segment is missing or damaged: continue with the next segment, whose header counts the rows before it."""
+    """A segment is missing or damaged. The caller may continue with the next segment, which counts the lost rows."""
 
 
 NAME = re.compile(r"(\d{12}|[1-9]\d{12,17})\.segment", re.ASCII)
@@ -103,7 +103,7 @@ def part_of(path: Path) -> Path:
 
 
 def numbers(folder: Path) -> list[int]:
-    """Return the numbers of all segment files, ascending, also of damaged ones."""
+    """Return the numbers of all segment files, including damaged files, in ascending order."""
     with os.scandir(folder) as entries:
         return sorted(int(match[1]) for entry in entries if (match := NAME.fullmatch(entry.name)) and entry.is_file())
 
@@ -117,7 +117,8 @@ COMMITTED_NAME = "committed"
 RESERVE = ".reserve"
 
 ATTEMPTS, PAUSE = 20, 0.05
-"""Attempts of a commit, and seconds between them. A writer that retries on a full disk can use the block briefly."""
+"""Attempts of a commit, and seconds between attempts. A writer that retries on a full disk may occupy the block for a
+short time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Committed:
 
     * `number`: segments up to this number may be deleted; -1 means none.
     * `rows`: number of rows in all segments up to `number`, if known.
-    * `planned`: results may already contain segments up to this number, so a writer must not use these numbers again.
+    * `planned`: results may already contain segments up to this number. So no new segment may have such a number.
     """
 
     number: int = -1
@@ -176,7 +177,7 @@ def write_committed(folder: Path, committed: Committed) -> None:
 
 
 def keep_reserve(folder: Path) -> None:
-    """Reserve a disk block for the next commit, if a block is free."""
+    """Reserve a disk block for the next commit if a block is free."""
     path = folder / RESERVE
     if not path.exists():
         try:

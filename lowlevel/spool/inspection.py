@@ -1,4 +1,4 @@
-"""A summary of a spool for users. It changes no file, so a writer and a reader may be active."""
+"""A summary of a spool for users. The inspection changes no file, so a writer and a reader may be active."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class SpoolInspection:
 
     * `segments`, `damaged`: numbers of undamaged and of damaged segments.
     * `committed`: number of the last committed segment; None if the file of commits is damaged.
-    * `items`, `rows`, `bytes`: of the undamaged segments, on the disk.
+    * `items`, `rows`, `bytes`: totals of the undamaged segments; `bytes` is their disk space.
     * `uncommitted`: rows that the reader has not committed.
     * `first`, `last`: when the first and the last item were written (ns); 0 if unknown.
-    * `lows`: the last watermark of each plan, by its name.
+    * `lows`: the last watermark of each plan, by the plan's name.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Bounds of a spool, the policy of a full spool, and the counters of its writer."""
+"""Limits of a spool, the policies for a full spool, and the counters of a writer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from lowlevel.metrics import (
 )
 
 SHED = "shed"
-"""Cause: the spool was full and the caller dropped the item."""
+"""Cause of a dropped item: the spool was full, so the caller dropped the item."""
 
 OLDEST = "oldest"
-"""Cause: a full spool dropped its oldest segments."""
+"""Cause of a dropped item: a full spool dropped its oldest segments."""
 
 DISK, DESCRIPTORS = "disk", "descriptors"
 """Causes of a retry: the disk was full, or no file descriptor was free."""
@@ -69,11 +69,11 @@ class SpoolCounts:
 
 MAX_SEGMENT_BYTES = 1 << 30
 OVERHEAD_BYTES = 1 << 16
-"""Bytes of a spool that are not items: headers, the file of commits, unused parts of disk blocks."""
+"""Maximum bytes of a spool in addition to its items: headers, the file of commits, unused parts of disk blocks."""
 
 
 class WhenFull(StrEnum):
-    """Policy of a full spool: `STOP` refuses partials; `OLDEST` drops the oldest segments, also unread ones."""
+    """Policy of a full spool: `STOP` rejects partials; `OLDEST` drops the oldest segments, even if they are unread."""
 
     STOP = "stop"
     OLDEST = "oldest"
@@ -84,7 +84,7 @@ class SpoolLimits:
     """Bounds of one spool. Raises ValueError if the bounds contradict each other.
 
     * `segment_bytes`, `segment_time`: a segment is written when its items have `segment_bytes` in memory, or
-      `segment_time` ns after its first item. The file has about a third of the bytes.
+    `segment_time` ns after its first item. Its file has about a third of the bytes in memory.
     * `spool_bytes`: bound of the disk space of all files, in whole disk blocks, with the data that waits for the disk.
     """
 
@@ -98,11 +98,11 @@ class SpoolLimits:
             raise ValueError(f"got segments of {self.segment_bytes} bytes, expected 1 to {MAX_SEGMENT_BYTES}")
         if self.segment_time < 1:
             raise ValueError(f"got a segment time of {self.segment_time} ns, expected at least 1")
-        least = 4 * self.segment_bytes + OVERHEAD_BYTES
-        if self.spool_bytes < least:
+        minimum = 4 * self.segment_bytes + OVERHEAD_BYTES
+        if self.spool_bytes < minimum:
             raise ValueError(
-                f"got a spool of {self.spool_bytes} bytes, expected at least {least}: four segments, so that one can be"
-                " written while others are read"
+                f"got a spool of {self.spool_bytes} bytes, expected at least {minimum}: four segments, so that one"
+                " can be written while others are read"
             )
         if self.when_full not in tuple(WhenFull):
             choices = " or ".join(WhenFull)

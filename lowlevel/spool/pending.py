@@ -1,4 +1,4 @@
-"""The items of the next segment of a spool: in memory, their sizes, and their form on the disk.
+"""The items of the next segment of a spool: the items in memory, their sizes, and their encoding on the disk.
 
 An item is a batch of partials (the partial aggregates of a group and a pane) or a punctuation.
 """
@@ -24,7 +24,7 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 LINK = b"wiretide.link"
-"""Key in the metadata: the value is the text of the first column, which is omitted if all rows have the same text."""
+"""Key in the metadata. If all rows have the same text in the first column, the column is replaced by this value."""
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
@@ -83,17 +83,17 @@ def _only_text(table: pa.Table) -> str | None:
 
 
 PUNCTUATION_BYTES = 64
-"""Largest size of a punctuation without the name of its plan: a row of the segment's batch, uncompressed."""
+"""Maximum bytes of a punctuation without the name of its plan: a row of the segment's batch, uncompressed."""
 
 ESTIMATED_BYTES = 1 << 16
-"""Batches up to this size in bytes are not measured exactly."""
+"""Maximum bytes of a batch whose size is only estimated, because a measurement is slow."""
 
 
 MAX_SKIPPED = 16
-"""Largest number of ranges of skipped times in a segment."""
+"""Maximum number of ranges of skipped times in a segment."""
 
 SKIPPED_BYTES = 48 * MAX_SKIPPED
-"""Largest size of the skipped times in the header of a segment."""
+"""Maximum bytes of the skipped times in the header of a segment."""
 
 
 def with_skipped(skipped: Ranges, start: int, end: int) -> Ranges:
@@ -114,8 +114,8 @@ class Pending:
     """The items of the next segment.
 
     * `lows`: the watermark of each plan before the first item.
-    * `items`: index of the plan, and the item; `rows`: their number of rows of partials.
-    * `bytes`: upper bound of their size in the file.
+    * `items`: index of the plan, and the item. `rows`: number of rows of partials in the items.
+    * `bytes`: upper bound of the size of the items in the file.
     * `first`, `last`: times of the first and the last `add` (ns).
     * `skipped`: ranges of times whose packets an overloaded node did not process.
     """
@@ -128,9 +128,9 @@ class Pending:
     last: int | None = None
     skipped: Ranges = field(default_factory=list)
 
-    def add(self, number: int, item: Item, size: int, now: int | None) -> None:
-        """Add an item of plan `number` at the time `now` (ns; None if unknown)."""
-        self.items.append((number, item))
+    def add(self, plan_index: int, item: Item, size: int, now: int | None) -> None:
+        """Add an item of plan `plan_index` at the time `now` (ns; None if unknown)."""
+        self.items.append((plan_index, item))
         self.bytes += size
         if not isinstance(item, Punctuation):
             self.rows += item.num_rows
@@ -140,7 +140,7 @@ class Pending:
 
 
 class ItemSizes:
-    """Computes upper bounds of the sizes of items in a file. The size without rows is measured once per plan."""
+    """Upper bounds of the sizes of items in a file. The size of an item without rows is measured once per plan."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """Prepare for plans with the given names."""
@@ -152,47 +152,47 @@ class ItemSizes:
         """Upper bound of the bytes of one punctuation of every plan."""
         return sum(self._punctuation)
 
-    def item_bytes(self, number: int, item: Item) -> int:
-        """Return an upper bound of the size of an item of plan `number`, even if compression makes it longer."""
+    def item_bytes(self, plan_index: int, item: Item) -> int:
+        """Return an upper bound of the size of an item of plan `plan_index`, even if compression makes it longer."""
         if isinstance(item, Punctuation):
-            return self._punctuation[number]
-        if number not in self._fixed:
-            self._fixed[number] = pack([item.slice(0, 1)]).size + self._punctuation[number]
+            return self._punctuation[plan_index]
+        if plan_index not in self._fixed:
+            self._fixed[plan_index] = pack([item.slice(0, 1)]).size + self._punctuation[plan_index]
         # The exact size of a slice takes ten times as long, so it is computed only for large batches.
         size = item.get_total_buffer_size()
         if size > ESTIMATED_BYTES:
             size = item.nbytes
-        return self._fixed[number] + size + size // 128
+        return self._fixed[plan_index] + size + size // 128
 
 
-def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
+def merge_items(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
     """Merge the partials of a plan between two punctuations into one batch per width and metadata.
 
     Partials do not move across a punctuation of their plan. Between punctuations their order may change, because the
     high level merges them in any order. ORDERED partials keep their order.
     """
-    done: list[tuple[int, Item]] = []
+    merged_items: list[tuple[int, Item]] = []
     open_batches: dict[int, dict[object, list[pa.RecordBatch]]] = {}
     binary: dict[int, tuple[int, ...]] = {}
 
-    def close(number: int) -> None:
-        for batches in open_batches.pop(number, {}).values():
+    def close(plan_index: int) -> None:
+        for batches in open_batches.pop(plan_index, {}).values():
             batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-            done.append((number, batch))
+            merged_items.append((plan_index, batch))
 
-    for number, item in items:
+    for plan_index, item in items:
         if isinstance(item, Punctuation):
-            close(number)
-            done.append((number, item))
+            close(plan_index)
+            merged_items.append((plan_index, item))
         else:
-            if number not in binary:
-                binary[number] = binary_columns(item.schema)
+            if plan_index not in binary:
+                binary[plan_index] = binary_columns(item.schema)
             metadata = item.schema.metadata or {}
             ordered = metadata.items() >= ORDERED.items()
-            merge_key = () if ordered else widths(item, binary[number]), tuple(sorted(metadata.items()))
-            if ordered and merge_key not in open_batches.get(number, {}):
-                close(number)
-            open_batches.setdefault(number, {}).setdefault(merge_key, []).append(item)
-    for number in sorted(open_batches):
-        close(number)
-    return done
+            merge_key = () if ordered else widths(item, binary[plan_index]), tuple(sorted(metadata.items()))
+            if ordered and merge_key not in open_batches.get(plan_index, {}):
+                close(plan_index)
+            open_batches.setdefault(plan_index, {}).setdefault(merge_key, []).append(item)
+    for plan_index in sorted(open_batches):
+        close(plan_index)
+    return merged_items

@@ -1,4 +1,4 @@
-"""The reader of a spool; a writer may be active at the same time."""
+"""The reader of a spool. A writer may be active at the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCK = ".reader.lock"
 class Gap:
     """Segments `first` to `last`, inclusive, that were not committed and are missing or damaged.
 
-    `rows`: their number of rows of partials; None if unknown.
+    `rows`: number of rows of partials in these segments, or None if unknown.
     """
 
     first: int
@@ -40,7 +40,7 @@ class Gap:
 
 
 class SpoolReader:
-    """Reads the undamaged segments of a spool and commits them. Cheap to create; not thread safe."""
+    """Reader of the undamaged segments of a spool. It also commits segments. Not thread safe."""
 
     def __init__(self, folder: Path) -> None:
         """Open the spool in `folder`. Raises SpoolError if there is no such folder."""
@@ -63,13 +63,13 @@ class SpoolReader:
         return read_committed(self.folder).number
 
     def segments(self) -> list[int]:
-        """Return the numbers of all undamaged segments, ascending, also of committed ones.
+        """Return the numbers of all undamaged segments, including committed segments, in ascending order.
 
         Each file is read once to verify its checksum, and again only if it has changed.
         """
-        return self._whole(numbers(self.folder))
+        return self._undamaged(numbers(self.folder))
 
-    def _whole(self, listed: list[int]) -> list[int]:
+    def _undamaged(self, listed: list[int]) -> list[int]:
         self._known = {number: self._known[number] for number in listed if number in self._known}
         return [number for number in listed if self._trailer(number) is not None]
 
@@ -95,7 +95,7 @@ class SpoolReader:
                     continue
 
     def gaps(self, after: int | None = None) -> list[Gap]:
-        """Return the gaps between segment `after` (default: the last committed one) and the newest written segment."""
+        """Return the gaps between segment `after` (default: the last committed) and the newest written segment."""
         written = self._written()  # first, because all segments up to this one are then in the folder
         start = read_committed(self.folder)
         if after is not None and after != start.number:
@@ -103,7 +103,7 @@ class SpoolReader:
         gaps = []
         last = start.number
         listed = numbers(self.folder)
-        for number in self._whole(listed):
+        for number in self._undamaged(listed):
             if number > last + 1:
                 before = start.rows if last == start.number else self._rows_through(last)
                 gaps.append(self._gap(last + 1, number - 1, before, self._rows_before(number)))
@@ -115,14 +115,14 @@ class SpoolReader:
         return gaps
 
     def _gap(self, first: int, last: int, before: int | None, through: int | None) -> Gap:
-        """Return a gap. Its rows are `through - before`; unknown if a damaged file may still be repaired."""
-        broken = any(segment_path(self.folder, number).exists() for number in range(first, last + 1))
-        return Gap(first, last, None if before is None or through is None or broken else through - before)
+        """Return a gap with `through - before` rows. The number is unknown if a damaged file could be repaired."""
+        has_file = any(segment_path(self.folder, number).exists() for number in range(first, last + 1))
+        return Gap(first, last, None if before is None or through is None or has_file else through - before)
 
     def record_plan(self, number: int) -> None:
         """Record that results will contain segments up to `number`, inclusive.
 
-        The record is on the disk when this returns. So a later writer never repeats the rows of these segments.
+        The record is on the disk when this method returns. So a later writer never repeats the rows of these segments.
         Raises SpoolError if the file of commits is damaged.
         """
         with self._locked():
@@ -133,8 +133,8 @@ class SpoolReader:
     def commit(self, number: int) -> None:
         """Commit all segments up to `number`, inclusive: they may be deleted.
 
-        The commit is on the disk when this returns. A number below the last commit has no effect. Raises SpoolError for
-        a number above the newest segment.
+        The commit is on the disk when this method returns. A number below the last commit has no effect. Raises
+        SpoolError for a number above the newest segment.
         """
         newest = self.newest
         if number > newest:

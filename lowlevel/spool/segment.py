@@ -49,7 +49,7 @@ class Trailer:
     * `number`: the number of the segment.
     * `length`, `checksum`: bytes and CRC-32 of the stream.
     * `items`, `rows`: number of items, and of rows of partials.
-    * `first`, `last`: when the first and the last item were appended (ns, the writer's clock); 0 if unknown.
+    * `first`, `last`: times at which the first and the last item were appended (ns, the writer's clock); 0 if unknown.
     """
 
     number: int
@@ -78,10 +78,10 @@ class Trailer:
 
 @dataclass(frozen=True, slots=True)
 class LinkCounts:
-    """Counters of a link when its segment ended, since the start of the node.
+    """Counters of a link from the start of the node to the end of the segment.
 
-    `records`, `bytes` and `packets` were read; `late` rows were below the watermark; `lulls`: how often the clock
-    advanced the watermark; `dropped` packets were lost in the ring of the interface; `shed` records were not processed.
+    `records`, `bytes`, `packets`: read from the input. `late`: rows below the watermark. `lulls`: how often the clock
+    advanced the watermark. `dropped`: packets lost in the ring of the interface. `shed`: records not processed.
     """
 
     records: int = 0
@@ -94,18 +94,18 @@ class LinkCounts:
 
 
 COUNTS_BYTES = 7 * 36
-"""Largest size of the counters in the header of a segment."""
+"""Maximum bytes of the counters in the header of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """The header of a segment.
 
-    * `epoch`: how many writers have been started in this folder before the writer of this segment.
+    * `epoch`: number of writers started in this folder before the writer of this segment.
     * `lows`: the watermark of each plan before this segment; BEGINNING if there was none.
     * `rows_before`: number of rows in all earlier segments, including deleted ones.
     * `shed_before`: number of rows that were shed before this segment.
-    * `ended`: whether this is the last segment of the link.
+    * `ended`: True if this is the last segment of the link.
     * `position`: the position in the input, a text from the caller of the writer.
     * `skipped`: ranges of times whose packets an overloaded node did not process since the last segment.
     * `counts`: the counters of the link; None if the writer has none.
@@ -154,7 +154,7 @@ class Segment:
 
     @property
     def number(self) -> int:
-        """The number of the segment. The writer counts segments; a dropped one leaves a gap."""
+        """The number of the segment. Numbers are consecutive; a dropped segment leaves a gap."""
         return self.header.number
 
     @property
@@ -164,12 +164,12 @@ class Segment:
 
     @property
     def plans(self) -> PlanNames:
-        """Name and fingerprint of every plan of the writer, also of plans without an item in this segment."""
+        """Name and fingerprint of every plan of the writer, including plans without an item in this segment."""
         return self.header.plans
 
     @property
     def ended(self) -> bool:
-        """Whether the link has ended, by the header or because the watermark of every plan is END."""
+        """True if the link has ended: the header states this, or the watermark of every plan is END."""
         return self.header.ended or (bool(self.plans) and all(watermark == END for watermark in self.watermarks))
 
     @property
@@ -243,7 +243,7 @@ def decode(path: Path) -> Segment:
 
 
 def read_header(path: Path) -> Header:
-    """Read only the header of a whole segment."""
+    """Read only the header of an undamaged segment."""
     with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
         return Header.decode(reader.schema.metadata[HEADER])
 
@@ -261,12 +261,12 @@ def check(path: Path) -> Trailer | None:
     trailer = read_trailer(path)
     if trailer is None:
         return None
-    checksum, left = 0, trailer.length
+    checksum, remaining = 0, trailer.length
     with path.open("rb", buffering=0) as file:
-        while left:
-            data = file.read(min(left, CHUNK))
+        while remaining:
+            data = file.read(min(remaining, CHUNK))
             if not data:
                 return None
             checksum = zlib.crc32(data, checksum)
-            left -= len(data)
+            remaining -= len(data)
     return trailer if checksum == trailer.checksum else None

@@ -15,14 +15,14 @@ from capture.descriptors import is_shortage
 from capture.lazy_dataclasses import dataclass
 from lowlevel.spool import segment
 from lowlevel.spool.folder import NO_SPACE, SpoolError, part_of, segment_path, write_durably
-from lowlevel.spool.pending import Pending, merged
+from lowlevel.spool.pending import Pending, merge_items
 from lowlevel.spool.segment import Header, Trailer
 from lowlevel.spool.written import Written, update_written
 
 
 @dataclass(slots=True)
 class _Job:
-    """A segment to be written; `size` is an upper bound of its bytes on the disk."""
+    """A segment to write. `size`: upper bound of its bytes on the disk. `done`: its trailer and size, once written."""
 
     header: Header
     pending: Pending
@@ -31,13 +31,13 @@ class _Job:
 
 
 class SegmentThread:
-    """Writes the segments of one folder in another thread. One thread calls the methods."""
+    """Writer of the segments of one folder, in another thread. Only one thread may call the methods."""
 
     def __init__(self, folder: Path) -> None:
         """Start the thread."""
         self.folder = folder
         self.bytes = self.disk = self.rows = 0
-        """Of the waiting segments: bytes in memory, an upper bound of the bytes on the disk, and rows."""
+        """Totals of the waiting segments: bytes in memory, an upper bound of the bytes on the disk, and rows."""
         self._thread = ThreadPoolExecutor(1, "spool")
         self._jobs: deque[_Job] = deque()
         self._failure: Exception | None = None
@@ -95,7 +95,7 @@ class SegmentThread:
         if self._failure is not None:
             raise self._failure
         try:
-            stream, trailer = segment.encode(header, merged(pending.items), pending.first or 0, pending.last or 0)
+            stream, trailer = segment.encode(header, merge_items(pending.items), pending.first or 0, pending.last or 0)
             path = segment_path(self.folder, header.number)
             size = write_durably(part_of(path), path, [memoryview(stream), trailer.encode()])
             rows = header.rows_before + trailer.rows

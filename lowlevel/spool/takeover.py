@@ -1,10 +1,10 @@
 """Takeover of a spool's folder by a new writer: one writer at a time continues from the state of the previous writer.
 
-The newest segments may be damaged, or deleted by hand. Their numbers are in three places: the names of the files, the
+The newest segments may be damaged, or deleted by hand. Three sources contain their numbers: the names of the files, the
 record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The next segment
-gets a larger number than all of these, so lost segments are a gap that the reader counts. An input that can be read
-again is read from the position of the newest whole segment, and the lost rows are computed again. If the reader may
-have read these rows already, they would count twice, so the writer refuses the folder.
+gets a number above all these, so lost segments are a gap that the reader counts. An input that can be read again is
+read from the position of the newest undamaged segment, and the lost rows are computed again. If the reader may have
+read these rows already, they would be counted twice, so the writer rejects the folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lowlevel.spool.written import Written, read_written, replace_written
 
 
 class SegmentFiles:
-    """The segment files in a folder and their disk space, oldest first. Raises SpoolError if one cannot be deleted."""
+    """The segment files in a folder and their disk space, oldest first. Raises SpoolError if a deletion fails."""
 
     def __init__(self, folder: Path) -> None:
         """List the folder."""
@@ -50,19 +50,19 @@ class SegmentFiles:
 
     @property
     def oldest(self) -> int | None:
-        """The smallest number; None if there is no file."""
+        """The smallest segment number; None if there is no file."""
         return next(iter(self._bytes), None)
 
     def oldest_after(self, committed: int) -> int | None:
-        """Return the smallest number above `committed`; None if there is none."""
+        """Return the smallest segment number above `committed`; None if there is none."""
         return next((number for number in self._bytes if number > committed), None)
 
     def newest_first(self) -> list[int]:
-        """Return all numbers, descending."""
+        """Return all segment numbers in descending order."""
         return list(reversed(self._bytes))
 
     def add(self, number: int, size: int) -> None:
-        """Add a file of `size` bytes; `number` is larger than all others."""
+        """Add a file of `size` bytes. `number` must be larger than all other numbers."""
         self._bytes[number] = disk_bytes(size)
         self.bytes += disk_bytes(size)
 
@@ -86,8 +86,8 @@ class Takeover:
     """A folder that this writer has locked.
 
     * `lock`: a file descriptor; closing it releases the folder.
-    * `newest`: the newest whole segment.
-    * `written`: the counters up to the largest number ever used; the segment with this number may be lost.
+    * `newest`: the newest undamaged segment, or None. * `written`: the counters up to the largest number ever used.
+    The segment with this number may be lost.
     """
 
     lock: int
@@ -97,9 +97,9 @@ class Takeover:
 
 
 def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
-    """Create a folder, or take over an existing one; remove unfinished files.
+    """Create a folder, or take over an existing folder; remove unfinished files.
 
-    `again`: the input is read again from the position of the newest whole segment.
+    `again`: the input is read again from the position of the newest undamaged segment.
 
     Raises UnsafeFolderError if another user can write to the folder. Raises SpoolError if
 
@@ -162,7 +162,7 @@ def _newest_whole(files: SegmentFiles) -> Segment | None:
 
 
 def _account(newest: Segment | None, number: int, record: Written, committed: Committed, again: bool) -> Written:
-    """Return the counters up to segment `number`; without the rows of lost segments if the input is read `again`."""
+    """Return the counters up to segment `number`, without the rows of lost segments if the input is read `again`."""
     epoch, rows, shed = record.epoch, 0, record.shed
     if newest is not None:
         epoch, shed = max(epoch, newest.header.epoch), max(shed, newest.header.shed_before)
@@ -184,7 +184,7 @@ def _keep_record(folder: Path, written: Written) -> None:
 def _check_position(folder: Path, newest: Segment | None, number: int, committed: Committed | None) -> None:
     """Raise SpoolError if rows of lost segments cannot be computed again exactly once.
 
-    Their start position must be known, and the reader must not have read them.
+    The position before these rows must be known, and the reader must not have read the rows.
     """
     lost = 0 if newest is None else newest.number + 1
     if number < lost or (newest is not None and newest.ended):

@@ -1,7 +1,7 @@
-"""The writer of a spool: it collects items in memory, and another thread writes them to segments.
+"""The writer of a spool. It collects items in memory, and another thread writes them to segments.
 
 An item is a batch of partials (the partial aggregates of a group and a pane) or a punctuation. Only `cut`, `flush` and
-`close` wait for the disk. The memory of items that wait for the disk is bounded. At the bound the writer reports a full
+`close` wait for the disk. The memory of items that wait for the disk is limited. At the limit the writer reports a full
 spool, even if the disk has room.
 """
 
@@ -26,13 +26,13 @@ from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
 FRAME = 2048 + SKIPPED_BYTES + COUNTS_BYTES
-"""Largest size in bytes of the parts of a segment that are not items: schema, trailer, skipped times and counters."""
+"""Maximum bytes of a segment in addition to its items: schema, trailer, skipped times and counters."""
 
 OTHER_FILES = 7 * BLOCK
-"""Disk space of the files that are not segments: locks, commits, record of the writer, and the reserve."""
+"""Disk space of the other files of a spool: locks, commits, record of the writer, and the reserve."""
 
 MIN_WAITING_BYTES = 1 << 23
-"""Smallest bound of the bytes that wait for the disk. The bound is two segments if these are larger."""
+"""Minimum of the limit of bytes that wait for the disk. The limit is two segments if these are larger."""
 
 CHECK_INTERVAL = 10**8
 """Time (ns) between two reads of the commits, and between two retries on a full disk."""
@@ -44,9 +44,9 @@ SHORTAGE_PATIENCE = 10.0
 class SpoolWriter:
     """The only writer of a spool. One thread may use it.
 
-    Memory: two segments, at least 8 MiB, or more for a longer item. While a segment is encoded, twice this size. A new
-    writer continues the segment numbers and the watermarks of the last writer. So it ignores a punctuation that is not
-    above the last one.
+    Memory: two segments, at least 8 MiB, or more for a longer item; twice this size while a segment is encoded. A new
+    writer continues the segment numbers and the watermarks of the last writer. So it ignores a punctuation whose
+    watermark is not above the last watermark.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class SpoolWriter:
     ) -> None:
         """Create the folder, or take it over from the last writer.
 
-        * `plans`: the name and fingerprint of each plan; names are different.
+        * `plans`: the name and fingerprint of each plan. All names must be different.
         * `cuts`: segments end only at calls of `cut`.
 
         If the link has `ended` in this folder, only `close` is allowed. Raises SpoolError if another writer is active,
-        or if the folder is the spool of another link. With `cuts`, also if the newest segment is damaged or missing, so
-        that rows could be repeated.
+        or if the folder is the spool of another link. With `cuts`, SpoolError is also raised if rows could be
+        repeated, because the newest segment is damaged or missing.
         """
         self.folder = Path(folder)
         self.link = link
@@ -94,7 +94,7 @@ class SpoolWriter:
         self._thread = SegmentThread(self.folder)
 
     def _resume(self, newest: Segment | None) -> dict[tuple[str, str], int]:
-        """Continue from the position of the newest whole segment; return the last watermark of each plan."""
+        """Continue from the position of the newest undamaged segment. Return the last watermark of each plan."""
         if newest is None:
             return {}
         self.position = newest.header.position
@@ -114,7 +114,7 @@ class SpoolWriter:
 
     @property
     def due(self) -> bool:
-        """Whether the size or the age of the waiting items requires that the segment ends; for callers of `cut`."""
+        """True if the size or the age of the waiting items requires that the segment ends, by `cut` or here."""
         first, now = self._pending.first, self._now
         # A clock that was set back must not delay a segment.
         too_old = first is not None and now is not None and not 0 <= now - first < self.limits.segment_time
@@ -123,8 +123,8 @@ class SpoolWriter:
     def append(self, number: int, item: Item) -> None:
         """Append an item of plan `number`. Partials without rows and repeated watermarks are ignored.
 
-        Raises SpoolFullError if there is no room for partials; no part of them is stored. The disk can be full (with
-        the policy `stop`), or memory because the disk is slow. Punctuation is always accepted: if the segment has no
+        Raises SpoolFullError, and stores nothing, if there is no room for partials: the disk is full (with the policy
+        `stop`), or the memory is full because the disk is slow. Punctuation is always accepted. If the segment has no
         room, a later segment contains the punctuation.
         """
         self._check_open()
@@ -167,7 +167,7 @@ class SpoolWriter:
         self._pending.skipped = with_skipped(self._pending.skipped, start, end)
 
     def tick(self, now: int) -> None:
-        """Set the time (ns since the epoch); write segments that are due, and delete committed segments."""
+        """Set the time (ns since the epoch). Write segments that are due, and delete committed segments."""
         self._check_open()
         self._now = now
         self._count_written()
@@ -184,9 +184,9 @@ class SpoolWriter:
             self._end_segment_unless_cuts()
 
     def cut(self, position: str) -> None:
-        """End the segment. Its header stores `position`: the segments contain all rows of the input before it.
+        """End the segment, and store `position` in its header. The segments contain all rows before this position.
 
-        Waits until the segment before is on the disk. Has no effect if there is no new item.
+        Waits until the previous segment is on the disk. Has no effect if there is no new item.
         """
         self._check_open()
         self._wait()
@@ -197,7 +197,7 @@ class SpoolWriter:
             self._end_segment()
 
     def flush(self) -> None:
-        """Write the waiting items and wait until they are on the disk; with `cuts`, only items before the last cut.
+        """Write the waiting items (with `cuts`, those before the last cut) and wait until they are on the disk.
 
         Raises SpoolFullError if the disk is full.
         """
@@ -208,7 +208,7 @@ class SpoolWriter:
         self._wait()
 
     def close(self, ended: bool = False) -> None:
-        """Write the waiting items, and the end of the link if it has `ended`; release the folder.
+        """Write the waiting items, and the end of the link if it has `ended`. Release the folder.
 
         With `cuts`, items after the last cut are dropped unless the link has ended: the next node computes them again.
         Raises SpoolFullError if the disk has no room; the folder is released even then. A second call has no effect.
@@ -233,7 +233,7 @@ class SpoolWriter:
             self._release()
 
     def abandon(self) -> None:
-        """Release the folder; drop the waiting items. With `cuts`, the next node computes them again."""
+        """Release the folder and drop the waiting items. With `cuts`, the next node computes them again."""
         if self._lock >= 0:
             self._release()
 
@@ -260,7 +260,7 @@ class SpoolWriter:
         return self.counts.samples(self.link, len(self._segment_files), self.used, age)
 
     def _committed_number(self) -> int:
-        """Read the number of the last committed segment; without a free file descriptor, return the last known one."""
+        """Return the number of the last committed segment; without a free file descriptor, the last known number."""
         try:
             self._committed = committed_number(self.folder)
         except OSError as error:
@@ -291,12 +291,12 @@ class SpoolWriter:
             self._drop_oldest()
 
     def _fits(self, size: int) -> bool:
-        """Return whether `size` more bytes fit, and then a segment with only punctuation."""
+        """Return whether `size` more bytes fit, and in addition a segment with only punctuation."""
         others = OTHER_FILES + self._segment_files.bytes + self._thread.disk
         return others + self._disk_of(self._pending.bytes + size) + self._disk_of(0) <= self.limits.spool_bytes
 
     def _disk_of(self, items: int) -> int:
-        """Return the largest disk space of a segment with `items` bytes of items."""
+        """Return the maximum disk space of a segment with `items` bytes of items."""
         return disk_bytes(items + self._frame)
 
     def _drop_oldest(self) -> None:
@@ -354,7 +354,7 @@ class SpoolWriter:
             self._end_segment()
 
     def _end_segment(self) -> None:
-        """Pass the pending segment to the thread and begin a new one."""
+        """Pass the pending segment to the thread and begin a new segment."""
         pending = self._pending
         self._thread.submit(self._header(pending), pending, self._disk_of(pending.bytes))
         self._next += 1

@@ -1,4 +1,4 @@
-"""The record of the newest segment of a spool: a file that prevents that a segment number is used twice.
+"""The record of the newest segment of a spool, in a file. So no segment number is used twice.
 
 The names of the segments do not suffice: the newest segment may have been deleted. The file `written` has two slots of
 48 bytes, each with a checksum. The record of segment N is written into slot N % 2, after the segment is renamed:
@@ -6,8 +6,8 @@ The names of the segments do not suffice: the newest segment may have been delet
     segment N renamed  ->  folder on the disk  ->  slot N % 2 overwritten and on the disk
 
 After a crash between these steps, the record contains N - 1 and segment N exists: the larger number is right. If a
-slot is damaged, its number may be the next one after the number of the other slot. So a writer skips this next number.
-Overwriting a slot needs no free block on the disk.
+slot is damaged, its number may have been one above the number of the other slot. So a writer skips this number. To
+overwrite a slot needs no free block on the disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SLOTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The newest segment ever written: its number (-1: none) and epoch, all rows up to its end, and all shed rows."""
+    """The newest segment ever written: number (-1: none), epoch, total rows up to its end, and total shed rows."""
 
     number: int = -1
     epoch: int = -1
@@ -43,7 +43,7 @@ class Written:
 def read_written(folder: Path, cautious: bool = False) -> Written:
     """Read the record; Written() if there is none. Raises SpoolError if both slots are damaged.
 
-    `cautious`: if one slot is damaged, return the largest number that it can have contained.
+    `cautious`: if one slot is damaged, return the largest number that this slot can have contained.
     """
     path = folder / NAME
     try:
@@ -51,14 +51,14 @@ def read_written(folder: Path, cautious: bool = False) -> Written:
     except FileNotFoundError:
         return Written()
     slots = [_decode(content[start : start + SLOT]) for start in range(0, SLOTS * SLOT, SLOT)]
-    whole = [record for record in slots if record is not None]
-    if not whole or len(content) != SLOTS * SLOT:
+    undamaged = [record for record in slots if record is not None]
+    if not undamaged or len(content) != SLOTS * SLOT:
         raise SpoolError(
             f"{path}: damaged: got {len(content)} bytes without a valid checksum, expected the number of the newest "
             "segment; if no segment was deleted by hand, delete this file"
         )
-    newest = max(whole, key=lambda record: record.number)
-    if cautious and len(whole) < SLOTS:
+    newest = max(undamaged, key=lambda record: record.number)
+    if cautious and len(undamaged) < SLOTS:
         return Written(newest.number + 1, newest.epoch, newest.rows, newest.shed)
     return newest
 

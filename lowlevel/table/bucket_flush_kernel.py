@@ -1,8 +1,8 @@
 """The kernel of a bucket table whose old entries are flushed gradually, in any order (`lowlevel.table.flush_kernels`).
 
-An entry of any pane is in any slot of its group's bucket. A group that occurs again finds its own old entry by the tag
-and replaces it. A new group gets an empty slot or, if the bucket is full, its home slot. A search for an old entry in
-the other slots would cost more than it saves.
+An entry, of any pane, is in any slot of its group's bucket. If a group occurs again in a later pane, its old entry is
+found by the tag and replaced. A new group gets an empty slot or, if the bucket is full, its home slot. A search for old
+entries in the other slots would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
 ):
     """Add packets to the table and flush old entries; return the number of rows in `out`.
 
-    The contract is that of `lowlevel.table.flush_kernels.update_flushing`.
+    Parameters and result are the same as for `lowlevel.table.flush_kernels.update_flushing`.
     """
     slots, tags, width, hashes, chunk = table.slots, table.tags, table.width, table.hashes, table.chunk
     state = flushes.state

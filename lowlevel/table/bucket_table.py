@@ -1,4 +1,4 @@
-"""The bucket table: buckets of eight slots with tags; `flush` writes all entries of closed panes at once.
+"""The bucket table: a hash table with buckets of eight slots. `flush` writes all entries of closed panes at once.
 
 An entry is in any of the eight slots of its group's bucket. If all eight are full, a new entry evicts the entry in its
 home slot. The tags of the bucket (`lowlevel.table.entries`) show the slot of an entry. So a packet reads only one cache
@@ -123,10 +123,10 @@ def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type:
 def flush_table(table: TableMemory, before, room, progress):  # type: ignore[no-untyped-def]
     """Move entries whose pane is below `before` to `out`; return their number.
 
-    * `room`: number of entries that fit into `out`, at least BUCKET. If they are not enough, the caller repeats the
-      call.
+    * `room`: number of entries that fit into `out`, at least BUCKET. If more entries must be flushed, the caller
+    repeats the call.
     * `progress[0]`: the bucket at which this call begins, and then the next call; at the end the number of buckets.
-    * `progress[1]`: a pane; the kernel replaces it by the smallest pane of an entry that stays, if that is smaller.
+    * `progress[1]`: a pane. If the smallest pane of the remaining entries is smaller, the kernel replaces it.
     """
     slots, tags = table.slots, table.tags
     rows = 0
@@ -182,7 +182,7 @@ class TaggedTable(Table):
         )
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
-        """Return the evicted entries, one row of words for each. They are valid until the next update or flush."""
+        """Return the evicted entries, one row of words per entry. They are valid until the next update or flush."""
         entries = super().take_evicted()
         self.taken += len(entries)
         return entries
@@ -190,7 +190,7 @@ class TaggedTable(Table):
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the entries of all panes below `before`, in several arrays. Call `take_evicted` before.
 
-        An array is valid until the next one is requested. After the last one, `oldest` is the smallest pane that stays.
+        An array is valid until the next array is requested. At the end, `oldest` is the smallest remaining pane.
         """
         self.progress[:] = 0, INT_MAX
         flushed = 0
@@ -213,12 +213,12 @@ class TaggedTable(Table):
         """Return the counters. This reads all slots, to find their panes."""
         collisions, inserted = self.counts.tolist()
         panes = self.slots[:, 0][self.tags.view(np.uint8) != 0]
-        several = len(panes) > 0 and panes.min() != panes.max()  # usually not, and `unique` sorts
+        has_several_panes = len(panes) > 0 and panes.min() != panes.max()  # usually not, and `unique` sorts
         return Tally(
             collisions=collisions,
             evicted=self.taken + self.evicted_rows,
             flushed=self.flushed,
             burst=self.burst,
             resident=inserted - self.flushed,
-            panes=len(np.unique(panes)) if several else min(1, len(panes)),
+            panes=len(np.unique(panes)) if has_several_panes else min(1, len(panes)),
         )

@@ -1,11 +1,11 @@
-"""Queries that differ in a constant: one table for all, in which the compared column is a further key.
+"""One table for all queries that differ only in a constant. The compared column is an additional key of the table.
 
     … WHERE protocol = 6 AND destPort = 22 GROUP BY srcIP       … WHERE protocol = 6 AND destPort IN (22, 80, 443)
     … WHERE protocol = 6 AND destPort = 80 GROUP BY srcIP       GROUP BY destPort, srcIP
     … WHERE protocol = 6 AND destPort = 443 GROUP BY srcIP
 
 So a packet updates one entry, and its row is tested once, for any number of queries. The entries of a constant are the
-entries of its query. A thousand tables, of which each has a kernel call for each block, cost forty times as much.
+entries of its query. A thousand separate tables, with one kernel call per table and block, cost forty times as much.
 
 This module finds such plans. `lowlevel.table.sharing` makes their table, and divides its partials among the queries.
 """
@@ -24,10 +24,10 @@ from lowlevel.expressions.types import Op
 from lowlevel.plan import Key, LowLevelPlan
 
 KEY = "compared column"
-"""The name of the further key. No query can have a column with this name without quotes."""
+"""Name of the additional key. In a query, a column can have this name only in quotes."""
 
 MAX_CONSTANTS = 65_536
-"""Largest number of queries of one table."""
+"""Maximum number of queries of one table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ConstantTable:
     """A table for plans that compare `column` with a constant.
 
     * `plan`: the plan of the table. Its first key is `column`.
-    * `constants`: for the index of each plan its constant.
+    * `constants`: constants by the index of the plan.
     """
 
     plan: LowLevelPlan
@@ -62,14 +62,14 @@ def find_constant_tables(plans: Sequence[LowLevelPlan]) -> list[ConstantTable]:
         for template, literal in _templates(plan):
             templates.setdefault(template, {})[index] = literal
     tables: list[ConstantTable] = []
-    placed: set[int] = set()
+    plans_with_table: set[int] = set()
     # A plan with several comparisons is in the table with most queries.
     for template, literals in sorted(templates.items(), key=lambda item: -len(item[1])):
-        free = {index: literal for index, literal in literals.items() if index not in placed}
-        distinct = list(dict.fromkeys(free.values()))
+        unassigned = {index: literal for index, literal in literals.items() if index not in plans_with_table}
+        distinct = list(dict.fromkeys(unassigned.values()))
         if MIN_CONSTANTS <= len(distinct) <= MAX_CONSTANTS:
-            placed.update(free)
-            tables.append(_make_table(template, free, distinct))
+            plans_with_table.update(unassigned)
+            tables.append(_make_table(template, unassigned, distinct))
     return tables
 
 

@@ -34,7 +34,7 @@ from capture.native import helper, outlined
 LATE_DATAGRAMS = 1024
 """Maximum distance of a late datagram from the newest, in datagrams. A datagram is assumed to have 32 records."""
 
-MIN_RESTART_SHIFT_MS = 5_000
+MIN_RESTART_MS = 5_000
 """Minimum shift of an exporter's start time that means a restart. Corrections of its clock shift the time less."""
 
 WRAP = 1 << 32
@@ -91,9 +91,7 @@ def follow_sequence(sessions, row, version, number, uptime, export_time):  # typ
     """
     boot = export_time // 1_000_000 - uptime
     moved = boot - sessions[row + BOOT]
-    restarted = (
-        version != 10 and MIN_RESTART_SHIFT_MS < moved < WRAP - MIN_RESTART_SHIFT_MS
-    )  # a wrap of the uptime moves it by WRAP
+    restarted = version != 10 and MIN_RESTART_MS < moved < WRAP - MIN_RESTART_MS  # an uptime wrap moves it by WRAP
     sessions[row + BOOT] = boot
     order = IN_ORDER
     if sessions[row + STARTED]:

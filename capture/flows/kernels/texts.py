@@ -1,8 +1,7 @@
 """A dictionary of byte strings for kernels: each string is stored once, and columns contain its number.
 
-String n is `arena[ends[n] : ends[n + 1]]`. Number 0 is the empty string. The hash table uses open
-addressing. It never becomes full inside a kernel, because the caller checks before each set of records that the strings
-of the set fit.
+String n is `arena[ends[n] : ends[n + 1]]`. Number 0 is the empty string. The hash table uses open addressing. It never
+becomes full inside a kernel, because the caller checks before each set of records that the strings of the set fit.
 """
 
 from __future__ import annotations

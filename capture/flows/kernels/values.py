@@ -3,8 +3,9 @@
 A column is a row of an int64 matrix, with a validity byte per value. A float is stored as its bits, a text as its
 number in the dictionary, a time as nanoseconds since the epoch. An address has three rows: version, upper half, lower
 half.
-Integers may have any length: a shorter one by reduced-size encoding (RFC 7011 §6.2), or a longer one, as some exporters
-send them. All 64 bits are stored unchanged, so values from 2**63 on become negative.
+
+Integers may have any length: shorter by reduced-size encoding (RFC 7011 §6.2), or longer, as some exporters send them.
+All 64 bits are stored unchanged, so values from 2**63 on become negative.
 """
 
 from __future__ import annotations

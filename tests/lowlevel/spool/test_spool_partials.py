@@ -12,7 +12,7 @@ import pytest
 
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.spool.pending import ItemSizes, binary_columns, merged, pack, unpack, widths
+from lowlevel.spool.pending import ItemSizes, binary_columns, merge_items, pack, unpack, widths
 from tests.references.random_plans import KEY_SHAPES, random_plan
 from tests.references.spool_items import LINK, pairs_plan, random_batch, told
 
@@ -99,7 +99,7 @@ def test_batches_of_one_form_between_two_promises_become_one() -> None:
     noted = four.replace_schema_metadata({"rate": "2"})
     low = Punctuation(LINK, 60)
     items: list[tuple[int, Item]] = [(0, four), (0, six), (1, four), (0, four), (0, noted), (0, low), (0, four)]
-    found = merged(items)
+    found = merge_items(items)
     assert [(number, item if isinstance(item, Punctuation) else item.num_rows) for number, item in found] == [
         *((0, 12), (0, 6), (0, 6), (0, low)),
         *((0, 6), (1, 6)),
@@ -117,7 +117,7 @@ def test_single_rows_stay_in_their_order_whatever_their_form_and_metadata() -> N
     numbered = [
         batch.set_column(1, "pane", pa.array(range(6 * place, 6 * place + 6))) for place, batch in enumerate(came)
     ]
-    found = [batch for _, batch in merged([(0, batch) for batch in numbered]) if isinstance(batch, pa.RecordBatch)]
+    found = [batch for _, batch in merge_items([(0, batch) for batch in numbered]) if isinstance(batch, pa.RecordBatch)]
     assert [batch.num_rows for batch in found] == [12, 12, 12]
     kept = [unpack(pack([batch])) for batch in found]
     assert [pane for batch in kept for pane in batch.column("pane").to_pylist()] == list(range(36))
