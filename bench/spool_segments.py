@@ -15,7 +15,7 @@ from bench.undisturbed import step
 from lowlevel.spool import segment
 from lowlevel.spool.folder import segment_path
 from lowlevel.spool.limits import SpoolLimits
-from lowlevel.spool.pending import merged, pack
+from lowlevel.spool.pending import merge_items, pack
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 
@@ -45,7 +45,7 @@ def segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -
                 APPEND: lambda writer=writer: [writer.append(0, batch) for batch in small],  # type: ignore[misc]
                 PACK: lambda: [pack([batch]) for batch in small],
                 APART: lambda: segment.encode(header, [(0, batch) for batch in small], 0, 0),
-                MERGED: lambda: segment.encode(header, merged((0, batch) for batch in small), 0, 0),
+                MERGED: lambda: segment.encode(header, merge_items((0, batch) for batch in small), 0, 0),
             }
             for name, each in work.items():
                 seconds[name].append(step(each).processor / (count if name in (APPEND, PACK) else 1))

@@ -36,10 +36,10 @@ class StreamedCapture:
       `data`, which contains the block **only until the next block is requested**. The `watermark` of a block is
       NO_WATERMARK. `blocks` yields None if no bytes of a `live` input arrived for WAIT_SECONDS.
     * `format` and `data` describe only the last yielded block, so read both attributes again for each block. The
-    format of a live input is unknown before its first block.
+      format of a live input is unknown before its first block.
     * `size` is the size of the file in bytes, 0 if unknown. `consumed` is the number of bytes read.
     * `silent` is valid after `blocks` has yielded None. It is True if a read since the last block has returned no
-    bytes, and the bytes before it do not end inside a record.
+      bytes, and the bytes before it do not end inside a record.
     * `damage` is valid after the end of `blocks`: None, a name from DAMAGE, CUT_IN_COMPRESSION or BAD_COMPRESSION.
     * `skip` is the number of records at the beginning of a file that `blocks` does not yield.
     * `stop` ends a live input after the bytes read so far. Any thread and signal handlers may call it.

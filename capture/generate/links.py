@@ -25,7 +25,7 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
     * Main1 sends `rate` packets/s for `duration_s` seconds, Main2 `0.6 * rate`. Packets are up to 2 s late. Main2's
       clock is 3 s ahead.
     * Control sends one packet per 2 s, up to 10 s late. Its clock is 20 s slow. It has two lulls: a third and a sixth
-    of the duration.
+      of the duration.
     * Main1 has a SYN flood of `rate` packets/s in the middle fifth of the duration, and then a port scan.
 
     Raises `ValueError` for durations below 20 s, in which Control would have no late packet.

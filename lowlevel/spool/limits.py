@@ -84,7 +84,7 @@ class SpoolLimits:
     """Bounds of one spool. Raises ValueError if the bounds contradict each other.
 
     * `segment_bytes`, `segment_time`: a segment is written when its items have `segment_bytes` in memory, or
-    `segment_time` ns after its first item. Its file has about a third of the bytes in memory.
+      `segment_time` ns after its first item. Its file has about a third of the bytes in memory.
     * `spool_bytes`: bound of the disk space of all files, in whole disk blocks, with the data that waits for the disk.
     """
 

@@ -87,7 +87,7 @@ class Takeover:
 
     * `lock`: a file descriptor; closing it releases the folder.
     * `newest`: the newest undamaged segment, or None. * `written`: the counters up to the largest number ever used.
-    The segment with this number may be lost.
+      The segment with this number may be lost.
     """
 
     lock: int

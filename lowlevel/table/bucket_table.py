@@ -124,7 +124,7 @@ def flush_table(table: TableMemory, before, room, progress):  # type: ignore[no-
     """Move entries whose pane is below `before` to `out`; return their number.
 
     * `room`: number of entries that fit into `out`, at least BUCKET. If more entries must be flushed, the caller
-    repeats the call.
+      repeats the call.
     * `progress[0]`: the bucket at which this call begins, and then the next call; at the end the number of buckets.
     * `progress[1]`: a pane. If the smallest pane of the remaining entries is smaller, the kernel replaces it.
     """

@@ -1,4 +1,4 @@
-"""The tables of one query on one link: they are updated with rows, and their entries leave as partials."""
+"""The tables of one query on one link: rows update them, and their entries become partials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Table, Tally, add_tallies
 
 MAX_COUNTED_CODE = 8**5
-"""Largest code for which counting finds the distinct codes. The codes of five address columns are smaller."""
+"""Maximum code up to which distinct codes are found by counting. The codes of five address columns are smaller."""
 
 VERSIONS = (0, 4, 6)
 """IP versions of an address; 0 is NULL."""
@@ -44,7 +44,7 @@ class QueryTables:
     """
 
     def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing = AT_ONCE) -> None:
-        """Make no tables yet. Later tables have `slots` slots; batches have up to `capacity` rows."""
+        """Create no table yet. Each table will have `slots` slots. Batches have up to `capacity` rows."""
         self.link = link
         self.plan = plan
         self.slots = slots
@@ -79,14 +79,14 @@ class QueryTables:
 
     @property
     def tally(self) -> Tally:
-        """Return the counters of the tables so far."""
+        """The sums of the counters of the tables so far."""
         return add_tallies(table.tally for _, table in self.tables.values())
 
     def feed(self, other: QueryTables) -> None:
-        """Update the tables of `other` with the entries that leave these tables. Then `other.add` only counts rows.
+        """Update the tables of `other` with the entries that leave these tables. Then `other.add` only counts.
 
-        The caller must call every method on these tables first, and then on `other`. Then the watermark is right for
-        the entries that `other` receives. Raises ValueError for tables with gradual flushes.
+        The caller must call each method first on these tables and then on `other`, so that the watermark of `other` is
+        valid for the entries that it receives. Raises ValueError for tables with gradual flushes.
         """
         if self.flushing.policy is not Policy.AT_ONCE or other.flushing.policy is not Policy.AT_ONCE:
             raise ValueError(
@@ -98,7 +98,7 @@ class QueryTables:
         self.fed_tables.append(other)
 
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
-        """Add rows; return the partials that leave.
+        """Add rows. Return partials: the evicted entries that do not fit into the buffer.
 
         `newest` is the newest accepted time of the link in ns. With gradual flushes, rows after `newest` open no pane.
         """
@@ -132,7 +132,7 @@ class QueryTables:
         return self._take_waiting()
 
     def _add_pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
-        """Add the pieces of the chosen rows; yield the partials after each group of pieces."""
+        """Add the pieces of the chosen rows. Yield the partials after each group of pieces."""
         for pieces in spreader.cut(rows.columns, rows.count, chosen):
             self._add_rows(pieces.columns, pieces.times, pieces.earliest, None)
             yield from self._take_waiting()
@@ -149,7 +149,7 @@ class QueryTables:
             table.update(times, flags, self.plan.pane, self.plan.origin, self.limit)
 
     def _split_by_versions(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
-        """Yield each tuple of IP versions of the address keys that occurs, with the chosen rows that have it."""
+        """Yield each occurring tuple of IP versions of the address keys, and the chosen rows with these versions."""
         if self.plain_addresses and isinstance(columns, BufferColumns) and columns.only_ipv4:
             yield (4,) * len(self.addresses), chosen
             return
@@ -182,7 +182,7 @@ class QueryTables:
             yield versions, matching if chosen is None else chosen & matching
 
     def _table_for(self, versions: Versions) -> tuple[KeyLayout, Table]:
-        """Return the table for IP versions and the layout of its keys; make it if it is new."""
+        """Return the table for IP versions, and the layout of its keys. Create the table if it is new."""
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
             table = make_table(layout.words, self.plan.subaggregates, self.slots, self.capacity, self.flushing)
@@ -192,8 +192,8 @@ class QueryTables:
             self.inlets[versions] = Inlet(self.plan, layout, table)
         return self.tables[versions]
 
-    def add_entries(self, finer: LowLevelPlan, layout: KeyLayout, leaving: npt.NDArray[np.int64]) -> None:
-        """Add entries of a finer table. Partials that they evict wait until the next call of `add` or `complete`."""
+    def add_entries(self, finer: LowLevelPlan, layout: KeyLayout, entries: npt.NDArray[np.int64]) -> None:
+        """Add entries of a finer table. The partials of evicted entries wait until the next `add` or `complete`."""
         versions = tuple(layout.versions)
         if versions not in self.projections:
             version_of = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
@@ -203,10 +203,10 @@ class QueryTables:
             self.projections[versions] = Projection(finer, layout, self.plan, own_layout, table)
         projection = self.projections[versions]
         own_layout, table = projection.rows, projection.table
-        for begin in range(0, len(leaving), table.capacity):
+        for begin in range(0, len(entries), table.capacity):
             if table.evictions_due:
                 self.waiting_partials += self._to_partials(own_layout, table, table.take_evicted())
-            batch = leaving[begin : begin + table.capacity]
+            batch = entries[begin : begin + table.capacity]
             self.oldest = min(self.oldest, projection.fill(batch, self.entry_panes))
             table.update(self.entry_panes[: len(batch)], None, 1, 0)  # in panes of length 1, a pane is its own time
 
@@ -218,11 +218,11 @@ class QueryTables:
         return partials
 
     def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept a watermark, and yield the partials of closed panes; END flushes all entries.
+        """Accept a watermark, and yield the partials of closed panes. END flushes all entries.
 
-        Then `self.watermark` is the watermark of the partials. With gradual flushes it is less than the accepted one if
-        entries of closed panes stay. If the link is `idle`, all entries of closed panes are flushed, because no packet
-        waits.
+        Afterwards `self.watermark` is the watermark of the partials. With gradual flushes, it is below the accepted
+        watermark if entries of closed panes stay. If the link is `idle`, all entries of closed panes are flushed,
+        because no packet waits.
         """
         yield from self._take_waiting()
         if watermark == END:
@@ -233,7 +233,7 @@ class QueryTables:
                 yield from self._flush(pane)
             else:
                 yield from self._flush_gradually(pane, idle)
-                watermark = min(watermark, self.plan.origin + min(pane, self._smallest) * self.plan.pane)
+                watermark = min(watermark, self.plan.origin + min(pane, self._smallest_pane) * self.plan.pane)
         self.watermark = max(self.watermark, watermark)
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
@@ -259,13 +259,13 @@ class QueryTables:
         self.oldest = oldest
 
     def _flush_gradually(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
-        """Advance tables with gradual flushes to `pane`; yield their partials if panes have been closed."""
+        """Advance tables with gradual flushes to `pane`. Yield their partials if panes have been closed."""
         current = pane if self.limit == INT_MAX else max(pane, self.limit)
         for layout, table in self._flushing_tables():
             if table.evictions_due:
                 yield from self._to_partials(layout, table, table.take_evicted())
             table.advance(current, pane if idle else INT_MIN)
-        state = current, min(pane, self._smallest)
+        state = current, min(pane, self._smallest_pane)
         if state == self.last_flush and not idle:
             return
         self.last_flush = state
@@ -278,12 +278,12 @@ class QueryTables:
             yield layout, table
 
     @property
-    def _smallest(self) -> int:
+    def _smallest_pane(self) -> int:
         """Return the smallest pane of an entry in tables with gradual flushes; INT_MAX if they are empty."""
         return min((table.smallest for _, table in self._flushing_tables()), default=INT_MAX)
 
     def _to_partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """Convert entries of a table into one batch of partials, and update the fed tables with them."""
+        """Convert entries of a table into one batch of partials. Update the fed tables with the entries."""
         if len(entries) == 0:
             return
         for other in self.fed_tables:
@@ -297,7 +297,7 @@ class QueryTables:
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
     def _link_names(self, count: int) -> pa.Array:
-        """Return a column with the name of the link, a slice of the longest one so far."""
+        """Return a column with the name of the link: a slice of the longest such column so far."""
         if len(self._link_names_column) < count:
             self._link_names_column = pa.repeat(pa.scalar(self.link), count)
         return self._link_names_column.slice(0, count)
@@ -313,6 +313,6 @@ def _common_version(versions: npt.NDArray[np.int64]) -> int | None:
 
 def _distinct_codes(codes: npt.NDArray[np.int64]) -> list[int]:
     """Return the distinct codes. Counting is ten times faster than sorting if codes are small."""
-    small = int(codes.max(initial=0)) <= MAX_COUNTED_CODE
-    distinct = np.flatnonzero(np.bincount(codes)) if small else np.unique(codes)
+    is_small = int(codes.max(initial=0)) <= MAX_COUNTED_CODE
+    distinct = np.flatnonzero(np.bincount(codes)) if is_small else np.unique(codes)
     return distinct.tolist()

@@ -1,4 +1,4 @@
-"""The reducer of a plan on a link: it converts rows into partials, with tables or (without aggregation) one by one."""
+"""Reducers: the reducer of a plan on a link converts rows into partials, with tables or without aggregation."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Tally
 
 # Some windows depend on the number or the exact times of rows, so they need all rows. Then each row is a partial in a
-# pane of 1 ns, and the high level handles it as any other partial. These partials are written immediately and in order.
+# pane of 1 ns. The high level handles such partials like all others. They are written immediately and in order.
 
 
 class QueryRows:
     """The reducer of a plan that needs all rows: each row becomes a partial. No rows are stored. Not thread safe."""
 
     def __init__(self, link: str, plan: LowLevelPlan) -> None:
-        """Set link and plan. Raises ValueError for a plan with tables, or with SPREAD."""
+        """Raises ValueError for a plan with tables or with SPREAD."""
         if plan.reduced or plan.spread or plan.pane != 1 or plan.origin != 0:
             raise ValueError(f"expected a plan of single rows, without SPREAD and in panes of 1 ns, got {plan}")
         self.link = link
@@ -83,7 +83,7 @@ class QueryRows:
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
     def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept a watermark; yield no partials."""
+        """Accept a watermark. Yield no partials."""
         self.watermark = max(self.watermark, watermark)
         return iter(())
 
@@ -93,7 +93,7 @@ class QueryRows:
 
 
 class QueryReducer(Protocol):
-    """Converts the rows of one plan on one link into partials. Not thread safe.
+    """Interface of reducers, which convert the rows of one plan on one link into partials. Not thread safe.
 
     `watermark` is the watermark of the partials. `accepted` counts the rows that pass WHERE, `filtered` the other rows.
     """
@@ -116,11 +116,11 @@ class QueryReducer(Protocol):
         ...
 
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
-        """Add rows; return the partials that leave. `newest` is the newest accepted time of the link in ns."""
+        """Add rows. Return the partials that are ready. `newest`: the newest accepted time of the link in ns."""
         ...
 
     def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept a watermark; yield the partials of closed panes."""
+        """Accept a watermark. Yield the partials of closed panes. `idle`: the link is idle."""
         ...
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
@@ -129,5 +129,5 @@ class QueryReducer(Protocol):
 
 
 def make_reducer(link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing) -> QueryReducer:
-    """Return the reducer of a plan. Its tables have `slots` slots; a batch has up to `capacity` rows."""
+    """Return the reducer of a plan. Its tables have `slots` slots. A batch has up to `capacity` rows."""
     return QueryTables(link, plan, slots, capacity, flushing) if plan.reduced else QueryRows(link, plan)

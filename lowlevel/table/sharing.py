@@ -3,18 +3,18 @@
     a: … WHERE w GROUP BY x, y: count(*)          table of w, (x, y), pane p:   a: pane, x, y, s0
     b: … WHERE w GROUP BY x, y: sum(len), count(*)      count(*), sum(len)      b: pane, x, y, s1, s0
 
-So a packet updates one entry for all these queries. Each query receives the partials of the table as if they were its
-own: only its columns, under its names, without a copy. The high level does not see that tables are shared.
+So a packet updates one entry for all these queries. Each query receives its columns of the table's partials, under its
+own names and without a copy. The high level does not see that tables are shared.
 
 Queries share a table if their rows, keys in order, panes and spreading are equal (`identity`). Names of columns may
-differ. Equal sub-aggregates, also those of one query, are one word of the entry.
+differ. Equal sub-aggregates, even in one query, share one word of the entry.
 
-Queries that differ in the constant of `column = constant` share a table too: the column is a further key of its entries
-(`lowlevel.table.constants`).
+Queries that differ only in the constant of `column = constant` share a table too. The column is an additional key of
+the table (`lowlevel.table.constants`).
 
-Otherwise queries do **not** share a table if their keys have another order, their pane is a multiple, or their
-predicate is written differently. But a table can feed another table with fewer keys, another order, or longer panes
-(`lowlevel.table.feeding`). Plans of single rows (`lowlevel.table.reducer`) have no table.
+Queries do **not** share a table if their keys have another order, the pane of one is a multiple of the other's, or
+their predicates are written differently. But a table can feed another table with fewer keys, another order, or longer
+panes (`lowlevel.table.feeding`). Plans of single rows (`lowlevel.table.reducer`) have no table.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SharedPlan:
 
 
 class SharedTable:
-    """The table of a shared plan: divides its partials among the queries. Not thread safe."""
+    """The table of a shared plan. It divides its partials among the queries. Not thread safe."""
 
     def __init__(self, shared: SharedPlan, reducer: QueryReducer) -> None:
         self.shared = shared
@@ -86,11 +86,11 @@ class SharedTable:
                 self._by_constant.setdefault(_value_of(sharer.constant), []).append(sharer)
             functions = [function_of(sub) for sub in shared.plan.subaggregates]
             self._count_column = 2 + len(shared.plan.keys) + functions.index(ROWS)
-        self._left: Counter[int] = Counter()  # rows in partials, by the index of the plan
-        self._all_left = 0
+        self._rows_written: Counter[int] = Counter()  # rows in partials, by the index of the plan
+        self._all_rows_written = 0
 
     def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
-        """Yield for each query the index of its plan and its partials in a batch of the table."""
+        """Yield the index of each query's plan and the query's partials in a batch of the table."""
         shared = self.shared
         if shared.compared is not None:
             yield from self._divide_by_constant(batch)
@@ -106,30 +106,30 @@ class SharedTable:
         counts = ordered.column(self._count_column).to_numpy()
         values = encoded.dictionary.to_pylist()
         bounds = np.searchsorted(codes[order], np.arange(len(values) + 1)).tolist()
-        for number, value in enumerate(values):
-            begin, end = bounds[number], bounds[number + 1]
+        for value_index, value in enumerate(values):
+            begin, end = bounds[value_index], bounds[value_index + 1]
             partials = ordered.slice(begin, end - begin)
             rows = int(counts[begin:end].sum())
-            self._all_left += rows
+            self._all_rows_written += rows
             for sharer in self._by_constant[value]:
-                self._left[sharer.index] += rows
+                self._rows_written[sharer.index] += rows
                 yield sharer.index, sharer.partials(partials)
 
     def accepted(self, index: int) -> int:
         """Return the number of rows that pass the WHERE of a plan.
 
-        If constants divide the partials, rows in the table do not count yet.
+        If constants divide the partials, rows whose entries are still in the table are not counted.
         """
-        return self.reducer.accepted if self.shared.compared is None else self._left[index]
+        return self.reducer.accepted if self.shared.compared is None else self._rows_written[index]
 
     def filtered(self, index: int) -> int:
         """Return the number of rows that do not pass the WHERE of a plan."""
-        others = 0 if self.shared.compared is None else self._all_left - self._left[index]
+        others = 0 if self.shared.compared is None else self._all_rows_written - self._rows_written[index]
         return self.reducer.filtered + others
 
 
 FIRST_KEY = 2
-"""The position of the first key in partials, after the link and the pane."""
+"""Index of the first key column in partials, after the link and the pane."""
 
 ROWS: Function = (Kind.COUNT, None)
 """The sub-aggregate that counts rows."""
@@ -141,7 +141,7 @@ def _value_of(constant: Constant) -> int | bytes:
 
 
 def identity(plan: LowLevelPlan) -> LowLevelPlan:
-    """Return a plan that is equal for all plans that can share a table: without names of keys and sub-aggregates."""
+    """Return a plan without names of keys and without sub-aggregates. It is equal for plans that can share a table."""
     keys = tuple(replace(key, name=str(index)) for index, key in enumerate(plan.keys))
     return replace(plan, keys=keys, subaggregates=())
 
@@ -149,7 +149,7 @@ def identity(plan: LowLevelPlan) -> LowLevelPlan:
 def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> list[SharedPlan]:
     """Return the shared plans, one for each table, in the order of their first query in `plans`.
 
-    With `feeding`, tables may feed other tables. Then a shared plan is always after the one that feeds it.
+    With `feeding`, tables may feed other tables. A shared plan is always after the shared plan that feeds it.
     """
     groups: dict[LowLevelPlan, list[int]] = {}
     for index, plan in enumerate(plans):
@@ -158,11 +158,11 @@ def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> list[SharedPla
     tables = _merge_constants(tables)
     if not feeding:
         return tables
-    wide = widen([shared.plan for shared in tables])
-    tables = [replace(shared, plan=plan) for shared, plan in zip(tables, wide, strict=True)]
-    feeder_of = feeders(wide)
+    widened = widen([shared.plan for shared in tables])
+    tables = [replace(shared, plan=plan) for shared, plan in zip(tables, widened, strict=True)]
+    feeder_of = feeders(widened)
     order = sorted(range(len(tables)), key=lambda index: depth(index, feeder_of))
-    new_indexes: dict[int | None, int] = {index: new for new, index in enumerate(order)}
+    new_indexes: dict[int | None, int] = {index: new_index for new_index, index in enumerate(order)}
     return [replace(tables[index], feeder=new_indexes.get(feeder_of[index])) for index in order]
 
 
@@ -185,14 +185,14 @@ def _merge_plans(shared: LowLevelPlan, indexes: list[int], plans: Sequence[LowLe
 
 
 def _merge_constants(tables: Sequence[SharedPlan]) -> list[SharedPlan]:
-    """Return the shared plans with one for each set of plans that differ in a constant, in the place of the first."""
-    found = find_constant_tables([shared.plan for shared in tables])
-    table_of = {index: constant_table for constant_table in found for index in constant_table.constants}
-    merged = []
+    """Replace each set of shared plans that differ in a constant by one shared plan, at the index of the first."""
+    constant_tables = find_constant_tables([shared.plan for shared in tables])
+    table_of = {index: constant_table for constant_table in constant_tables for index in constant_table.constants}
+    merged_plans = []
     for index, shared in enumerate(tables):
         constant_table = table_of.get(index)
         if constant_table is None:
-            merged.append(shared)
+            merged_plans.append(shared)
         elif index == min(constant_table.constants):
             sharers = [
                 replace(sharer, columns=_after_first_key(sharer.columns), constant=constant)
@@ -202,17 +202,17 @@ def _merge_constants(tables: Sequence[SharedPlan]) -> list[SharedPlan]:
             plan = constant_table.plan
             if ROWS not in map(function_of, plan.subaggregates):  # to count the rows of each query
                 plan = replace(plan, subaggregates=(*plan.subaggregates, SubAggregate("rows", *ROWS)))
-            merged.append(SharedPlan(plan, tuple(sharers), compared=constant_table.column))
-    return merged
+            merged_plans.append(SharedPlan(plan, tuple(sharers), compared=constant_table.column))
+    return merged_plans
 
 
 def _after_first_key(columns: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the positions of columns after a key was inserted as the first one."""
+    """Return the indexes of columns after the insertion of a further first key."""
     return tuple(column + 1 if column >= FIRST_KEY else column for column in columns)
 
 
 def share_conditions(tables: Iterable[QueryReducer]) -> None:
-    """Give queries with equal rows and predicate one condition, so that each batch of rows is tested once.
+    """Let queries with equal rows and predicate use one condition, so that each batch of rows is tested once.
 
     Conditions that differ in the constant of `column = constant` share an index of the column.
     """
@@ -229,7 +229,7 @@ def share_conditions(tables: Iterable[QueryReducer]) -> None:
 
 
 def _share_indexes(conditions: Sequence[Condition]) -> None:
-    """Make an index of each column that enough conditions compare with a constant. A condition uses one index."""
+    """Make an index of each column that is compared with enough constants. A condition uses one index."""
     constants: dict[Column, set[Constant]] = {}
     for condition in conditions:
         for _, (column, constant) in condition.equalities:

@@ -1,12 +1,12 @@
-"""SPREAD: a row that lasts from start_ts to ts is cut into pieces, one for each pane, and its counters are divided.
+"""SPREAD: a row that lasts from start_ts to ts is cut into pieces, one per pane, and its counters are divided.
 
     pane            |          p          |        p + 1        |        p + 2        |
     row                        [start ··················· end)
     offset from its start       0         x                   d
 
-The pieces are `[0, x)` and `[x, d)`. If the row has V bytes, the share of a piece `[low, high)` is
-`V * high // d - V * low // d`. A share is less than 1 away from the exact fraction. Terms of neighbouring pieces
-cancel, so the shares of a row add up to V exactly. A row without duration, or with a start after its end, is one piece.
+The pieces are `[0, x)` and `[x, d)`. If the row has V bytes, the share of a piece `[low, high)` is `V * high // d - V *
+low // d`. It differs from the exact fraction by less than 1. Terms of neighbouring pieces cancel, so the shares of a
+row add up to V exactly. A row without duration, or with a start after its end, is one piece.
 
 Only sums of counters are divided. Other aggregates count a row once: in its last piece and with whole values (`AtEnd`).
 """
@@ -24,9 +24,9 @@ from capture.native import helper, kernel
 from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, take_rows
 from lowlevel.expressions.tree import ENDS_COLUMN, SHARE_PREFIX
 
-MOST_PIECES = 10_000
-"""Largest number of pieces of one row. A longer row is one piece, at its end, and is counted in `too_long`. Its start
-is from a wrong clock, or the window is far too short."""
+MAX_PIECES = 10_000
+"""Maximum number of pieces of one row. A longer row becomes one piece, at its end, and is counted in `too_long`. Then
+the start is from a wrong clock, or the window is far too short."""
 
 COUNTERS = re.compile(
     r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)", re.IGNORECASE
@@ -34,11 +34,11 @@ COUNTERS = re.compile(
 """Names of the columns that are counters over the lifetime of a row."""
 
 PIECE_WORDS = 5
-"""Number of words in a piece."""
+"""Number of words of a piece."""
 
 ROW, PANE, WHOLE = range(3)
-"""Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were too
-long."""
+"""Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were cut
+into no pieces because they were too long."""
 
 
 def is_counter(column: str) -> bool:
@@ -48,7 +48,7 @@ def is_counter(column: str) -> bool:
 
 @helper
 def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
-    """Return `value * part // whole` of uint64 with part <= whole. The product may have 128 bits."""
+    """Return `value * part // whole` for uint64 with part <= whole. The product may have 128 bits."""
     bits = np.uint64(32)
     lower = np.uint64(0xFFFFFFFF)
     one = np.uint64(1)
@@ -72,15 +72,15 @@ def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64)")
 def cut_rows(  # type: ignore[no-untyped-def]
-    starts, ends, chosen, choose, rows, pane_length, origin, most, state, row_of, pane_of, low, high, length, capacity
+    starts, ends, chosen, choose, rows, pane_length, origin, limit, state, row_of, pane_of, low, high, length, capacity
 ):
-    """Cut rows into pieces until there are `capacity` pieces or no more rows; return the number of pieces.
+    """Cut rows into pieces, until there are `capacity` pieces or no more rows. Return the number of pieces.
 
     * `starts`, `ends`: times of the rows in ns. If `choose`, only rows with `chosen` = 1 are cut.
-    * `most`: a row that is as long as this number of panes, or longer, is one piece.
+    * `limit`: a row that is as long as this number of panes, or longer, is one piece.
     * `row_of`, `pane_of`: row and pane of each piece. `low`, `high`: the piece in ns from the start of the row.
       `length`: the duration of the row; the last piece of a row has high = length. Each array has `capacity` words.
-    * `state`: three words. The next call continues there.
+    * `state`: three words, from which the next call continues.
     """
     pieces = 0
     row = state[ROW]
@@ -92,9 +92,9 @@ def cut_rows(  # type: ignore[no-untyped-def]
         duration = np.int64(0)
         if starts[row] < end:
             # As uint64, the difference of any two times does not overflow.
-            lasted = np.uint64(end) - np.uint64(starts[row])
-            if lasted // np.uint64(pane_length) < np.uint64(most):
-                duration = np.int64(lasted)
+            elapsed = np.uint64(end) - np.uint64(starts[row])
+            if elapsed // np.uint64(pane_length) < np.uint64(limit):
+                duration = np.int64(elapsed)
             else:
                 state[WHOLE] += 1
         start = end - duration
@@ -136,7 +136,7 @@ def share_values(values, row_of, low, high, length, pieces, out):  # type: ignor
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of rows. `times` are the starts of their panes in ns; `earliest` is the smallest of these times."""
+    """Pieces of rows. `times`: the starts of their panes in ns. `earliest`: the smallest of these times."""
 
     count: int
     earliest: int
@@ -145,23 +145,23 @@ class Pieces:
 
 
 class PieceColumns(Mapping[str, AnyVector]):
-    """Columns of pieces. The name of a column returns whole values, SHARE_PREFIX + name returns divided values.
+    """Columns of pieces. The key `name` returns undivided values, the key SHARE_PREFIX + `name` divided values.
 
     The column ENDS_COLUMN is true for the last piece of each row.
     """
 
     def __init__(self, rows: Columns, row_of: npt.NDArray[np.int64], spans: list[npt.NDArray[np.int64]]) -> None:
-        """Set the columns of the rows; `spans` are low, high and length of each piece."""
+        """`rows`: columns of the rows. `spans`: low, high and length of each piece."""
         self._rows = rows
         self._row_of = row_of
         self._spans = spans
-        self._made: dict[str, AnyVector] = {}
+        self._cache: dict[str, AnyVector] = {}
 
     def __getitem__(self, name: str) -> AnyVector:
-        """Return a column."""
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        """Return a column by its key."""
+        if name not in self._cache:
+            self._cache[name] = self._make(name)
+        return self._cache[name]
 
     def _make(self, name: str) -> AnyVector:
         if name == ENDS_COLUMN:
@@ -185,17 +185,17 @@ class PieceColumns(Mapping[str, AnyVector]):
 
 
 class Spreader:
-    """Cuts the rows of one query into pieces. `too_long` counts rows with too many pieces. Not thread safe."""
+    """Cutter of the rows of one query into pieces. `too_long` counts rows with too many pieces. Not thread safe."""
 
     def __init__(self, pane: int, origin: int, capacity: int) -> None:
-        """Set the panes of `pane` ns from `origin` on. `cut` yields up to `capacity` pieces together."""
+        """Panes are `pane` ns long and counted from `origin`. `cut` yields groups of up to `capacity` pieces."""
         self.pane = pane
         self.origin = origin
         self.too_long = 0
         self.buffers = np.empty((PIECE_WORDS, capacity), np.int64)
 
     def cut(self, columns: Columns, rows: int, chosen: Mask | None) -> Iterator[Pieces]:
-        """Yield the pieces of the chosen rows, in groups. A group is valid until the next one is requested."""
+        """Yield the pieces of the chosen rows, in groups. A group is valid until the next group is requested."""
         start, end = columns["start_ts"], columns["ts"]
         assert isinstance(start, Vector)
         assert isinstance(end, Vector)
@@ -206,7 +206,7 @@ class Spreader:
         state = np.zeros(3, np.int64)
         while state[ROW] < rows:
             count = cut_rows(
-                starts, ends, mask, chosen is not None, rows, self.pane, self.origin, MOST_PIECES, state,
+                starts, ends, mask, chosen is not None, rows, self.pane, self.origin, MAX_PIECES, state,
                 *self.buffers, self.buffers.shape[1],
             )  # fmt: skip
             if count == 0:

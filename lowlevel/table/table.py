@@ -1,12 +1,13 @@
 """The fixed-size table that pre-aggregates packets (Gigascope's LFTA; Li 2008, §8.2): its memory and its counters.
 
 A slot is a row of int64 words: `pane, key words…, sub-aggregates…`, and sometimes a word of padding (`entry_width`). A
-packet updates the entry with its pane and key. If there is none, a new entry fills an empty slot, or it **evicts**
-another entry, which becomes a partial. No memory is allocated for a packet. A group may become several partials, which
-the high level merges (`lowlevel.subaggregates`). So results do not depend on the size of the table, on evictions or on
-the order of packets. They change only the number of partials.
+packet updates the entry with its pane and key. If no such entry exists, a new entry fills an empty slot, or it
+**evicts** another entry, which becomes a partial. No memory is allocated for a packet. A group may become several
+partials, which the high level merges (`lowlevel.subaggregates`). So the size of the table, evictions and the order of
+packets do not change results. They change only the number of partials.
 
-`lowlevel.table.bucket_table` and `lowlevel.table.flushing_table` define the slot of an entry, and the time of a flush.
+`lowlevel.table.bucket_table` and `lowlevel.table.flushing_table` determine the slot of an entry and the time of a
+flush.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Tally:
     * `swept`: old entries written gradually, between packets. `forced`: old entries written together, because their
       pane was older than the bound or the policy keeps an order.
     * `direct`: packets that became partials without an entry, because they were too old or too far ahead.
-    * `burst`: the largest number of entries written for one chunk of packets or one watermark, without flushes on empty
-      polls and at the end.
+    * `burst`: the largest number of entries written for one chunk of packets or one watermark. Flushes on empty polls
+      and at the end are not included.
     * `resident`: entries in the table. `panes`: number of their panes.
     """
 
@@ -57,7 +58,7 @@ class Tally:
 
 
 def add_tallies(tallies: Iterable[Tally]) -> Tally:
-    """Add the counters of tables; `burst` and `panes` are the largest.
+    """Add the counters of tables. For `burst` and `panes`, return the maximum.
 
     >>> add_tallies([Tally(evicted=1, burst=3), Tally(evicted=2, burst=2)])
     Tally(collisions=0, evicted=3, flushed=0, swept=0, forced=0, direct=0, burst=3, resident=0, panes=0)
@@ -71,18 +72,18 @@ def add_tallies(tallies: Iterable[Tally]) -> Tally:
 
 
 SPARE_BATCHES = 3
-"""Number of full batches whose evicted entries fit into the buffer before the caller must take them."""
+"""Number of full batches whose evicted entries fit into the buffer. Then the caller must take the entries."""
 
 
 def allocate_aligned(rows: int, columns: int) -> npt.NDArray[np.int64]:
-    """Return an uninitialised matrix that begins at a cache line. So no entry of 32 bytes is in two lines."""
+    """Return an uninitialised matrix that begins at a cache line. So no entry of 32 bytes spans two lines."""
     words = np.empty(rows * columns + CACHE_LINE // 8, np.int64)
     skipped = -words.__array_interface__["data"][0] % CACHE_LINE // 8
     return words[skipped : skipped + rows * columns].reshape(rows, columns)
 
 
 def entry_width(key_words: int, subaggregates: Sequence[SubAggregate]) -> int:
-    """Return the number of words in an entry. It has a word of padding if that makes it exactly one cache line."""
+    """Return the number of words of an entry, with a word of padding if this makes the entry one cache line."""
     used = 1 + key_words + len(subaggregates)
     return LINE_WORDS if used == LINE_WORDS - 1 else used
 
@@ -99,7 +100,7 @@ class Table(ABC):
         min_slots: int,
         max_written: int,
     ) -> None:
-        """Make a table of `slots`, a power of two, for batches of up to `capacity` packets.
+        """Make a table of `slots` slots, a power of two, for batches of up to `capacity` packets.
 
         At most `max_written` entries are written for one batch or watermark. Raises ValueError if `slots` is less than
         `min_slots`.
@@ -126,11 +127,11 @@ class Table(ABC):
         self._any_mask = np.ones(1, np.uint8)  # a valid address; kernels do not read it
         self._chunk = np.zeros(3 * CHUNK_ROWS, np.int64)
         self._hashes = np.zeros(CHUNK_ROWS, np.uint64)
-        # Addresses are computed only once: numpy needs the time of hundreds of packets for them.
-        slots_at = pointer(self.slots, "i64")
+        # Memory addresses are computed once, because numpy needs the time of hundreds of packets for them.
+        slots_address = pointer(self.slots, "i64")
         self.record = TableMemory(
-            slots=slots_at,
-            slots_float=slots_at,
+            slots=slots_address,
+            slots_float=slots_address,
             tags=pointer(self.tags, "u64"),
             slot_count=slots,
             width=self.width,
@@ -182,15 +183,15 @@ class Table(ABC):
     ) -> None:
         """Add the packets in the columns `words` and `args`. Call `evictions_due` before.
 
-        Panes are `pane` ns long from `origin` on. In tables that are flushed gradually, no packet opens a pane above
-        `limit`.
+        Panes are `pane` ns long and counted from `origin`. In tables that are flushed gradually, no packet opens a
+        pane above `limit`.
         """
 
     @abstractmethod
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the entries of all panes below `before`, in several arrays. Call `take_evicted` before.
 
-        An array is valid until the next one is requested.
+        An array is valid until the next array is requested.
         """
 
     @property
@@ -204,16 +205,16 @@ class Table(ABC):
         """Return the counters."""
 
     def accept_entries(self) -> None:
-        """Prepare for entries of another table as input, instead of packets: counts are added, not incremented."""
+        """Prepare for entries of another table as input instead of packets. Counts of entries are added up."""
         self.ops = np.where(self.ops == COUNT, SUM, self.ops)
         self.record = self.record._replace(ops=pointer(self.ops, "i64"))
 
     @property
     def evictions_due(self) -> bool:
-        """Return whether the caller must take the evicted entries before the next full batch or watermark."""
+        """True if the caller must take the evicted entries before the next full batch or watermark."""
         return self.evicted_rows + self.max_written > len(self.evicted)
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
-        """Return the evicted entries, one row of words for each. They are valid until the next update or flush."""
+        """Return the evicted entries, one row of words per entry. They are valid until the next update or flush."""
         rows, self.evicted_rows = self.evicted_rows, 0
         return self.evicted[:rows]

@@ -1,7 +1,7 @@
-"""The format of watchlist files. The whole text is read and checked.
+"""The format of watchlist files. All lines are read and checked.
 
-There are four forms: a set of addresses and prefixes, a set of integers, prefixes with labels, and vendors of MAC
-addresses (`lowlevel.watch.vendors`). The kernels are functions that numba compiles to machine code.
+There are four forms of files: addresses and prefixes, integers, prefixes with labels, and vendors of MAC addresses
+(`lowlevel.watch.vendors`). The kernels are functions that numba compiles to machine code.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from lowlevel.watch.settings import Setting
 #
 #     203.0.113.0/24   Example Ltd.   # a comment until the end of the line
 #
-# Blanks, tabs and a comma end the word. The kernel splits the lines and reads IPv4 addresses and prefixes, which are
-# nearly all words of a long list. Python reads other words.
+# A blank, a tab or a comma ends the word. The kernel splits the lines and reads IPv4 addresses and prefixes, which are
+# nearly all words of a long list. Python reads the other words.
 
 
 LINE, BEGIN, END, LABEL, LABEL_END, CODE = range(6)
-"""Fields of a line: its number, start and end of word and label in bytes, and the code of the word (`four_code`)."""
+"""Fields of a line: line number, bounds of word and label (offsets), and the code of the word (`ipv4_code`)."""
 
 FIELDS = 6
 OTHER = -1
@@ -46,51 +46,51 @@ def is_blank(byte):  # type: ignore[no-untyped-def]
 
 
 @helper
-def number_end(data, at, end, most):  # type: ignore[no-untyped-def]
-    """Return the end of the decimal number at `at`; `at` if it has no or over `most` digits, or a leading 0."""
-    stop = at
-    while stop < end and stop - at <= most and data[stop] >= ZERO and data[stop] <= NINE:
+def find_number_end(data, start, end, max_digits):  # type: ignore[no-untyped-def]
+    """Return the end of the decimal number at `start`. Return `start` for no number, too many digits or a leading 0."""
+    stop = start
+    while stop < end and stop - start <= max_digits and data[stop] >= ZERO and data[stop] <= NINE:
         stop += 1
-    if stop - at > most or (stop - at > 1 and data[at] == ZERO):
-        return at
+    if stop - start > max_digits or (stop - start > 1 and data[start] == ZERO):
+        return start
     return stop
 
 
 @helper
-def number_at(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the decimal number in bytes `[at, end)`."""
+def read_number(data, start, end):  # type: ignore[no-untyped-def]
+    """Return the decimal number in bytes `[start, end)`."""
     value = np.int64(0)
-    for place in range(at, end):
-        value = value * 10 + (np.int64(data[place]) - ZERO)
+    for offset in range(start, end):
+        value = value * 10 + (np.int64(data[offset]) - ZERO)
     return value
 
 
 @helper
-def four_code(data, begin, end):  # type: ignore[no-untyped-def]
-    """Return `address << 6 | length` of the IPv4 address or prefix in `[begin, end)`; OTHER if there is none.
+def ipv4_code(data, begin, end):  # type: ignore[no-untyped-def]
+    """Return `address << 6 | length` of the IPv4 address or prefix in `[begin, end)`; OTHER for other words.
 
     The length of an address is 32. A prefix with host bits is OTHER.
     """
     address = 0
-    at = begin
+    offset = begin
     for octet in range(4):
         if octet > 0:
-            if at >= end or data[at] != DOT:
+            if offset >= end or data[offset] != DOT:
                 return OTHER
-            at += 1
-        stop = number_end(data, at, end, 3)
-        value = number_at(data, at, stop)
-        if stop == at or value > 255:
+            offset += 1
+        stop = find_number_end(data, offset, end, 3)
+        value = read_number(data, offset, stop)
+        if stop == offset or value > 255:
             return OTHER
         address = address * 256 + value
-        at = stop
+        offset = stop
     length = 32
-    if at < end:
-        if data[at] != SLASH:
+    if offset < end:
+        if data[offset] != SLASH:
             return OTHER
-        stop = number_end(data, at + 1, end, 2)
-        length = number_at(data, at + 1, stop)
-        if stop == at + 1 or stop < end or length > 32:
+        stop = find_number_end(data, offset + 1, end, 2)
+        length = read_number(data, offset + 1, stop)
+        if stop == offset + 1 or stop < end or length > 32:
             return OTHER
         if address & ((1 << (32 - length)) - 1):
             return OTHER
@@ -99,22 +99,22 @@ def four_code(data, begin, end):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64*)")
 def read_lines(data, size, out):  # type: ignore[no-untyped-def]
-    """Write the FIELDS numbers of each line of `data` with a word to `out`; return the number of these lines.
+    """Write the fields of each line of `data` that contains a word to `out`. Return the number of these lines.
 
-    `out` has room for one line more than `data` has line ends. Labels have no blanks at their ends.
+    `out` has FIELDS numbers per line, for one line more than `data` has line ends. Blanks around labels are removed.
     """
     entry_count = 0
-    number = 0
-    at = 0
-    while at < size:
-        number += 1
-        end = at
+    line_number = 0
+    line_start = 0
+    while line_start < size:
+        line_number += 1
+        end = line_start
         while end < size and data[end] != NEWLINE:
             end += 1
-        stop = at
+        stop = line_start
         while stop < end and data[stop] != HASH:
             stop += 1
-        word = at
+        word = line_start
         while word < stop and is_blank(data[word]):
             word += 1
         while stop > word and is_blank(data[stop - 1]):
@@ -131,35 +131,35 @@ def read_lines(data, size, out):  # type: ignore[no-untyped-def]
                 while label < stop and is_blank(data[label]):
                     label += 1
             base = entry_count * FIELDS
-            out[base + LINE] = number
+            out[base + LINE] = line_number
             out[base + BEGIN] = word
             out[base + END] = word_end
             out[base + LABEL] = label
             out[base + LABEL_END] = stop
-            out[base + CODE] = four_code(data, word, word_end)
+            out[base + CODE] = ipv4_code(data, word, word_end)
             entry_count += 1
-        at = end + 1
+        line_start = end + 1
     return entry_count
 
 
 @kernel("i64(u8*, i64*, i64, u8*, i64*)")
 def gather_labels(data, lines, count, out, offsets):  # type: ignore[no-untyped-def]
-    """Copy the labels of `count` lines to `out`; return their total number of bytes.
+    """Copy the labels of `count` lines to `out`. Return their total number of bytes.
 
     The label of line i is in the bytes `[offsets[i], offsets[i + 1])`.
     """
-    at = 0
+    out_offset = 0
     for line in range(count):
-        offsets[line] = at
-        for place in range(lines[line * FIELDS + LABEL], lines[line * FIELDS + LABEL_END]):
-            out[at] = data[place]
-            at += 1
-    offsets[count] = at
-    return at
+        offsets[line] = out_offset
+        for offset in range(lines[line * FIELDS + LABEL], lines[line * FIELDS + LABEL_END]):
+            out[out_offset] = data[offset]
+            out_offset += 1
+    offsets[count] = out_offset
+    return out_offset
 
 
 def labels_of(data: bytes, lines: npt.NDArray[np.int64]) -> pa.LargeStringArray:
-    """Return the label of each line; `data` must be UTF-8."""
+    """Return the label of each line. `data` must be UTF-8."""
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(lines) + 1, np.int64)
     size = gather_labels(np.frombuffer(data, np.uint8), lines.reshape(-1), len(lines), out, offsets)
     buffers = [pa.py_buffer(offsets), pa.py_buffer(out[:size])]
@@ -167,17 +167,17 @@ def labels_of(data: bytes, lines: npt.NDArray[np.int64]) -> pa.LargeStringArray:
 
 
 def lines_of(data: bytes) -> npt.NDArray[np.int64]:
-    """Return an array with a row of FIELDS numbers for each line of `data` with a word."""
+    """Return an array with a row of FIELDS numbers for each line of `data` that contains a word."""
     out = np.empty((data.count(b"\n") + 1, FIELDS), np.int64)
     return out[: read_lines(np.frombuffer(data, np.uint8), len(data), out.reshape(-1))]
 
 
 DIGITS = 19
-"""Largest number of digits of a 64-bit integer."""
+"""Maximum number of digits of a 64-bit integer."""
 
 
 class Form(StrEnum):
-    """The form of a watchlist."""
+    """The form of a watchlist file: the contents of its lines."""
 
     ADDRESSES = "address or prefix"
     NUMBERS = "integer"
@@ -190,8 +190,8 @@ class Contents:
     """The contents of one version of a watchlist.
 
     * `entries`: number of lines.
-    * `ranges`: ranges of addresses, or of MAC addresses in a file of vendors. Their labels are indexes into `labels`,
-      or 0 in a list without labels.
+    * `ranges`: ranges of IP addresses, or of MAC addresses in a file of vendors. Their labels are indexes into
+      `labels`, or 0 in a list without labels.
     * `numbers`: sorted integers, in a list of integers.
     * `value`: the value of a setting.
     """
@@ -242,7 +242,7 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
     ipv4 = _ipv4_prefixes(lines[is_ipv4], labels[is_ipv4])
     ipv6 = _ipv6_prefixes(data, lines[~is_ipv4], labels[~is_ipv4])
     ranges = AddressRanges(
-        _without_repeats(ipv4, lines[is_ipv4, LINE], names), _without_repeats(ipv6, lines[~is_ipv4, LINE], names)
+        _sort_distinct(ipv4, lines[is_ipv4, LINE], names), _sort_distinct(ipv6, lines[~is_ipv4, LINE], names)
     )
     return Contents(len(lines), ranges, labels=names)
 
@@ -261,13 +261,13 @@ def _check_single_words(data: bytes, lines: Numbers, form: Form) -> None:
 
 
 def _numbers(data: bytes, lines: Numbers) -> Numbers:
-    """Return the sorted integers. Raises WatchlistError for another word."""
+    """Return the sorted integers. Raises WatchlistError for a word that is no integer."""
     numbers = []
     for line in lines:
         text = _text(data, line)
         digits = text[1:] if text[0] in "+-" else text
-        whole = digits.isascii() and digits.isdigit() and len(digits) <= DIGITS
-        if not whole or not -(2**63) <= int(text) < 2**63:
+        is_integer = digits.isascii() and digits.isdigit() and len(digits) <= DIGITS
+        if not is_integer or not -(2**63) <= int(text) < 2**63:
             raise WatchlistError(f"line {line[LINE]}: got '{text}', expected an integer of 64 bits with sign")
         numbers.append(int(text))
     return np.unique(np.array(numbers, np.int64))
@@ -311,8 +311,8 @@ def _ipv6_prefix(text: str, line: int) -> tuple[int, int, int]:
     except (OSError, ValueError):
         raise WatchlistError(f"line {line}: got '{text}', expected an address or a prefix like '10.0.0.0/8'") from None
     width = WIDTH[version]
-    whole = digits.isascii() and digits.isdigit() and len(digits) <= 3 and str(int(digits)) == digits
-    if slash and not (whole and int(digits) <= width):
+    is_length = digits.isascii() and digits.isdigit() and len(digits) <= 3 and str(int(digits)) == digits
+    if slash and not (is_length and int(digits) <= width):
         raise WatchlistError(f"line {line}: '{text}' has the length '{digits}', IPv{version} has 0 to {width}")
     length = int(digits) if slash else width
     value = int.from_bytes(packed)
@@ -322,8 +322,8 @@ def _ipv6_prefix(text: str, line: int) -> tuple[int, int, int]:
     return high, low, length
 
 
-def _without_repeats(prefixes: Prefixes, lines: Numbers, names: tuple[str, ...]) -> Prefixes:
-    """Return the prefixes sorted and without repeats. Raises WatchlistError for a prefix with two labels."""
+def _sort_distinct(prefixes: Prefixes, lines: Numbers, names: tuple[str, ...]) -> Prefixes:
+    """Return the prefixes sorted and without duplicates. Raises WatchlistError for a prefix with two labels."""
     ordered, order = prefixes.sorted()
     repeats = ordered.repeated()
     differing = repeats[ordered.labels[repeats] != ordered.labels[repeats - 1]]

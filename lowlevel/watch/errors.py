@@ -2,4 +2,4 @@
 
 
 class WatchlistError(ValueError):
-    """A text that is not a watchlist. The message contains the number of the line."""
+    """A text that is not a valid watchlist or setting. The message contains the line number, if it is known."""

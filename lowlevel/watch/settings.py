@@ -1,4 +1,4 @@
-"""Settings: numbers and booleans in a TOML file that queries use as constants, and that may change while they run."""
+"""Settings: numbers and booleans in a TOML file. Queries use them as constants, which may change while a query runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TYPES = {int: Type.INT, float: Type.FLOAT, bool: Type.BOOL}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a file: its dotted name, its type, and the bounds of a number, both included.
+    """One setting of a file: its dotted name, its type (INT, FLOAT or BOOL), and the inclusive bounds of a number.
 
-    It is the form of a `WatchedFile`. `type` is INT, FLOAT or BOOL.
+    A `WatchedFile` contains a setting in place of the form of a watchlist.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Setting:
         return f"setting '{self.name} = …', {TYPE_NAMES[self.type]}{bounds}"
 
     def read(self, data: bytes) -> Value:
-        """Return the value in the text of a file. Raises WatchlistError if there is none, or a wrong one."""
+        """Return the value in the text of a file. Raises WatchlistError for a missing or invalid value."""
         value = read_value(data, self.name)
         if self.type is Type.FLOAT and type(value) is int:
             value = float(value)
@@ -51,7 +51,7 @@ class Setting:
 
 
 def read_value(data: bytes, name: str) -> Value:
-    r"""Return the value of a dotted name. Raises WatchlistError if the text of the file has none, or another type.
+    r"""Return the value of a dotted name. Raises WatchlistError if it is missing or has another type.
 
     >>> read_value(b"[talkers]\nleast = 5", "talkers.least")
     5

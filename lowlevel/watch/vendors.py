@@ -1,9 +1,9 @@
-"""Files with the vendors of MAC addresses: four public formats.
+"""Files with the vendors of MAC addresses, in four public formats.
 
 * Wireshark's `manuf`: a MAC prefix, an optional length, a short name and a full name between tabs.
 * The CSV files of the IEEE registration authority (`oui.csv`, `mam.csv`, `oui36.csv`).
 * The text file of the same authority (`oui.txt`): lines with `(hex)`.
-* Lines of digits and a name, as in `nmap-mac-prefixes`, `ieee-oui.txt` of arp-scan, and files of one's own.
+* Lines of digits and a name, as in `nmap-mac-prefixes`, in `ieee-oui.txt` of arp-scan, and in a user's own files.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class VendorLine:
 
 
 def read_vendors(text: str) -> tuple[int, Prefixes, tuple[str, ...]]:
-    """Return the number of lines, the prefixes, sorted without repeats, and the names that are their labels.
+    """Return the number of lines, the sorted distinct prefixes, and the names that are their labels.
 
-    If a prefix has several names, as the registry has for the oldest ones, its label is `A or B`. Raises WatchlistError
+    If a prefix has several names, as some of the oldest prefixes have, its label is `A or B`. Raises WatchlistError
     for the first line without a prefix or a name.
     """
     lines = list(_split_csv(text) if text.lstrip("\ufeff").startswith(CSV_HEADER) else _split_lines(text))

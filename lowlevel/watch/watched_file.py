@@ -28,13 +28,13 @@ from lowlevel.watch.ranges import Numbers
 from lowlevel.watch.settings import Setting
 
 CHECK_INTERVAL = 1.0
-"""Shortest time between two checks of a file, s."""
+"""Minimum time between two checks of a file, in seconds."""
 
 CACHED_VERSIONS = 8
-"""Number of versions in the cache, which nodes of a process share."""
+"""Number of versions in the cache, which all nodes of a process share."""
 
 Identity = tuple[int, int, int]
-"""Time of the last change (ns), size and inode. Two versions of a file differ in one of them."""
+"""Time of the last change (ns), size and inode. Two versions of a file differ in at least one of these."""
 
 
 class CheckResult(Enum):
@@ -53,7 +53,7 @@ class Labels:
         self._ids: dict[str, int] = {}
 
     def ids(self, texts: tuple[str, ...]) -> Numbers | None:
-        """Return the ID of each text; new texts get new IDs. Returns None if each ID is the index of its text."""
+        """Return the ID of each text, and new IDs for new texts. Return None if each ID is the index of its text."""
         for text in texts:
             if text not in self._ids:
                 self.texts.append(text)
@@ -78,14 +78,14 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """The absolute `path` of a watchlist's file and the form of its lines, or of a setting's file and the setting."""
+    """The absolute `path` of a file, and its `form`: the form of a watchlist's lines, or the setting to read."""
 
     path: str
     form: Form | Setting
 
     @property
     def noun(self) -> str:
-        """The contents of the file in a word."""
+        """The word for the file in messages."""
         return "setting" if isinstance(self.form, Setting) else "watchlist"
 
 
@@ -93,7 +93,7 @@ class Watchlist:
     """An open watchlist file and its version in use. It replaces a `WatchedFile` in expressions. Thread safe."""
 
     def __init__(self, file: WatchedFile, followed: bool) -> None:
-        """Prepare a file; do not read it yet. If `followed`, each use of `version` checks for a new version."""
+        """The file is read at the first use. If `followed`, each use of `version` checks for a new version."""
         self.path = file.path
         self.form = file.form
         self.followed = followed
@@ -112,18 +112,18 @@ class Watchlist:
 
     @property
     def version(self) -> Version:
-        """The version in use. The first use reads the file; raises InputError if it cannot be read."""
+        """The version in use. The first use reads the file. Raises InputError if the file cannot be read."""
         if self.followed and self._version is not None:
             self.refresh(time.monotonic())
         return self._version or self.read()
 
     def read(self) -> Version:
-        """Read the file unless it has been read; raises InputError if it cannot be read."""
+        """Read the file unless it has been read. Raises InputError if the file cannot be read."""
         with self._lock:
             return self._version or self._use(*self._load())
 
     def refresh(self, now: float) -> CheckResult:
-        """Check for a new version and read it, if the last check is at least CHECK_INTERVAL before `now` (s).
+        """If the last check was at least CHECK_INTERVAL before `now` (s), check for a new version and read it.
 
         An unreadable or invalid file causes one warning, and the old version stays in use. While another thread reads
         the file, the result is SAME.
@@ -149,7 +149,7 @@ class Watchlist:
         self._last_identity = identity
         old = self._version
         if old is not None and identity == old.identity:
-            return CheckResult.SAME  # the file was missing at the last check, and is back without a change
+            return CheckResult.SAME  # the file was missing at the last check, and now exists again, unchanged
         try:
             self._use(*self._load())
         except InputError as error:
@@ -172,7 +172,7 @@ class Watchlist:
             raise InputError(f"{self.path}: {error}") from None
 
     def _use(self, identity: Identity, contents: Contents) -> Version:
-        """Make a version from the contents; it replaces the version in use."""
+        """Make a version from the contents. The new version replaces the version in use."""
         self._version = Version(identity, contents, self._labels.ids(contents.labels), self._labels.texts)
         self._last_identity = identity
         return self._version
@@ -195,7 +195,7 @@ class Watchlists:
             return self._opened[file]
 
     def read(self, files: Iterable[WatchedFile]) -> list[Watchlist]:
-        """Read files that have not been read; return their lists. Raises InputError if a file cannot be read."""
+        """Read the files that have not been read. Return their lists. Raises InputError if a file cannot be read."""
         lists = [self.open(file) for file in dict.fromkeys(files)]
         for opened in lists:
             opened.read()
@@ -203,7 +203,7 @@ class Watchlists:
 
 
 def read_watchlist(file: WatchedFile) -> Contents:
-    """Return the current contents of a file; raises InputError if it cannot be read."""
+    """Return the current contents of a file. Raises InputError if the file cannot be read."""
     return Watchlists().open(file).version.contents
 
 
@@ -213,7 +213,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 @lru_cache(CACHED_VERSIONS)
 def _contents(path: str, form: Form | Setting, identity: Identity) -> Contents:
-    """Read one version of a file. Raises OSError or WatchlistError, also if the file changes during the read."""
+    """Read one version of a file. Raises OSError, or WatchlistError if it is invalid or changes during the read."""
     with Path(path).open("rb") as file:
         data = file.read()
         if _identity(os.fstat(file.fileno())) != identity or len(data) != identity[1]:

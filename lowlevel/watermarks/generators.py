@@ -1,10 +1,10 @@
 """Watermarks of links, computed from rows and empty polls (Li 2008, §8.1).
 
-A watermark `t` means that no later row has a ts below `t`; a later row may have the ts `t`. A watermark never
+A watermark `t` means that no later row has a ts below `t`. A later row may have the ts `t`. A watermark never
 decreases. Rows below the watermark are counted in `below`. Each class computes the watermark by one rule. For all
 rules:
 
-* The source can declare a watermark (`declare`): the scan of a file declares watermarks, and the end declares END.
+* The source can declare a watermark (`declare`): the scan of a file declares watermarks, and its end declares END.
 * A single row from the future or the past does not change the watermark: rules use only accepted times
   (`lowlevel.watermarks.jumps`).
 """
@@ -44,7 +44,7 @@ class WatermarkGenerator:
     def tick(self, now: int) -> None:
         """Record an **empty poll**: a poll of the link that found no data. A timer without a poll must not call this.
 
-        `now` (ns) is the time at which the poll began: data that has arrived since then may wait to be read.
+        `now` (ns) is the time at which the poll began. Data that has arrived since then may wait to be read.
         """
 
     def end_block(self) -> None:
@@ -56,12 +56,12 @@ class WatermarkGenerator:
 
     @property
     def watermark(self) -> int:
-        """The watermark; BEGINNING if there is none yet."""
+        """The watermark; BEGINNING before the first watermark."""
         return self._watermark
 
     @property
     def newest(self) -> int:
-        """The newest accepted time of the link, ns; BEGINNING before the first one.
+        """The newest accepted time of the link in ns; BEGINNING before the first accepted time.
 
         A single row with a wrong clock does not change it. On a live link, the pane of this time is the current pane.
         """
@@ -79,7 +79,7 @@ class WatermarkGenerator:
 
     @property
     def after_arrival(self) -> int:
-        """Number of rows with a time much later than their arrival; the arrival is used as their time."""
+        """Number of rows with a time much later than their arrival. Their arrival is used as their time."""
         return int(self.guard.state[AFTER])
 
     @property
@@ -91,7 +91,7 @@ class WatermarkGenerator:
         self.guard.follow(times, self._watermark, arrivals)
 
     def _computed_watermark(self) -> int:
-        """Return the watermark that the rule computes from the rows so far; BEGINNING if there is none."""
+        """Return the watermark that the rule computes from the rows so far; BEGINNING if it computes none."""
         return BEGINNING
 
 
@@ -102,8 +102,8 @@ class Blocks(WatermarkGenerator):
                           t = 4 ▲    t = 7 ▲
 
     A router that empties its flow cache at intervals writes blocks, and rotated files are blocks. The rule `late` does
-    not suit. A small slack makes rows late. A slack of a block's length is too large except at the end of a block. The
-    times of rows do not show the end of a block, because they also jump inside a block. So a block ends
+    not suit: with a small slack rows are late, and a slack of a block's length is too large except at the end of a
+    block. The times of rows do not show the end of a block, because they also jump inside a block. So a block ends
 
     * without a `length`, when the source reports the end (`end_block`): each file of a followed folder is a block;
     * with a `length`, at the first accepted row of a later interval `[k * length, (k+1) * length)` since the epoch.
@@ -112,14 +112,14 @@ class Blocks(WatermarkGenerator):
     """
 
     def __init__(self, length: int | None = None, agreeing: int = AGREEING, jump: int = JUMP) -> None:
-        """Set the `length` of blocks in ns; None if the source reports their ends. Raises ValueError if below 1."""
+        """`length` of blocks in ns; None if the source reports their ends. Raises ValueError if it is below 1."""
         if length is not None and length < 1:
             raise ValueError(f"got blocks of {length} ns, expected at least 1")
         super().__init__(JumpGuard(jump, max(jump, length or 0), agreeing))
         self.length = length
 
     def end_block(self) -> None:
-        """Advance the watermark to the newest time if the source reports the ends: later rows are not older."""
+        """If the source reports ends of blocks, advance the watermark to the newest time: no later row is older."""
         if self.length is None:
             self.declare(self.newest)
 
@@ -133,13 +133,13 @@ class Blocks(WatermarkGenerator):
 class Exact(WatermarkGenerator):
     """The watermark that the source declares. Rows do not change it.
 
-    The scan of a file finds the smallest time after each block (`capture.files.scan`): the exact watermark. If a source
-    declares no watermark, the watermark stays BEGINNING until the end of the source.
+    The scan of a file finds the smallest time after each block (`capture.files.scan`), which is the exact watermark.
+    If a source declares no watermark, the watermark stays BEGINNING until the end of the source.
     """
 
 
-MOST_ROWS = 1 << 20
-"""Largest n of LateByRows. Its n + 1 times are at most 8 MiB."""
+MAX_ROWS = 1 << 20
+"""Maximum n of LateByRows. Its n + 1 times are at most 8 MiB."""
 
 
 LARGE_BATCH_FACTOR = 8
@@ -149,39 +149,39 @@ LARGE_BATCH_FACTOR = 8
 class LateByRows(WatermarkGenerator):
     """Watermark of rows that are at most n rows late: the (n+1)-th largest accepted time so far.
 
-    "n rows late" can mean one of four statements about a row, and the watermark is right for all of them:
+    "n rows late" can mean one of four statements about a row. The watermark is right for all four:
 
     * At most n earlier rows are newer than the row.
     * The first newer row is at most n rows before it.
     * The row is at most n positions after its position in the sorted rows; equal times have equal positions.
     * The position of the row and its position in the sorted rows differ by at most n.
 
-    Each statement implies the first one. By the first one, no row below the (n+1)-th largest time can arrive, because
-    n+1 newer rows would be before it.
+    Each statement implies the first statement. By the first statement, no row below the (n+1)-th largest time can
+    arrive, because n+1 newer rows would be before it.
 
     Memory: n+1 times and a batch.
     """
 
     def __init__(self, rows: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
-        """Set n to `rows`. Raises ValueError if it is negative or above MOST_ROWS."""
-        if not 0 <= rows <= MOST_ROWS:
-            raise ValueError(f"got rows that are late by {rows} rows, expected 0 to {MOST_ROWS:,}")
+        """Set n to `rows`. Raises ValueError if it is negative or above MAX_ROWS."""
+        if not 0 <= rows <= MAX_ROWS:
+            raise ValueError(f"got rows that are late by {rows} rows, expected 0 to {MAX_ROWS:,}")
         super().__init__(JumpGuard(jump, jump, agreeing))
         self.rows = rows
         self._largest = np.empty(0, np.int64)  # the smallest time is first as soon as there are n + 1 times
 
     def _process_times(self, times: Times, arrivals: Times | None) -> None:
         accepted = self.guard.accepted_times(times, self._watermark, arrivals)
-        wanted = self.rows + 1
-        if len(self._largest) == wanted:
+        kept_count = self.rows + 1
+        if len(self._largest) == kept_count:
             accepted = accepted[accepted > self._largest[0]]
             if len(accepted) == 0:
                 return
-        if len(accepted) > LARGE_BATCH_FACTOR * wanted:  # a lower bound, from the last times, removes most times
-            last = accepted[-LARGE_BATCH_FACTOR // 2 * wanted :]
-            accepted = accepted[accepted >= np.partition(last, len(last) - wanted)[len(last) - wanted]]
+        if len(accepted) > LARGE_BATCH_FACTOR * kept_count:  # a lower bound, from the last times, removes most times
+            tail = accepted[-LARGE_BATCH_FACTOR // 2 * kept_count :]
+            accepted = accepted[accepted >= np.partition(tail, len(tail) - kept_count)[len(tail) - kept_count]]
         candidates = np.concatenate([self._largest, accepted])
-        surplus = len(candidates) - wanted
+        surplus = len(candidates) - kept_count
         self._largest = np.partition(candidates, surplus)[surplus:].copy() if surplus >= 0 else candidates
 
     def _computed_watermark(self) -> int:

@@ -1,15 +1,15 @@
 """Idle links: while a link has no data, the clock advances its watermark (the lull rule).
 
 The rule has a threshold s. An empty poll is a poll that finds no data. If the newest time of the link is older than
-`now - s` at an empty poll, the newest time and the watermark become `now - s`. Every empty poll does this, so windows
-of an idle link close s after their end. The watermark is right if and only if every row arrives at most s after its
-ts. So s must be at least the delay of rows plus the difference between the clock of the rows and this clock.
+`now - s` at an empty poll, the newest time and the watermark become `now - s`. So windows of an idle link close s after
+their end. The watermark is right if and only if every row arrives at most s after its ts. So s must be at least the
+delay of rows plus the difference between the clock of the rows and this clock.
 
-The rule also applies to a link without any row so far. The link then accepts first rows that are near the clock.
+The rule also applies to a link without a row so far. Its first rows are then accepted if they are near the clock.
 
 **Only an empty poll shows that a link is idle.** While rows wait to be read, no poll is empty and `tick` is not called.
-So a slow node does not close windows too early. The caller passes the time: system time for live links, the time of
-the trace (`ReplayClock`) for replays.
+So a slow node does not close windows too early. The caller passes the time: for live links the system time, for replays
+the time of the trace (`ReplayClock`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lowlevel.watermarks.jumps import AGREEING
 
 
 class ReplayClock:
-    """The clock of a replay: the newest time on any of its links; BEGINNING before the first row. Thread safe.
+    """The clock of a replay: the newest time on any of its links, or BEGINNING before the first row. Thread safe.
 
-    System time has no relation to packets that were recorded last year. So the idle rule uses the time of the trace:
-    the watermark of an idle link follows the other links. If all links are idle, the time does not change.
+    The system time has no relation to packets that were recorded last year. So the idle rule uses the time of the
+    trace: the watermark of an idle link follows the other links. If all links are idle, the time does not change.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class IdleRule:
 
 
 class IdleWatermark(WatermarkGenerator):
-    """The watermark of another generator; while the link is idle, at least the clock's time less `threshold` ns."""
+    """The watermark of another generator. While the link is idle, at least the clock's time less `threshold` ns."""
 
     def __init__(self, inner: WatermarkGenerator, threshold: int) -> None:
         """Extend the generator `inner`. Raises ValueError if the threshold is negative."""
@@ -73,21 +73,21 @@ class IdleWatermark(WatermarkGenerator):
         self.inner.advance(rows)
 
     def tick(self, now: int) -> None:
-        """Advance newest time and watermark to `now - threshold` if the newest time is older. Ignore BEGINNING."""
+        """Advance newest time and watermark to `now - threshold`, if older. If `now` is BEGINNING, do nothing."""
         if now == BEGINNING or not self._accepts(now):
             return
-        due = max(BEGINNING + 1, now - self.threshold)
-        if self.newest >= due:
+        lower_bound = max(BEGINNING + 1, now - self.threshold)
+        if self.newest >= lower_bound:
             return
-        self.guard.accept(due)
-        self.lulls += due > self.watermark
-        self.declare(due)
+        self.guard.accept(lower_bound)
+        self.lulls += lower_bound > self.watermark
+        self.declare(lower_bound)
 
     def _accepts(self, now: int) -> bool:
-        """Return whether the time is accepted: after a leap of over `jump` ns, in the AGREEING-th call in a row."""
-        leaps = self._clock != BEGINNING and now - self._clock > self.guard.jump
-        self._leaps = self._leaps + 1 if leaps else 0
-        if leaps and self._leaps < AGREEING:
+        """Return whether a clock time is accepted. A leap above `jump` ns needs AGREEING consecutive calls."""
+        has_leapt = self._clock != BEGINNING and now - self._clock > self.guard.jump
+        self._leaps = self._leaps + 1 if has_leapt else 0
+        if has_leapt and self._leaps < AGREEING:
             return False
         self._clock, self._leaps = now, 0
         return True

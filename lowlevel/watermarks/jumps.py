@@ -3,18 +3,18 @@
         past      │ back │         accepted          │ jump │        ahead: accepted after 64 in a row
     ──────────────┼──────┼──────────────────── newest ──────┼────────────────────────────────────────────────► ts
 
-A row more than `jump` ahead of the newest row waits. If `agreeing` consecutive rows wait, the link has jumped: the
-smallest of their times becomes the newest time. Rows that are more than `jump` ahead of this time continue to wait. A
-new link has no newest time before `agreeing` rows.
+The time of a row that is more than `jump` ahead of the newest time waits. If the times of `agreeing` consecutive rows
+wait, the link has jumped: the smallest of these times becomes the newest time. Times that are more than `jump` ahead of
+this time continue to wait. A new link has no newest time before `agreeing` rows.
 
-If the next row is not ahead, the waiting rows are **from the future**. Rows more than `back` older than the newest row
-are **from the past**. Both are counted, and both enter their windows if these are open. They do not change the newest
-time, which never decreases.
+If the next row is not ahead, the rows whose times wait are **from the future**. Rows more than `back` older than the
+newest row are **from the past**. Both are counted, and both enter their windows if these are open. They do not change
+the newest time, which never decreases.
 
 Rows of flow exporters have two times: the time of the exporter, and the **arrival** of the datagram. A flow ends before
-its record arrives, so the guard uses the earlier time. So an exporter with a clock ahead does not advance a link beyond
-the arrival of its datagrams. If the two times differ by at most `jump`, they confirm each other, and a single row is
-enough for a jump. So rows of an exporter with a slow clock do not delay the jump.
+its record arrives, so the guard uses the earlier time. So an exporter with a fast clock does not advance a link beyond
+the arrival of its datagrams. If the two times differ by at most `jump`, they confirm each other, and a single row
+suffices for a jump. So rows of an exporter with a slow clock do not delay the jump.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from lowlevel.punctuation import BEGINNING
 Times = npt.NDArray[np.int64]
 
 JUMP = 3600 * SECOND
-"""Default distance in ns. The clock of a row that is further ahead of the newest row may be wrong."""
+"""Default maximum distance in ns. The clock of a row that is further ahead of the newest row may be wrong."""
 
-LEAST_JUMP = SECOND
-"""Smallest `jump` in ns. A smaller `jump` would treat ordinary pauses between packets as wrong clocks."""
+MIN_JUMP = SECOND
+"""Minimum of `jump` in ns. A smaller `jump` would treat ordinary pauses between packets as wrong clocks."""
 
 AGREEING = 64
 """Default number of consecutive rows that must be ahead for a jump."""
@@ -50,12 +50,12 @@ NEWEST, RUN, FUTURE, PAST, BELOW, AFTER, AHEAD = range(7)
 
 @kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64)")
 def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, accepted, keep):  # type: ignore[no-untyped-def]
-    """Process the times of some rows, and update `state`. Returns the number of times written to `accepted`.
+    """Process the times of a batch of rows, and update `state`. Return the number of times written to `accepted`.
 
-    * `times`: times of the rows. `arrivals`: their arrivals, used only if `arriving`.
+    * `times`: times of the rows. `arrivals`: their arrival times, used only if `arriving`.
     * `low`: the watermark before these rows.
-    * `keep`: write accepted times to `accepted`, which has room for `rows`. Of rows that agree on a jump, only the
-      smallest time is written.
+    * `keep`: write accepted times to `accepted`, which has room for `rows`. For the rows that agree on a jump, only
+      the smallest time is written.
     """
     newest = state[NEWEST]
     run = state[RUN]
@@ -128,10 +128,10 @@ class JumpGuard:
     def __init__(self, jump: int = JUMP, back: int = JUMP, agreeing: int = AGREEING) -> None:
         """Accept rows up to `jump` ns ahead, or `agreeing` consecutive rows. Rows over `back` ns older are past.
 
-        Raises ValueError if `jump` is less than LEAST_JUMP.
+        Raises ValueError if `jump` is less than MIN_JUMP.
         """
-        if jump < LEAST_JUMP:
-            raise ValueError(f"got a clock jump of {jump} ns, expected at least {LEAST_JUMP} (1 s)")
+        if jump < MIN_JUMP:
+            raise ValueError(f"got a clock jump of {jump} ns, expected at least {MIN_JUMP} (1 s)")
         self.jump = jump
         self.back = back
         self.agreeing = agreeing
@@ -140,7 +140,7 @@ class JumpGuard:
         self._accepted = np.empty(0, np.int64)
 
     def follow(self, times: Times, low: int, arrivals: Times | None = None) -> None:
-        """Process the times of some rows in their order, with their arrivals if known.
+        """Process the times of a batch of rows in order, with their arrivals if known.
 
         `low` is the watermark before these rows.
         """
@@ -156,16 +156,17 @@ class JumpGuard:
         return self._accepted[: self._follow(times, arrivals, low, keep=True)]
 
     def _follow(self, times: Times, arrivals: Times | None, low: int, *, keep: bool) -> int:
-        arrived = times if arrivals is None else arrivals
+        given = times if arrivals is None else arrivals
         return follow(
-            times, arrived, arrivals is not None, len(times), self.state, self.jump, self.back, self.agreeing, low,
+            times, given, arrivals is not None, len(times), self.state, self.jump, self.back, self.agreeing, low,
             self._accepted, keep,
         )  # fmt: skip
 
     def _follow_fast(self, times: Times, low: int) -> bool:
-        """Process rows by their smallest and largest times, at a tenth of the cost of the kernel.
+        """Process a batch only by its smallest and largest time, at a tenth of the kernel's cost.
 
-        Returns False, without a change, if a row may be from the future, from the past or below `low`, or if rows wait.
+        Returns False, and changes no state, if a row may be from the future, from the past or below `low`, or if times
+        wait.
         """
         newest = self.newest
         if newest == BEGINNING or self.state[RUN] or len(times) == 0:
@@ -177,7 +178,7 @@ class JumpGuard:
         return True
 
     def accept(self, time: int) -> None:
-        """Accept a `time` of another source, such as the clock. Rows that are no longer ahead do not wait any more."""
+        """Accept a time from another source, such as the clock. Times that are then no longer ahead stop waiting."""
         if time <= self.newest:
             return
         self.state[NEWEST] = time
@@ -188,5 +189,5 @@ class JumpGuard:
 
     @property
     def newest(self) -> int:
-        """The newest accepted time, ns; BEGINNING before the first one."""
+        """The newest accepted time in ns; BEGINNING before the first accepted time."""
         return int(self.state[NEWEST])

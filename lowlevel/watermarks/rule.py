@@ -1,4 +1,4 @@
-"""Watermark rules as users write them. A rule states in which order the rows of a link arrive.
+"""Watermark rules in the syntax for users. A rule states in which order the rows of a link arrive.
 
 exact                the watermarks that the source declares: those of a file's scan, and its end
 ordered              no row is older than a row that arrived before it
@@ -17,7 +17,7 @@ from capture.lazy_dataclasses import dataclass
 from lowlevel.durations import parse_duration
 from lowlevel.watermarks.generators import Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
 from lowlevel.watermarks.idle import IdleWatermark
-from lowlevel.watermarks.jumps import JUMP, LEAST_JUMP, JumpGuard
+from lowlevel.watermarks.jumps import JUMP, MIN_JUMP, JumpGuard
 
 CHOICES = "exact, ordered, late TIME (late 2s), late N rows (late 100 rows), blocks, blocks TIME (blocks 1m)"
 
@@ -36,9 +36,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRule:
-    """One rule: its kind, its `amount` and its idle threshold `lull` (ns, or None).
+    """One rule.
 
-    * `amount`: ns or rows; None if the kind has none.
+    * `amount`: ns or rows; None if the kind has no amount. `lull`: the idle threshold in ns, or None.
     * `jump`: a row more than `jump` ns ahead is accepted only if other rows agree (`lowlevel.watermarks.jumps`).
 
     Raises ValueError if `amount` does not fit `kind`.
@@ -58,7 +58,7 @@ class WatermarkRule:
 
     @property
     def by_rows(self) -> bool:
-        """Whether the watermark depends on rows or on idle times. Otherwise the generator does not need the rows."""
+        """True if the watermark depends on rows or on idle times. Otherwise the generator does not need the rows."""
         return self.kind is not Kind.EXACT or self.lull is not None
 
     def make(self) -> WatermarkGenerator:
@@ -84,24 +84,24 @@ EXACT = WatermarkRule()
 
 
 def parse_rule(text: str, lull: str | int | None = None, jump: str | None = None) -> WatermarkRule:
-    """Parse a rule. `lull` is a duration or ns, `jump` a duration. Raises ValueError, which lists the choices.
+    """Parse a rule. `lull` is a duration or ns, `jump` a duration. Raises ValueError with a list of the choices.
 
     >>> parse_rule("late 2s", lull="5s")
     WatermarkRule(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000, jump=3600000000000)
     """
     lull_and_jump = (parse_lull(lull) if isinstance(lull, str) else lull, JUMP if jump is None else parse_jump(jump))
-    word, _, rest = text.strip().lower().partition(" ")
-    rest = rest.strip()
+    word, _, amount = text.strip().lower().partition(" ")
+    amount = amount.strip()
     try:
         match word:
-            case "exact" | "ordered" if not rest:
+            case "exact" | "ordered" if not amount:
                 return WatermarkRule(Kind(word), None, *lull_and_jump)
-            case "late" if rows := _ROWS.fullmatch(rest):
+            case "late" if rows := _ROWS.fullmatch(amount):
                 return WatermarkRule(Kind.LATE_BY_ROWS, int(rows[1]), *lull_and_jump)
-            case "late" if rest:
-                return WatermarkRule(Kind.LATE_BY_TIME, parse_duration(rest), *lull_and_jump)
+            case "late" if amount:
+                return WatermarkRule(Kind.LATE_BY_TIME, parse_duration(amount), *lull_and_jump)
             case "blocks":
-                return WatermarkRule(Kind.BLOCKS, parse_duration(rest) if rest else None, *lull_and_jump)
+                return WatermarkRule(Kind.BLOCKS, parse_duration(amount) if amount else None, *lull_and_jump)
     except ValueError as error:
         raise ValueError(f"the promise {text!r}: {error}; the choices are {CHOICES}") from error
     raise ValueError(f"got the promise {text!r}, expected one of {CHOICES}")
@@ -129,6 +129,6 @@ def parse_jump(text: str) -> int:
         jump = parse_duration(text)
     except ValueError as error:
         raise ValueError(f"got a clock jump of {text!r}: {error}") from error
-    if jump < LEAST_JUMP:
+    if jump < MIN_JUMP:
         raise ValueError(f"got a clock jump of {text!r}, expected at least 1s: ordinary pauses are no wrong clocks")
     return jump

@@ -25,7 +25,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.subaggregates import INT_MAX
 from lowlevel.table.query_tables import QueryTables
-from lowlevel.table.spread import MOST_PIECES, Spreader, cut_rows, is_counter, multiply_divide, share_values
+from lowlevel.table.spread import MAX_PIECES, Spreader, cut_rows, is_counter, multiply_divide, share_values
 from queries.gsql import compile_query
 from queries.text.printer import expression_text
 from tests.harness.plain_kernels import plain
@@ -71,7 +71,7 @@ def pieces_of(row: Row, pane: int, origin: int) -> list[tuple[int, int | None]]:
     """(pane, bytes) of one row, by the definition."""
     end, value = row["ts"], row["bytes"]
     start = end if row["start_ts"] is None or row["start_ts"] > end else row["start_ts"]
-    if start == end or (end - start) // pane >= MOST_PIECES:
+    if start == end or (end - start) // pane >= MAX_PIECES:
         return [((end - origin) // pane, value)]
 
     def before(moment: int) -> int:
@@ -130,7 +130,7 @@ def test_shares_are_exact_where_the_product_leaves_64_bits(value: int, whole: in
 
 def test_a_row_that_lasts_too_many_panes_is_whole_where_it_ends_and_counted() -> None:
     row = random_rows(Random(1), 1, 10)[0] | {"bytes": 99, "ts": START}
-    for lasted, pieces in [(MOST_PIECES * 10**9 - 1, MOST_PIECES), (MOST_PIECES * 10**9, 1), (START, 1)]:
+    for lasted, pieces in [(MAX_PIECES * 10**9 - 1, MAX_PIECES), (MAX_PIECES * 10**9, 1), (START, 1)]:
         spreader = Spreader(10**9, 0, 64)
         columns = columns_of([row | {"start_ts": START - lasted}])
         assert sum(each.count for each in spreader.cut(columns, 1, None)) == pieces

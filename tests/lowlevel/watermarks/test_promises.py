@@ -16,7 +16,7 @@ import pytest
 
 from lowlevel.durations import parse_duration
 from lowlevel.punctuation import BEGINNING, END, WatermarkRounder
-from lowlevel.watermarks.generators import MOST_ROWS, Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
+from lowlevel.watermarks.generators import MAX_ROWS, Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
 from lowlevel.watermarks.idle import IdleWatermark, ReplayClock
 from lowlevel.watermarks.jumps import JUMP
 from lowlevel.watermarks.rule import CHOICES, Kind, WatermarkRule, parse_rule
@@ -331,7 +331,7 @@ UNREADABLE = [
         f"the promise 'late soon': expected a duration such as 500ms, 10s or 2 minutes; the choices are {CHOICES}",
     ),
     ("late -3 rows", None, "the promise 'late -3 rows': expected a duration"),
-    (f"late {MOST_ROWS + 1} rows", None, "got rows that are late by 1048577 rows, expected 0 to 1,048,576"),
+    (f"late {MAX_ROWS + 1} rows", None, "got rows that are late by 1048577 rows, expected 0 to 1,048,576"),
     ("late 1000000 days", None, "expected less than 146 years"),
     ("blocks 0", None, "got blocks of 0 ns, expected at least 1"),
     ("exact", "soon", "got a lull of 'soon': expected a duration such as 500ms"),
