@@ -1,4 +1,4 @@
-"""Write the packets of a profile as a classic pcap file, in chunks."""
+"""Writing of the packets of a profile as a classic pcap file, in chunks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from capture.units import SECOND
 
 CHUNK_PACKETS = 1 << 15
 CHUNK_BYTES = 1 << 24
-"""Maximum packets and bytes that are made at once."""
+"""Maximum packets and bytes of a chunk."""
 DRAWS_PER_PACKET = 6
 """Number of 64-bit random draws per packet."""
 
@@ -33,8 +33,8 @@ class Summary:
     """Contents of a generated file. Times are in ns as in the file, `wire_bytes` and `file_size` in bytes.
 
     `first_ts`, `last_ts`: times of the first and last packet in the file. `min_ts`, `max_ts`: smallest and largest
-    time, which differ from the other two if there is disorder. `groups`: number of distinct address pairs of the
-    background traffic. `attack_packets`, `conversation_packets`: packets of attacks and conversations.
+    time, which differ from `first_ts` and `last_ts` if there is disorder. `groups`: number of distinct address pairs
+    of the background traffic. `attack_packets`, `conversation_packets`: packets of attacks and conversations.
     """
 
     packets: int
@@ -135,18 +135,18 @@ class _ConversationRecords:
         `slots`: times of the chunk's packets before disorder, from the start of the capture. `starts`: offsets of their
         records.
         """
-        due = self._take_until(int(slots[-1]))
-        if not due:
+        due_packets = self._take_until(int(slots[-1]))
+        if not due_packets:
             return chunk
-        positions = np.searchsorted(slots, np.array([time for time, _, _ in due]), side="right")
-        parts, before = [], 0
-        for position, (_, _, record) in zip(positions.tolist(), due, strict=True):
+        positions = np.searchsorted(slots, np.array([time for time, _, _ in due_packets]), side="right")
+        parts, copied_bytes = [], 0
+        for position, (_, _, record) in zip(positions.tolist(), due_packets, strict=True):
             start = int(starts[position]) if position < len(starts) else len(chunk.data)
-            parts += [chunk.data[before:start], record]
-            before = start
-        ts = np.insert(chunk.ts, positions, [self._ts(time) for time, _, _ in due])
-        data = np.concatenate([*parts, chunk.data[before:]])
-        return _Records(ts, data, chunk.wire_bytes + sum(length for _, length, _ in due))
+            parts += [chunk.data[copied_bytes:start], record]
+            copied_bytes = start
+        ts = np.insert(chunk.ts, positions, [self._ts(time) for time, _, _ in due_packets])
+        data = np.concatenate([*parts, chunk.data[copied_bytes:]])
+        return _Records(ts, data, chunk.wire_bytes + sum(length for _, length, _ in due_packets))
 
     def remaining(self) -> _Records:
         """Return the conversation packets after the last other packet."""
@@ -174,7 +174,7 @@ class _ConversationRecords:
 
 
 class _Times:
-    """Number of the added timestamps, and first, last, smallest and largest of them."""
+    """Number of the added timestamps, and the first, last, smallest and largest timestamp."""
 
     def __init__(self) -> None:
         self.packets = self.first_ts = self.last_ts = self.min_ts = self.max_ts = 0
@@ -191,7 +191,7 @@ class _Times:
 class _Link:
     """The packets of a profile, in file order.
 
-    Each random stream gives exactly one 64-bit draw per packet, so the packets do not depend on the size of chunks.
+    Each random stream yields exactly one 64-bit draw per packet, so the packets do not depend on the size of chunks.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -201,9 +201,9 @@ class _Link:
         self._streams = [np.random.PCG64(seed) for seed in np.random.SeedSequence(profile.seed).spawn(DRAWS_PER_PACKET)]
 
     def chunks(self, size: int) -> Iterator[tuple[NDArray[np.int64], Traffic]]:
-        """Yield all packets in chunks of up to `size` packets of one piece. Yield also their times before disorder.
+        """Yield the times before disorder and the packets of chunks. A chunk has up to `size` packets of one piece.
 
-        These times are relative to the start of the capture.
+        The times before disorder are in ns from the start of the capture.
         """
         profile = self._profile
         for piece in profile.pieces:

@@ -18,7 +18,7 @@ LOOPBACK = 772
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A kind of interface and its link type."""
+    """A type of interface hardware, and the link type of its frames."""
 
     name: str
     link_type: int
@@ -45,11 +45,11 @@ HARDWARE: dict[int, Hardware] = {
     823: Hardware("GRE tunnel over IPv6", COOKED),
     65534: Hardware("none: tun, WireGuard", RAW_IP),
 }
-"""Kinds of interfaces by ARPHRD_ number."""
+"""Hardware types by ARPHRD_ number."""
 
 
 def hardware_of(number: int, name: str) -> Hardware:
-    """Return the kind of interface for a hardware type. Raises InputError, with the supported types, if unknown."""
+    """Return the hardware type with a number. Raises InputError, which lists the supported types, if it is unknown."""
     if number not in HARDWARE:
         known = ", ".join(f"{known_number} ({hardware.name})" for known_number, hardware in HARDWARE.items())
         raise InputError(

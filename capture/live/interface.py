@@ -34,20 +34,20 @@ GONE = "interface_gone"
 """Damage of an interface that was deleted or moved to another network namespace."""
 
 MAX_DRAIN_SECONDS = 1.0
-"""Seconds to wait at the end for packets that the kernel reports but the ring does not yield."""
+"""Maximum seconds to wait at the end for packets that the kernel has counted and the ring has not yielded."""
 
 
 class InterfaceCapture(StreamedCapture):
-    """The packets of an interface from now on. The capture is live; it ends if it is stopped or the interface is gone.
+    """The packets of an interface from now on. The capture ends if it is stopped or the interface disappears.
 
-    * `data` is the kernel's ring. A ring block returns to the kernel **when the next one is requested**. One ring
+    * `data` is the kernel's ring. A ring block returns to the kernel **when the next block is requested**. One ring
       block may yield several blocks. Their `watermark` is NO_WATERMARK.
-    * `blocks` yields None if the kernel had no block for WAIT_SECONDS. It may still have packets in a partly filled
-      block for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
-    * An interface that goes down is counted, and the capture waits for it. If the interface is gone, the capture ends
-      with `damage` GONE after the rest of the ring.
-    * After `stop` no packet enters the ring, and its content is read. Every packet that the kernel received is then a
-      record, or is counted as dropped or unreadable.
+    * `blocks` yields None if the kernel had no block for WAIT_SECONDS. A partly filled block may still contain
+      packets, for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
+    * If the interface goes down, this is counted, and the capture waits for it. If the interface disappears, the
+      capture reads the remaining packets of the ring and ends with `damage` GONE.
+    * After `stop` no packet enters the ring, and the packets in it are read. At the end, every packet that the kernel
+      received was a record, or is counted as dropped or unreadable.
     """
 
     has_writer = False
@@ -77,37 +77,37 @@ class InterfaceCapture(StreamedCapture):
 
     @property
     def silent(self) -> bool:
-        """True if, after a None, the ring is empty: all packets reported by the kernel have been read."""
+        """True if, after a None, the ring is empty: all packets that the kernel has counted have been read."""
         return self._unread <= 0
 
     @property
     def occupancy(self) -> float:
-        """Share of the ring's bytes that wait to be read, without the current block, when the last block was requested.
+        """Share of the ring's bytes that waited, without the current block, when the last block was requested.
 
-        It counts bytes, not blocks, because the kernel also retires nearly empty blocks.
+        The share is one of bytes, not of blocks, because the kernel also retires nearly empty blocks.
         """
         return self._waiting_share
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks until the capture is stopped or the interface is gone; None after WAIT_SECONDS without a block.
+        """Yield blocks until the capture is stopped or the interface disappears. Yield None after WAIT_SECONDS.
 
         Only one iterator may exist. Raises InputError if the socket fails.
         """
-        ending: float | None = None
+        end_time: float | None = None
         try:
             while True:
-                if ending is None and (self._stopped.is_set() or self.ring.gone):
-                    ending = time.monotonic()
+                if end_time is None and (self._stopped.is_set() or self.ring.gone):
+                    end_time = time.monotonic()
                     self.damage = None if self._stopped.is_set() else GONE
                     self.ring.stop()
-                ring_block = self._next_block(WAIT_SECONDS if ending is None else BLOCK_TIMEOUT / 1000)
+                ring_block = self._next_block(WAIT_SECONDS if end_time is None else BLOCK_TIMEOUT / 1000)
                 self._update_statistics()
                 if ring_block is not None:
                     yield from self._walk_ring(*ring_block, block_records)
                     self.ring.return_block()
-                elif ending is None:
+                elif end_time is None:
                     yield None
-                elif self._unread <= 0 or time.monotonic() - ending > MAX_DRAIN_SECONDS:
+                elif self._unread <= 0 or time.monotonic() - end_time > MAX_DRAIN_SECONDS:
                     return
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
@@ -133,14 +133,14 @@ class InterfaceCapture(StreamedCapture):
         """Walk the frames of one retired ring block and yield their blocks."""
         state = WalkState(first)
         row = np.empty((1, BLOCK_WORDS), np.int64)
-        walked = 0
+        walked_records = 0
         while state.status == CONTINUE and first < end:
             if self._ring_format.walk(self.data, end, block_records, row, state):
                 begin, after, records, earliest, latest, _ = row[0].tolist()
-                walked += records
+                walked_records += records
                 yield Block(begin, after, records, earliest, latest, NO_WATERMARK)
         self._packets += packets
-        self._unreadable += max(0, packets - walked)
+        self._unreadable += max(0, packets - walked_records)
         self._bytes += end - first
 
     def _update_statistics(self) -> None:

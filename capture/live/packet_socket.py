@@ -1,4 +1,4 @@
-"""Opening of packet sockets, with error messages for unsupported systems, missing rights and missing memory."""
+"""Opening of packet sockets, with error messages for unsupported systems, missing permissions and missing memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from capture.interface_path import PREFIX, InterfaceSettings
 
 
 def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
-    """Open a packet socket that receives no packets yet. `cooked`: packets without their link header.
+    """Open a packet socket that receives no packets yet. `cooked`: packets will have no link header.
 
-    Raises InputError, which names the missing requirement and how to meet it.
+    Raises InputError, which names the missing requirement and the remedy.
     """
     if sys.platform != "linux":
         raise InputError(
@@ -37,8 +37,8 @@ def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
         raise InputError(f"{name}: no packet socket can be opened: {error.strerror}") from error
 
 
-def ring_error(error: OSError, settings: InterfaceSettings) -> str:
-    """Return why the ring could not be created, with advice."""
+def explain_ring_error(error: OSError, settings: InterfaceSettings) -> str:
+    """Return the reason why the ring could not be created, with advice."""
     advice = {
         errno.ENOMEM: f"no memory for a ring of {settings.ring:,} bytes; use a smaller one: ?ring=16MiB",
         errno.EPERM: "not permitted; expected the capability CAP_NET_RAW",

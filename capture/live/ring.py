@@ -26,27 +26,27 @@ from capture.errors import InputError
 from capture.files.ring_frames import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, GAP_BYTES
 from capture.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
 from capture.live.hardware import LOOPBACK, Hardware, hardware_of
-from capture.live.packet_socket import open_socket, ring_error
+from capture.live.packet_socket import explain_ring_error, open_socket
 
 BLOCK_TIMEOUT = 100
-"""Milliseconds after which the kernel retires a partly filled block. It checks the current
-block at this interval and retires it at the second check, so a packet can be delayed by twice this time."""
+"""Milliseconds between two checks of the current block by the kernel. The kernel retires a partly filled block at the
+second check, so a packet can be delayed by twice this time."""
 
 SOL_PACKET, SO_ATTACH_FILTER = 263, 26
 ADD_MEMBERSHIP, RX_RING, STATISTICS, VERSION, PACKET_RESERVE, IGNORE_OUTGOING = 1, 5, 6, 10, 12, 23
 TPACKET_V3, PROMISCUOUS, ETH_P_ALL = 2, 1, 3
 GET_FLAGS, GET_HARDWARE = 0x8913, 0x8927
-"""Linux's values of these constants (linux/if_packet.h, linux/sockios.h). Python does not define them."""
+"""Values of these constants in Linux (linux/if_packet.h, linux/sockios.h). Python does not define them."""
 
 REQUEST = struct.Struct("@7I")
 """struct tpacket_req3: size and number of blocks, size and number of frames, timeout, private bytes, features."""
 
 MEMBERSHIP = struct.Struct("@iHH8x")
 STATISTICS_STRUCT = struct.Struct("@3I")
-"""struct tpacket_stats_v3: packets, with the dropped ones; drops; how often the ring became full."""
+"""struct tpacket_stats_v3: packets, including dropped packets; drops; how often the ring became full."""
 
 FRAME_BYTES = 2048
-"""Frame size in the ring request. The kernel only checks that size times number of frames is the size of the ring."""
+"""Frame size in the ring request. The kernel only checks that all frames together have the size of the ring."""
 
 RETURN = 0x06
 """BPF instruction that returns the number of bytes to capture."""
@@ -58,21 +58,21 @@ UP = 1
 """Bit of an interface's flags: the interface is up."""
 
 
-def waiting_share(status: npt.NDArray[np.uint32], used: npt.NDArray[np.uint32], current: int) -> float:
-    """Return the share, 0 to 1, of a ring's bytes that wait in retired blocks other than `current`.
+def compute_waiting_share(status: npt.NDArray[np.uint32], used: npt.NDArray[np.uint32], current: int) -> float:
+    """Return the share (0 to 1) of a ring's bytes that wait in retired blocks other than `current`.
 
-    The kernel retires a block after BLOCK_TIMEOUT, even if it contains a single packet. So many waiting blocks of a
-    quiet link can be little work.
+    The kernel retires a block after a timeout, even if the block contains a single packet. So many waiting blocks of a
+    quiet link may contain few bytes.
     """
     waiting = np.minimum(used, BLOCK_BYTES) * ((status & RETIRED) != 0)
     return float(waiting.sum(dtype=np.int64) - waiting[current]) / ((len(status) - 1) * BLOCK_BYTES)
 
 
 class Ring:
-    """The ring of one interface. `data`: all its blocks; the content of returned blocks may change at any time.
+    """The ring of one interface. `data`: all its blocks. The content of returned blocks may change at any time.
 
-    `received`: packets for the ring, with the dropped ones. `dropped`: packets that did not fit. `freezes`: how
-    often the ring became full. All are as of the last call of `count`. Only one thread may use the ring.
+    `received`: packets for the ring, including dropped packets. `dropped`: packets that did not fit. `freezes`: how
+    often the ring became full. `count` updates these numbers. Only one thread may use the ring.
     """
 
     def __init__(self, settings: InterfaceSettings) -> None:
@@ -92,7 +92,7 @@ class Ring:
             try:
                 self._set_up(loopback=number == LOOPBACK)
             except OSError as error:
-                raise InputError(f"{self.name}: cannot be captured: {ring_error(error, settings)}") from error
+                raise InputError(f"{self.name}: cannot be captured: {explain_ring_error(error, settings)}") from error
             undo.pop_all()
         self._close = weakref.finalize(self, self._socket.close)
         self._status = self.data.reshape(self.blocks, BLOCK_BYTES)[:, BLOCK_STATUS : BLOCK_STATUS + 4].view(np.uint32)
@@ -114,7 +114,7 @@ class Ring:
         return number, bool(flags & UP)
 
     def _set_up(self, *, loopback: bool) -> None:
-        """Create the ring and map it; then start to receive packets."""
+        """Create the ring and map it into memory. Then start to receive packets."""
         option = self._socket.setsockopt
         option(SOL_PACKET, VERSION, TPACKET_V3)
         option(SOL_PACKET, PACKET_RESERVE, GAP_BYTES)
@@ -142,11 +142,11 @@ class Ring:
     def next(self, wait: float) -> tuple[int, int, int] | None:
         """Wait for the next retired block. Return the offset of its first frame, the end of its bytes, and its packets.
 
-        Returns None if there is none after `wait` seconds. Raises OSError ENETDOWN once if the interface goes down.
+        Returns None if no block is retired within `wait` seconds. Raises OSError ENETDOWN once if the interface goes down.
         """
-        if not self._retired() and self._readable.poll(wait * 1000):
+        if not self._is_retired() and self._readable.poll(wait * 1000):
             self._raise_error()
-        if not self._retired():
+        if not self._is_retired():
             return None
         base = self._next * BLOCK_BYTES
         header = self.data[base : base + BLOCK_HEADER].view(np.uint32)
@@ -159,7 +159,7 @@ class Ring:
         self._status[self._next] = 0
         self._next = (self._next + 1) % self.blocks
 
-    def _retired(self) -> bool:
+    def _is_retired(self) -> bool:
         return bool(self._status[self._next, 0] & RETIRED)
 
     def _raise_error(self) -> None:
@@ -169,13 +169,13 @@ class Ring:
 
     @property
     def waiting(self) -> int:
-        """Number of retired blocks that have not been returned, with the current one."""
+        """Number of retired blocks that have not been returned, including the current block."""
         return int((self._status & RETIRED).sum())
 
     @property
     def fill(self) -> float:
-        """Share, 0 to 1, of the ring's bytes that wait to be read, without the current block."""
-        return waiting_share(self._status[:, 0], self._used[:, 0], self._next)
+        """Share (0 to 1) of the ring's bytes that wait to be read, without the current block."""
+        return compute_waiting_share(self._status[:, 0], self._used[:, 0], self._next)
 
     @property
     def gone(self) -> bool:
@@ -183,7 +183,7 @@ class Ring:
         return not self._socket.getsockname()[0]
 
     def count(self) -> None:
-        """Update the counters."""
+        """Update `received`, `dropped` and `freezes`."""
         received, dropped, freezes = STATISTICS_STRUCT.unpack(
             self._socket.getsockopt(SOL_PACKET, STATISTICS, STATISTICS_STRUCT.size)
         )

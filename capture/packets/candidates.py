@@ -1,7 +1,7 @@
-"""Candidates for the fall-back decoder: frames that the kernels cannot read but dpkt may.
+"""Candidates for the fallback decoder: frames that the kernels cannot read and that dpkt may be able to read.
 
-The test selects only the headers that dpkt supports and the kernels do not. ARP, LLDP, spanning tree and other frames
-without IP fail it after one or two comparisons, so ordinary captures never reach Python.
+A candidate has a header that dpkt supports and the kernels do not. ARP, LLDP, spanning tree and other frames without IP
+are excluded after one or two comparisons, so ordinary captures have no candidates.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LINK_TYPES: dict[int, str] = {
     241: "netanalyzer_transparent",
     274: "ethernet_mpacket",
 }
-"""Link types that only the fall-back decoder reads: LINKTYPE_ number -> metric label."""
+"""Link types that only the fallback decoder reads: LINKTYPE_ number -> metric label."""
 
 HEADERS = (*LINK_TYPES.values(), "cisco_isl", "ethernet_in_mpls", "bridged_ethernet", "ppp_ethertype")
-"""Headers that only the fall-back decoder reads: those of its link types, then those that follow Ethernet."""
+"""Headers that only the fallback decoder reads: the headers of its link types, then headers after Ethernet."""
 
 ISL, ETHERNET_IN_MPLS, BRIDGED_ETHERNET, PPP = range(len(LINK_TYPES), len(HEADERS))
 ETHERTYPE_BRIDGED, ETHERTYPE_PPP = 0x6558, 0x880B
@@ -76,7 +76,7 @@ def fallback_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
 
 @outlined
 def list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts):  # type: ignore[no-untyped-def]
-    """Append a frame without IP header to the candidates in `counts`, if it is a candidate and there is room."""
+    """If a frame without IP header is a candidate and there is room, append it to the candidates in `counts`."""
     index = counts[CANDIDATES]
     if index < counts[CANDIDATE_ROOM]:
         header = fallback_header(buf, frame, end, link)

@@ -1,12 +1,12 @@
 """The columns of the streams `packets` and `frames`, as one table.
 
 A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses. All other records
-of a capture are counted by cause (`capture.metrics`). A row of `frames` is any record; without such a packet its IP
-columns are NULL. Columns have the names of GSQL, so the queries of the papers run as printed. Case is ignored. A field
-that a packet lacks is NULL (for example, the ports of ICMP, of a later fragment, or of a truncated packet).
+of a capture are counted by cause (`capture.metrics`). A row of `frames` is any record. Its IP columns are NULL if the
+record contains no such packet. Columns have the names of GSQL (Gigascope's SQL), in any case. A field that a packet
+lacks is NULL (for example, the ports of ICMP, of a later fragment, or of a truncated packet).
 
-A column of an IP layer exists twice: `ttl` belongs to the outermost IP header, `inner.ttl` to the innermost one that
-is reached through known tunnels. Without a tunnel both are equal.
+A column of an IP layer exists twice: `ttl` is in the outermost IP header, `inner.ttl` in the innermost IP header that
+is reached through supported tunnels. Without a tunnel both are equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from capture.packets.fields import INNER
 class ColumnSpec:
     """One column. `type`: `integer` (range 0..2**bits-1), `time`, `address`, `text`, `mac` or `bytes`.
 
-    `layered` columns belong to an IP layer and have an inner twin. The others belong to the record.
+    `layered` columns are fields of an IP layer, so there is a second column for the inner layer. The other columns are
+    fields of the record.
     """
 
     name: str
@@ -99,4 +100,4 @@ PACKET_COLUMNS = COLUMNS | INNER_COLUMNS
 """All columns of the stream `packets`."""
 
 FRAME_COLUMNS = {name: replace(spec, nullable=name not in ALWAYS) for name, spec in PACKET_COLUMNS.items()}
-"""All columns of the stream `frames`: the same, but NULL if a record has no IP packet."""
+"""All columns of the stream `frames`: those of `packets`. They are NULL if a record contains no IP packet."""

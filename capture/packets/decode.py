@@ -1,4 +1,4 @@
-"""Decoding of one frame into one row. All decode kernels use this helper, for any capture format.
+"""Decoding of one frame into one row. The decode kernels of all capture formats use this helper.
 
 Only the requested columns are computed and written.
 """
@@ -54,7 +54,7 @@ def decode_frame(  # type: ignore[no-untyped-def]
     * `want_inner`: bit mask of the LAYER_FIELDS to write for the innermost IP layer. If 0, `out` has no rows for it.
     * `every_frame`: if set, a frame without readable IP header is a row with version 0 and NULL in its IP fields.
     * `counts`: COUNTS words, then room for candidates. Counts frames that become no row, by cause as in SKIPPED, and
-      headers that are not IPv4. Candidates for the fall-back decoder are appended.
+      headers that are not IPv4. Candidates for the fallback decoder are appended.
 
     For an outermost IPv4 header the version and the upper halves of addresses are not written. The caller has filled
     them with 4 and 0.
@@ -99,8 +99,8 @@ def decode_frame(  # type: ignore[no-untyped-def]
     return row + 1
 
 
-# The following helpers walk to the outermost header again. Passing the result of the first walk would occupy
-# registers for every packet. The second walk costs only the few queries that need it.
+# The following helpers walk to the outermost header again. To pass the result of the first walk would occupy
+# registers for every packet. Only a few queries need the second walk.
 
 
 @outlined

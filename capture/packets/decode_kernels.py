@@ -1,4 +1,4 @@
-"""Decoding of a block's records into columns: one kernel per record format, all with `decode_frame`."""
+"""Decoding of a block's records into columns: one kernel per record format. All kernels use `decode_frame`."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def decode_pcapng(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Decode the `records` packet blocks of `buf[offset:stop]`, all of one section. Return the number of rows.
 
-    The caller has scanned the blocks. If the file has changed since, no byte after `stop` is read. `interfaces`: table
-    of the `known` interfaces of the file. `retimed`: counters by cause as in REPLACED_TIME_CAUSES. Other parameters are
-    as in `decode_frame`.
+    The caller has scanned the blocks. If the file has changed since then, no byte after `stop` is read. `interfaces`:
+    table of the `known` interfaces of the file. `retimed`: counters by cause as in REPLACED_TIME_CAUSES. Other
+    parameters are as in `decode_frame`.
     """
     row = np.int64(0)
     big_endian = section & 1

@@ -1,4 +1,4 @@
-"""Decoding of blocks into columns: the buffers of the decode kernels."""
+"""Decoding of blocks into columns, and the buffers of the decode kernels."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from capture.packets.fields import (
 
 @dataclass(frozen=True)
 class Packets:
-    """Decoded rows: the first `rows` columns of the matrix. Valid until the next call of the decoder.
+    """Decoded rows: the first `rows` columns of the matrix. They are valid until the next call of the decoder.
 
-    `only_ipv4`: all decoded addresses of all layers are IPv4.
+    `only_ipv4`: True if all decoded addresses of all layers are IPv4.
     """
 
     matrix: npt.NDArray[np.int64]
@@ -66,8 +66,8 @@ class Decoder:
     ) -> None:
         """Decode `columns` (column names of the stream) of blocks with up to `capacity` records.
 
-        `every_frame`: each record is a row, as in the stream `frames`. `fallback`: decodes frames whose headers the
-        kernel does not support. If it is None, such frames have no IP packet.
+        `every_frame`: each record becomes a row, as in the stream `frames`. `fallback`: decoder of frames whose
+        headers the kernel does not support. If it is None, such frames are handled as frames without IP packet.
         """
         self.file = file
         self.every_frame = every_frame
@@ -89,7 +89,7 @@ class Decoder:
         self.counts_address = pointer(self.counts, "i64")
 
     def decode(self, block: Block) -> Packets:
-        """Decode one block. Records without readable IP packet are counted in `skipped` or are rows (`every_frame`).
+        """Decode one block. Records without readable IP packet are counted in `skipped`, or are rows if `every_frame`.
 
         `retimed` counts the records whose ts was replaced, by cause as in REPLACED_TIME_CAUSES.
 
@@ -105,7 +105,7 @@ class Decoder:
         return self._insert_candidates(packets, self.fallback)
 
     def _insert_candidates(self, packets: Packets, fallback: Fallback) -> Packets:
-        """Insert the rows of candidates in which the fall-back decoder finds an IP packet, in record order."""
+        """Insert the rows of candidates in which the fallback decoder finds an IP packet, in record order."""
         candidates = take_candidates(self.counts)
         decoded = fallback.decode(self.file.data, candidates, self.want, self.want_inner, len(self.matrix))
         if not self.every_frame:
@@ -117,8 +117,10 @@ class Decoder:
         rows = packets.rows
         if not self.every_frame:
             first = int(positions[0])
-            moved = np.arange(first, rows)
-            self.matrix[:, moved + np.searchsorted(positions, moved, side="right")] = self.matrix[:, first:rows].copy()
+            moved_rows = np.arange(first, rows)
+            self.matrix[:, moved_rows + np.searchsorted(positions, moved_rows, side="right")] = self.matrix[
+                :, first:rows
+            ].copy()
             positions = positions + np.arange(len(positions))
             rows += len(positions)
         self.matrix[:, positions] = decoded.matrix
@@ -126,14 +128,14 @@ class Decoder:
         return Packets(self.matrix, rows, self.only_ipv4)
 
     def _packets(self, decode: Callable[[], int]) -> Packets:
-        """Call a kernel, which returns its number of rows, with buffers in their expected state."""
+        """Reset the buffers, then call `decode`, which runs a kernel and returns the number of rows."""
         if not self.only_ipv4:
-            # The kernel writes these three only for IPv6, which saves three stores for most packets.
+            # The kernel writes these rows only for IPv6, which saves three stores for most packets.
             self.matrix[VERSION] = 4
             self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
-        before = int(self.counts[OTHER_ROWS])
+        other_rows_before = int(self.counts[OTHER_ROWS])
         rows = decode()
-        self.only_ipv4 = int(self.counts[OTHER_ROWS]) == before
+        self.only_ipv4 = int(self.counts[OTHER_ROWS]) == other_rows_before
         return Packets(self.matrix, rows, self.only_ipv4)
 
     def _decode(self, block: Block, stride: int) -> int:

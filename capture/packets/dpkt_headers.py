@@ -1,9 +1,9 @@
-"""IP headers after link layers that only dpkt reads. Importing this module imports dpkt.
+"""Search for IP headers after link layers that only dpkt reads. Importing this module imports dpkt.
 
 dpkt has no classes for the link types of `candidates.LINK_TYPES`, but it has classes for the headers that follow them:
-LLC and Ethernet. So each of these link headers is a dpkt field table here, followed by the dpkt class for the rest.
-Cisco ISL, Ethernet in MPLS and the EtherTypes of bridged Ethernet and PPP are read by dpkt itself. Subclasses replace
-its tables of EtherTypes and PPP protocols, so that it stops at IP.
+LLC and Ethernet. So this module defines each of these link headers as a dpkt field table, and uses dpkt's classes for
+the headers after it. dpkt reads Cisco ISL, Ethernet in MPLS and the EtherTypes of bridged Ethernet and PPP. Subclasses
+replace dpkt's tables of EtherTypes and PPP protocols, so that dpkt stops at IP.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_ERRORS = (
     dpkt.Error, IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,
     dpkt.dpkt.struct.error,
 )  # fmt: skip
-"""Exceptions of dpkt for invalid bytes: its own errors, and errors that its parsers do not catch."""
+"""Exceptions that dpkt raises for invalid bytes: dpkt's own errors, and errors that its parsers do not catch."""
 MAX_LAYERS = 16
 ADDRESS_BYTES = 6
 SNAP_BYTES = 8
@@ -31,7 +31,7 @@ ISL_ADDRESSES = (b"\x01\x00\x0c\x00\x00", b"\x03\x00\x0c\x00\x00")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundHeader:
+class LocatedHeader:
     """An IP header of `version` at `offset` of a frame, and fields of its link layer (NULL if missing)."""
 
     offset: int
@@ -44,7 +44,7 @@ class FoundHeader:
 
 
 class IPv4Start:
-    """The bytes from an IPv4 header on. A kernel reads them, so dpkt does not parse them and cannot fail on them."""
+    """The bytes from an IPv4 header on. A kernel reads these bytes, so dpkt does not parse them and cannot fail."""
 
     version = 4
 
@@ -63,13 +63,13 @@ class IPv6Start(IPv4Start):
 
 
 class Ppp(dpkt.ppp.PPP):
-    """dpkt's PPP, which stops at IP here."""
+    """dpkt's PPP, changed to stop at IP."""
 
     _protosw: ClassVar[dict[int, Any]] = {dpkt.ppp.PPP_IP: IPv4Start, dpkt.ppp.PPP_IP6: IPv6Start}
 
 
 class Ethernet(dpkt.ethernet.Ethernet):
-    """dpkt's Ethernet, which stops at IP here."""
+    """dpkt's Ethernet, changed to stop at IP."""
 
     data: Any
     _typesw: ClassVar[dict[int, Any]] = {
@@ -79,20 +79,20 @@ class Ethernet(dpkt.ethernet.Ethernet):
     }
 
     def unpack(self, buf: bytes) -> None:
-        """Read a frame. Handles LLC and SNAP itself, because dpkt would parse the IP packet after them."""
+        """Read a frame. LLC and SNAP are read here, because dpkt would parse the IP packet after them."""
         length = int.from_bytes(buf[12:14], "big")
         if length > LARGEST_LENGTH or buf[14:16] != SNAP or buf[:5] in ISL_ADDRESSES:
             super().unpack(buf)
             return
         dpkt.Packet.unpack(self, buf)
-        self.data = _after_llc(self.data)
+        self.data = _read_llc(self.data)
 
 
 Ethernet._typesw[dpkt.ethernet.ETH_TYPE_TEB] = Ethernet
 
 
 class _Layer(dpkt.Packet):
-    """A header. dpkt makes attributes of its fields."""
+    """A header. dpkt sets its fields as attributes."""
 
     data: Any
     src: Any
@@ -100,8 +100,8 @@ class _Layer(dpkt.Packet):
     frame_control: Any
 
 
-def _after_llc(data: bytes) -> Any:
-    """Read LLC and SNAP. The EtherType may be one at which this module's Ethernet stops."""
+def _read_llc(data: bytes) -> Any:
+    """Read LLC and SNAP, and the payload if `Ethernet` supports its EtherType."""
     llc = dpkt.llc.LLC(data[:SNAP_BYTES])
     if llc.is_snap and llc.ctl == UNNUMBERED and llc.oui in OUI_ETHERTYPE and llc.type in Ethernet._typesw:
         llc.data = Ethernet.get_type(llc.type)(data[SNAP_BYTES:])
@@ -124,7 +124,7 @@ class TokenRing(_Layer):
                 raise dpkt.UnpackError("routing information without a length")
             self.data = self.data[length:]
             self.src = bytes([self.src[0] & 0x7F]) + self.src[1:]
-        self.data = _after_llc(self.data)
+        self.data = _read_llc(self.data)
 
 
 class Fddi(_Layer):
@@ -137,7 +137,7 @@ class Fddi(_Layer):
         super().unpack(buf)
         if self.frame_control & 0xF0 != 0x50:
             raise dpkt.UnpackError("not an LLC frame")
-        self.data = _after_llc(self.data)
+        self.data = _read_llc(self.data)
 
 
 class FibreChannel(_Layer):
@@ -148,7 +148,7 @@ class FibreChannel(_Layer):
     def unpack(self, buf: bytes) -> None:
         """Read a frame."""
         super().unpack(buf)
-        self.data = _after_llc(self.data)
+        self.data = _read_llc(self.data)
 
 
 class Ieee1394(_Layer):
@@ -157,19 +157,19 @@ class Ieee1394(_Layer):
     __hdr__ = (("dst_eui", "8s", b""), ("src_eui", "8s", b""), ("type", "H", 0x0800))
 
     def unpack(self, buf: bytes) -> None:
-        """Read a frame; parse the payload if dpkt supports its EtherType."""
+        """Read a frame. Parse the payload if dpkt supports its EtherType."""
         super().unpack(buf)
         if self.type in Ethernet._typesw:
             self.data = Ethernet.get_type(self.type)(self.data)
 
 
-def _after(length: int) -> Callable[[bytes], Any]:
+def _reader_after(length: int) -> Callable[[bytes], Any]:
     """Return a reader of Ethernet frames that begin after `length` bytes."""
     return lambda frame: Ethernet(frame[length:])
 
 
-def _mpacket(frame: bytes) -> Any:
-    """Read Ethernet after preamble and delimiter (LINKTYPE 274). Fragments of a frame have another delimiter."""
+def _read_mpacket(frame: bytes) -> Any:
+    """Read the Ethernet frame after preamble and delimiter (LINKTYPE 274). Fragments have another delimiter."""
     if frame[7:8] != b"\xd5":
         raise dpkt.UnpackError("not an express frame")
     return Ethernet(frame[8:])
@@ -180,9 +180,9 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "fddi": Fddi,
     "ip_over_fibre_channel": FibreChannel,
     "ip_over_ieee_1394": Ieee1394,
-    "netanalyzer": _after(4),
-    "netanalyzer_transparent": _after(12),
-    "ethernet_mpacket": _mpacket,
+    "netanalyzer": _reader_after(4),
+    "netanalyzer_transparent": _reader_after(12),
+    "ethernet_mpacket": _read_mpacket,
     "cisco_isl": Ethernet,
     "ethernet_in_mpls": Ethernet,
     "bridged_ethernet": Ethernet,
@@ -192,7 +192,7 @@ READERS = tuple(_READERS[name] for name in HEADERS)
 """Frame readers in the order of HEADERS."""
 
 
-def find_ip(frame: bytes, header: int) -> FoundHeader | None:
+def find_ip(frame: bytes, header: int) -> LocatedHeader | None:
     """Return the outermost IP header of a frame, or None if dpkt finds none.
 
     Raises one of READ_ERRORS if dpkt cannot read the bytes.
@@ -201,7 +201,7 @@ def find_ip(frame: bytes, header: int) -> FoundHeader | None:
     link = _LinkFields()
     for _ in range(MAX_LAYERS):
         if isinstance(layer, IPv4Start):
-            return FoundHeader(len(frame) - len(layer.data), layer.version, **link.values)
+            return LocatedHeader(len(frame) - len(layer.data), layer.version, **link.values)
         if not isinstance(layer, dpkt.Packet):
             return None
         link.add(layer)
@@ -210,13 +210,13 @@ def find_ip(frame: bytes, header: int) -> FoundHeader | None:
 
 
 class _LinkFields:
-    """Link layer fields on the way to an IP header: the outermost value of each field."""
+    """Link layer fields before an IP header: the outermost value of each field."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
 
     def add(self, layer: Any) -> None:
-        """Store the fields of a layer, except those that an outer layer has."""
+        """Store the fields of a layer, except fields that an outer layer has."""
         for name, field in (("source", "src"), ("destination", "dst")):
             address = getattr(layer, field, None)
             if isinstance(address, bytes) and len(address) == ADDRESS_BYTES:

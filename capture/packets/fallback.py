@@ -1,6 +1,6 @@
-"""The fall-back decoder: dpkt finds IP headers that the kernels cannot reach, and a kernel decodes the packets there.
+"""The fallback decoder: dpkt finds IP headers that the kernels cannot reach, and a kernel decodes the IP packets.
 
-Only the candidates of `capture.packets.candidates` are passed to it. A record costs tens of microseconds of Python, but
+It receives only the candidates of `capture.packets.candidates`. A candidate costs tens of microseconds of Python, but
 ordinary captures have no candidates. The packets are copied into a small classic pcap of raw IP in memory, which the
 decode kernel reads. So a row has the same columns as if the kernel supported the headers.
 
@@ -36,7 +36,7 @@ from capture.packets.fields import (
 from capture.packets.ip_layer import MALFORMED
 
 if TYPE_CHECKING:
-    from capture.packets.dpkt_headers import FoundHeader
+    from capture.packets.dpkt_headers import LocatedHeader
 
 Numbers = npt.NDArray[np.int64]
 
@@ -51,7 +51,7 @@ RECORD = struct.Struct("<IIII")
 
 
 def installed() -> bool:
-    """Return whether dpkt can be imported, without importing it."""
+    """Return whether dpkt is installed, without importing it."""
     return find_spec("dpkt") is not None
 
 
@@ -59,7 +59,7 @@ def installed() -> bool:
 class FallbackRows:
     """Rows of candidates. `matrix`: a column per row. `candidates`: the index in the candidate list of each row.
 
-    `skipped`: number of the other candidates, by cause as in SKIPPED. `only_ipv4`: as in `decoder.Packets`.
+    `skipped`: number of candidates that are no rows, by cause as in SKIPPED. `only_ipv4`: as in `decoder.Packets`.
     """
 
     matrix: Numbers
@@ -69,7 +69,7 @@ class FallbackRows:
 
 
 class Fallback:
-    """Decode the candidates of blocks. Memory is proportional to the candidates of one block, at most its records."""
+    """Decoder of the candidates of blocks. Its memory is proportional to the number of candidates in one block."""
 
     def __init__(self) -> None:
         self.decoded: Counter[str] = Counter()
@@ -79,32 +79,32 @@ class Fallback:
     def decode(
         self, data: npt.NDArray[np.uint8], candidates: Numbers, want: int, want_inner: int, rows: int
     ) -> FallbackRows:
-        """Decode the `candidates` (a CANDIDATE_FIELDS row each) whose frames in `data` contain an IP packet.
+        """Decode those of the `candidates` (rows of CANDIDATE_FIELDS) whose frames in `data` contain an IP packet.
 
         `rows`: number of physical columns of the matrix.
         """
-        located, skipped = [], np.zeros(len(SKIPPED), np.int64)
+        located_headers, skipped = [], np.zeros(len(SKIPPED), np.int64)
         for index, (start, end, *_, kind, cause) in enumerate(candidates.tolist()):
             header = self._find(data[start:end].tobytes(), kind)
             if header is not None:
-                located.append((index, header))
+                located_headers.append((index, header))
             else:  # with dpkt, any cause becomes non_ip, because the link type is supported
                 skipped[cause if self._missing else 0] += 1
-        if not located:
+        if not located_headers:
             return FallbackRows(column_matrix(rows, 0), np.empty(0, np.int64), skipped, True)
-        indices = np.array([index for index, _ in located], np.int64)
-        headers = [header for _, header in located]
+        indices = np.array([index for index, _ in located_headers], np.int64)
+        headers = [header for _, header in located_headers]
         chosen = candidates[indices]
         matrix, only_ipv4 = _decode(data, chosen, headers, want, want_inner, rows)
-        matrix = matrix[:, : len(located)]
+        matrix = matrix[:, : len(located_headers)]
         version_matches = matrix[VERSION] == [header.version for header in headers]
         self.decoded.update(HEADERS[header] for header in chosen[version_matches, 6].tolist())
-        wrong = len(located) - int(version_matches.sum())
-        self.refused[BAD_IP_HEADER] += wrong
-        skipped[MALFORMED] += wrong
+        bad_headers = len(located_headers) - int(version_matches.sum())
+        self.refused[BAD_IP_HEADER] += bad_headers
+        skipped[MALFORMED] += bad_headers
         return FallbackRows(matrix[:, version_matches], indices[version_matches], skipped, only_ipv4)
 
-    def _find(self, frame: bytes, header: int) -> FoundHeader | None:
+    def _find(self, frame: bytes, header: int) -> LocatedHeader | None:
         """Return the IP header of a frame. If there is none, count the cause and return None."""
         if self._missing:
             self.refused[NOT_INSTALLED] += 1
@@ -127,7 +127,7 @@ class Fallback:
 def _decode(
     data: npt.NDArray[np.uint8],
     candidates: Numbers,
-    headers: list[FoundHeader],
+    headers: list[LocatedHeader],
     want: int,
     want_inner: int,
     rows: int,
@@ -177,9 +177,9 @@ def _decode(
 
 
 def _write_link(
-    matrix: Numbers, headers: list[FoundHeader], first: int, where: npt.NDArray[np.bool_] | None = None
+    matrix: Numbers, headers: list[LocatedHeader], first: int, where: npt.NDArray[np.bool_] | None = None
 ) -> None:
-    """Write link layer fields into one layer of the rows: of all rows, or of those for which `where` is True."""
+    """Write link layer fields into one layer of all rows, or of the rows for which `where` is True."""
     fields = (("vlan", "vlan"), ("mpls", "mpls"), ("ethertype", "ethertype"), ("src_mac", "source"))
     for name, attribute in (*fields, ("dest_mac", "destination")):
         values = np.array([getattr(header, attribute) for header in headers], np.int64)

@@ -1,12 +1,12 @@
-"""The physical columns into which frames are decoded: their order, their bits and the form of NULL.
+"""The physical columns into which frames are decoded: their order, their encoding, and NULL.
 
 Each column is one row of an int64 matrix. So a kernel takes a single pointer, and the expression evaluator and the
-tables handle one type. NULL is -1, because no header field is negative. An address has two columns, its upper and
-lower 64 bits as unsigned integers; the upper bits are 0 for IPv4. A MAC address is a 48-bit integer. A payload has two
-columns: its offset and length in the data of the capture.
+tables handle one type. NULL is -1, because no header field is negative. An address is stored in two columns, its upper
+and lower 64 bits as unsigned integers. The upper bits are 0 for IPv4. A MAC address is a 48-bit integer. A payload is
+stored in two columns: its offset and its length in the data of the capture.
 
 The matrix contains the fields of the outermost IP layer, then the fields of the record. If a query requests the inner
-layer, its fields follow in the same order as the first ones. So one bit mask and one piece of code serve both layers.
+layer, the fields of the inner layer follow in the same order. So both layers use the same bit masks and code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAYER_FIELDS = (
 """Fields of an IP header, of the transport header after it, and of the link layer before it."""
 
 RECORD_FIELDS = ("ts", "len", "caplen", "interface", "tunnels", "tunnel_id")
-"""Fields of the record, which exist once for any number of layers."""
+"""Fields of the record. They exist once, for any number of layers."""
 
 FIELDS = LAYER_FIELDS + RECORD_FIELDS
 """Physical columns in the order of the matrix rows: the outermost IP layer, then the record."""
@@ -59,7 +59,7 @@ _COMPOSED: dict[str, tuple[str, ...]] = {
 PHYSICAL: dict[str, tuple[str, ...]] = _COMPOSED | {
     INNER + name: tuple(INNER + part for part in parts) for name, parts in _COMPOSED.items()
 }
-"""Physical columns of the stream columns that differ in name or number from their physical columns."""
+"""Physical columns of each stream column that has several physical columns, or one with another name."""
 
 SKIPPED = ("non_ip", "ip_header_cut", "ip_header_malformed", "unsupported_link_type")
 """Causes for which a record is no row. non_ip: no header announces an IP packet. ip_header_cut: the IP addresses were
@@ -69,7 +69,7 @@ OTHER_ROWS = len(SKIPPED)
 """Word of the counts, after the causes: IP headers that are not IPv4, and rows without IP header."""
 
 CANDIDATES, CANDIDATE_ROOM = OTHER_ROWS + 1, OTHER_ROWS + 2
-"""Words of the counts: listed candidates for the fall-back decoder, and the room for them (0 disables the list)."""
+"""Words of the counts: number of listed candidates for the fallback decoder, and maximum number (0: no list)."""
 
 COUNTS = CANDIDATE_ROOM + 1
 """Number of words of the counts. The listed candidates follow, CANDIDATE_FIELDS words each."""

@@ -62,7 +62,7 @@ def header_status(buf, kind, ip, end):  # type: ignore[no-untyped-def]
             return CUT
         header_length = np.int64(buf[ip] & 15) * 4
         total = u16be(buf, ip + 2)
-        # Segmentation offload leaves a total length of 0. The frame then defines the length of the packet.
+        # With segmentation offload, the total length is 0. The frame then determines the length of the packet.
         if buf[ip] >> 4 != 4 or header_length < 20 or (total < header_length and total != 0):
             return MALFORMED
         return READABLE
@@ -73,7 +73,7 @@ def header_status(buf, kind, ip, end):  # type: ignore[no-untyped-def]
 
 @helper
 def ip_length(buf, kind, ip):  # type: ignore[no-untyped-def]
-    """Return the packet length by the IP header; 0 if it is not set (segmentation offload, jumbograms)."""
+    """Return the packet length in the IP header; 0 if it is not set (segmentation offload, jumbograms)."""
     if kind == ETHERTYPE_IPV4:
         return u16be(buf, ip + 2)
     payload = u16be(buf, ip + 4)
@@ -94,7 +94,7 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
     length = ip_length(buf, kind, ip)
     if length:
         wire_end = ip + length
-        end = min(end, wire_end)  # the bytes after it are padding of the link layer
+        end = min(end, wire_end)  # bytes after the IP packet are padding of the link layer
     if kind == ETHERTYPE_IPV4:
         fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
         more = np.int64(buf[ip + 6] >> 5 & 1)
@@ -173,7 +173,7 @@ def write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out
 
 @helper
 def write_transport(buf, kind, protocol, upper, end, fragment, more, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
-    """Write the results of `upper_layer` and the fields of the upper-layer header, as far as `end`."""
+    """Write the results of `upper_layer`, and the fields of the upper-layer header that end at or before `end`."""
     if want & (1 << PROTOCOL):
         out[(first + PROTOCOL) * capacity + row] = protocol
     if want & FRAGMENT_FIELDS:
@@ -193,7 +193,7 @@ def write_transport(buf, kind, protocol, upper, end, fragment, more, identified,
 
 @outlined
 def write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
-    """Write the rarely requested fields. It is not inlined, so other queries do not test for each of them."""
+    """Write the rarely requested fields. Not inlined, so that other queries do not test for each of these fields."""
     left = end - upper if fragment == 0 else np.int64(-1)
     if want & (1 << IP_ID):
         identification = np.int64(NULL)
@@ -221,7 +221,7 @@ def write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, wan
 
 @helper
 def payload_start(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
-    """Return the offset after the TCP, UDP or ICMP header at `upper`, possibly > `end`; NULL for a bad TCP length."""
+    """Return the offset after the TCP, UDP or ICMP header at `upper` (may be > `end`); NULL for a bad TCP length."""
     if protocol == TCP:
         if upper + 13 > end:
             return end + 1

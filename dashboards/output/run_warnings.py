@@ -55,7 +55,7 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
                 f"{_link_types(reading)}, and not in the answer"
             )
     if undecoded := int(samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED)):
-        yield f"{count(undecoded, 'record')} need the fall-back decoder, and are not in the answer: {_INSTALL}"
+        yield f"{count(undecoded, 'record')} need the fallback decoder, and are not in the answer: {_INSTALL}"
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
         lull = " or --lull" if samples.total(LULL_WATERMARKS) else ""

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 
 from capture.interface_path import BLOCK_BYTES
-from capture.live.ring import waiting_share
+from capture.live.ring import compute_waiting_share
 from lowlevel.node.shedding import RingPressure
 
 OURS, LOSING = 1, 1 << 2
@@ -24,7 +24,7 @@ def test_the_share_is_that_of_the_bytes_in_retired_blocks_but_the_current() -> N
             for number, (bits, each) in enumerate(zip(status, used, strict=True))
             if bits & OURS and number != current
         ]
-        share = waiting_share(np.array(status, np.uint32), np.array(used, np.uint32), current)
+        share = compute_waiting_share(np.array(status, np.uint32), np.array(used, np.uint32), current)
         assert share == sum(waiting) / ((blocks - 1) * BLOCK_BYTES)
         assert 0 <= share <= 1
 
@@ -35,5 +35,5 @@ def test_a_quiet_ring_of_nearly_empty_blocks_is_not_sampled_and_a_full_one_is() 
     for used, samples in ((quiet, False), (busy, True)):
         rule = RingPressure()
         for step in range(100):
-            rule.update(waiting_share(status, used, 0), step * 50_000_000)
+            rule.update(compute_waiting_share(status, used, 0), step * 50_000_000)
         assert (rule.k > 0) == samples

@@ -1,4 +1,4 @@
-"""The fall-back decoder against the kernels: the same packets behind headers that only dpkt knows give the same rows.
+"""The fallback decoder against the kernels: the same packets behind headers that only dpkt knows give the same rows.
 
 * Random packets, tunnels among them, behind each header catch a wrong offset, and a column that is not the kernel's.
 * Mixtures catch rows in another order than their records.
@@ -313,7 +313,7 @@ def test_without_dpkt_the_records_are_counted_and_the_warning_names_the_extra(tm
     (tmp_path / "a.pcap").write_bytes(pcap_bytes([(0, ethernet(data)), (1, isl(data)), (2, isl(data))]))
     done = without_dpkt(tmp_path, "query", "a.pcap", SQL, "--format", "csv", "--stats")
     assert (done.returncode, done.stdout) == (0, b"n\n1\n")
-    assert b"2 records need the fall-back decoder, and are not in the answer: dpkt is not installed" in done.stderr
+    assert b"2 records need the fallback decoder, and are not in the answer: dpkt is not installed" in done.stderr
     assert b"pip install 'wiretide[fallback]'" in done.stderr
     assert b"wiretide_records_refused_by_fallback_total{a,not_installed} 2\n" in done.stderr
     assert b"wiretide_records_skipped_total{a,non_ip} 2\n" in done.stderr
