@@ -142,7 +142,7 @@ class Ring:
     def next(self, wait: float) -> tuple[int, int, int] | None:
         """Wait for the next retired block. Return the offset of its first frame, the end of its bytes, and its packets.
 
-        Returns None if no block is retired within `wait` seconds. Raises OSError ENETDOWN once if the interface goes down.
+        Returns None if no block is retired within `wait` seconds. Raises OSError ENETDOWN if the interface goes down.
         """
         if not self._is_retired() and self._readable.poll(wait * 1000):
             self._raise_error()

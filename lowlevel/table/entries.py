@@ -36,7 +36,7 @@ OPCODES: dict[tuple[Kind, Type], int] = {
     (Kind.LAST, Type.INT): LAST,
     (Kind.LAST, Type.FLOAT): LAST_FLOAT,
 }
-"""The operation that updates a word of an entry with an argument; `count(*)` has no argument and is COUNT."""
+"""Sub-aggregate and type -> operation that updates a word of an entry with an argument. `count(*)` is COUNT."""
 
 IDENTITIES: dict[int, int | float] = {
     SUM: 0,
@@ -55,7 +55,7 @@ IDENTITIES: dict[int, int | float] = {
     LAST: INT_MIN,
     LAST_FLOAT: float("-inf"),
 }
-"""The value that replaces a NULL argument: the identity of the operation."""
+"""Operation -> value that replaces a NULL argument: the identity of the operation."""
 
 
 def initial_word(code: int) -> int:
@@ -69,7 +69,7 @@ def opcode(sub: SubAggregate) -> int:
     return COUNT if sub.argument is None else OPCODES[sub.kind, sub.type]
 
 
-# Tags: each slot of a table has a tag, a byte that shows if the slot is full and (nearly always) of which group.
+# Tags: the tag of a slot is a byte that shows whether the slot is full and (nearly always) of which group.
 #
 # Eight slots are a bucket, and their eight tags are one word, which is likely in a processor cache. A comparison of all
 # eight tags without a branch finds the slot (as in Google's Swiss tables, with a word instead of a vector). The tag of
@@ -88,13 +88,13 @@ ALL_MARKS = 0x8080808080808080
 """The marks of all slots of a bucket."""
 
 BYTE_ONES = 0x0101010101010101
-"""A byte multiplied by this is a word of eight copies of the byte."""
+"""A byte multiplied by this number is a word of eight copies of the byte."""
 
 LOW_BITS = 0x7F7F7F7F7F7F7F7F
 """All bits of a word that are not marks."""
 
 BYTE_INDEXES = 0x0001020304050607
-"""The highest byte of this multiplied by 256**n is n."""
+"""The highest byte of the product of this number and 256**n is n."""
 
 
 @helper
@@ -151,15 +151,16 @@ ENTRIES = 2 * CHUNK_ROWS
 
 
 class TableMemory(NamedTuple):
-    """The memory of a table, for its kernels; built once per table.
+    """The memory of a table, for its kernels. It is built once per table.
 
     * `slots`: slot_count (a power of two) rows of `width` words, and a row of scratch.
     * `slots_float`: the memory of `slots`, as float64.
     * `tags`: one word for each bucket.
     * `ops`: the operation of each sub-aggregate. `initial_words`: its word in a new entry, before the first packet.
     * `hashes`: the hash of each packet of the chunk.
-    * `chunk`: three arrays of CHUNK_ROWS words. The first has the row of each packet in the batch. The second, from
-      PANES on, has its pane. The third, from ENTRIES on, has its entry: the offset of the first word in `slots`.
+    * `chunk`: three arrays of CHUNK_ROWS words, with a word per packet. The first array contains the rows of the
+      packets in the batch, the second (from PANES on) their panes, the third (from ENTRIES on) their entries: the offset
+      of the entry's first word in `slots`.
     * `out`: receives the evicted and flushed entries.
     """
 
@@ -178,14 +179,14 @@ class TableMemory(NamedTuple):
 
 
 class TableRows(NamedTuple):
-    """The packets of a batch, for the kernels of a table; built once per batch.
+    """The packets of a batch, for the kernels of a table. It is built once per batch.
 
     * The column of key word w begins at `words[key_offsets[w]]`.
     * The column of the argument of sub-aggregate i begins at `args[arg_offsets[i]]`.
     * `args_float`: the memory of `args`, as float64.
     * `times`: ts in ns. Columns and times have `row_count` values.
     * If `choose` is 1, only packets with `chosen` = 1 are added.
-    * Panes are `pane_length` ns long from `origin` on.
+    * Panes are `pane_length` ns long and counted from `origin`.
     """
 
     words: Integers
@@ -203,14 +204,14 @@ class TableRows(NamedTuple):
 
 @helper
 def mix(hash_value, word):  # type: ignore[no-untyped-def]
-    """Return a hash with one more word of a key mixed in."""
+    """Mix a further word of a key into a hash, and return the new hash."""
     hash_value = (hash_value ^ np.uint64(word)) * np.uint64(0xFF51AFD7ED558CCD)
     return hash_value ^ (hash_value >> np.uint64(32))
 
 
 @helper
 def update_first_or_last(slots, slots_float, code, offset, time, value, value_float):  # type: ignore[no-untyped-def]
-    """Store a value and its time if the time is earlier than the stored one (FIRST) or later (LAST).
+    """Store a value and its time if the time is earlier than the stored time (FIRST), or later (LAST).
 
     The stored value is in word `offset` and its time in word `offset - 1`. For equal times FIRST keeps the smaller
     value, LAST the larger.
@@ -310,7 +311,7 @@ def begin_entry(table, offset, pane, rows, row):  # type: ignore[no-untyped-def]
 
 @helper
 def append_entry(table, offset, out_rows):  # type: ignore[no-untyped-def]
-    """Append the entry at word `offset` to `out`; return the number of rows in `out`."""
+    """Append the entry at word `offset` to `out`. Return the number of rows in `out`."""
     for word in range(table.width):
         table.out[out_rows * table.width + word] = table.slots[offset + word]
     return out_rows + 1
@@ -318,7 +319,7 @@ def append_entry(table, offset, out_rows):  # type: ignore[no-untyped-def]
 
 @helper
 def collect_rows(table, rows, begin):  # type: ignore[no-untyped-def]
-    """Fill the chunk with the next chosen rows from `begin` on; return their number and the row after them."""
+    """Fill the chunk with the next chosen rows from `begin` on. Return their number and the row after them."""
     chunk = table.chunk
     end = min(rows.row_count, begin + CHUNK_ROWS)
     count = np.int64(end - begin)
@@ -350,7 +351,7 @@ def hash_keys(table, rows, count, begin):  # type: ignore[no-untyped-def]
 
 @helper
 def find_by_tag(table, bucket_mask, count):  # type: ignore[no-untyped-def]
-    """Write the likely entry of each packet to `chunk` from ENTRIES on; -1 if no tag matches.
+    """Write the likely entry of each packet to `chunk` from ENTRIES on, or -1 if no tag matches.
 
     Prefetches these entries, or the slots of new entries. `bucket_mask` is the number of buckets minus one.
     """
@@ -374,6 +375,6 @@ def find_by_tag(table, bucket_mask, count):  # type: ignore[no-untyped-def]
 
 @helper
 def write_tag(tags, bucket, bucket_slot, tag):  # type: ignore[no-untyped-def]
-    """Set the tag of a slot (uint64, 0..7) of a bucket; the tag 0 means empty."""
+    """Set the tag of a slot (uint64, 0..7) of a bucket. The tag 0 means empty."""
     shift = bucket_slot << np.uint64(3)
     tags[bucket] = (tags[bucket] & ~(np.uint64(0xFF) << shift)) | (tag << shift)

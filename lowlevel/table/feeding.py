@@ -1,4 +1,4 @@
-"""Tables fed from finer tables: entries that leave the finer table are rows of the coarser one.
+"""Tables fed from finer tables: evicted and flushed entries of the finer table are rows of the coarser table.
 
 entry of the finer table    pane 17 | srcIP destIP | srcPort destPort protocol | count  bytes
 row for the coarser one     pane  2 |              protocol srcIP              |        bytes
@@ -33,7 +33,7 @@ from lowlevel.table.table import Table
 # * panes of the coarser table consist of panes of the finer table. They must be equal if rows are spread over panes,
 #   because the pieces of a row in several panes would be counted several times.
 #
-# Sub-aggregates merge as at the high level: counts are added.
+# Sub-aggregates are merged as at the high level: counts are added.
 #
 # A table that packets update **keeps more sub-aggregates for the tables that it feeds** (`widen`), if it then has at
 # most MAX_SUBAGGREGATES. A longer entry costs a packet less time than a search in one more table.
@@ -42,14 +42,14 @@ from lowlevel.table.table import Table
 # in the coarser table for the same time again.
 #
 # If several tables could be the feeder, the table with the fewest keys is chosen, because the fewest entries leave it.
-# Two plans that could feed each other have the same groups. Then the first one feeds the other.
+# Two plans that could feed each other have the same groups. Then the first plan feeds the second plan.
 
 
 MERGEABLE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
-"""Sub-aggregates that consist of one word, which merges without other words."""
+"""Sub-aggregates that consist of one word, which is merged without other words."""
 
 MAX_SUBAGGREGATES = 4
-"""Largest number of sub-aggregates of a table that keeps some for tables that it feeds."""
+"""Maximum number of sub-aggregates of a table that stores additional ones for the tables that it feeds."""
 
 Function = tuple[Kind, Expression | None]
 """The kind and the argument of a sub-aggregate, without its name."""
@@ -66,7 +66,7 @@ def can_feed(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
 
 
 def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
-    """Return whether each group of `coarser` in a pane consists of whole groups of `finer`."""
+    """Return whether each group of `coarser` in a pane is the union of groups of `finer`."""
     if not (finer.reduced and coarser.reduced):
         return False
     if (finer.kind, finer.where, finer.sampling, finer.spread) != (
@@ -81,7 +81,7 @@ def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
 
 
 def missing_subaggregates(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Function] | None:
-    """Return the sub-aggregates of `coarser` that `finer` lacks; None if some cannot be merged word by word."""
+    """Return the sub-aggregates of `coarser` that `finer` lacks. Return None if one cannot be merged word by word."""
     existing = {function_of(sub) for sub in finer.subaggregates}
     required = dict.fromkeys(function_of(sub) for sub in coarser.subaggregates)
     if any(kind not in MERGEABLE for kind, _ in required):
@@ -90,7 +90,7 @@ def missing_subaggregates(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Fu
 
 
 def widen(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
-    """Return the plans in their order, some with additional sub-aggregates for tables that they can then feed."""
+    """Return the plans in order. Some have additional sub-aggregates, so that their tables can feed other tables."""
     wide = list(plans)
     for indexes in _with_equal_rows(plans):
         for index, plan in zip(indexes, _widen_plans([plans[index] for index in indexes]), strict=True):
@@ -140,12 +140,12 @@ def _widen(finer: LowLevelPlan, coarser: LowLevelPlan) -> LowLevelPlan:
 
 
 def _preference(index: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, int]:
-    """Return the rank of a plan among possible feeders: from a table with few keys and long panes few entries leave."""
+    """Return a sort key for possible feeders. Few keys and long panes are first, because few entries leave."""
     return len(plans[index].keys), -plans[index].pane, index
 
 
 def feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:
-    """Return for each plan the index of the plan that feeds its table; None if packets update it."""
+    """Return for each plan the index of the plan whose table feeds its table, or None if packets update it."""
     feeder_of: list[int | None] = [None] * len(plans)
     for indexes in _with_equal_rows(plans):
         group = [plans[index] for index in indexes]
@@ -175,11 +175,11 @@ def depth(index: int, feeder_of: Sequence[int | None]) -> int:
 def project(  # type: ignore[no-untyped-def]
     entries, rows, width, shift, panes_of_one, moves, move_count, taken, taken_count, words, args, capacity, panes
 ):  # fmt: skip
-    """Convert entries of a finer table into rows for a coarser table; return the smallest pane of these rows.
+    """Convert entries of a finer table into rows for a coarser table. Return the smallest pane of these rows.
 
     * `entries`: `rows` entries of `width` words. Pane p of an entry becomes `(p + shift) // panes_of_one`.
-    * `moves`: five numbers for each piece of a key. They are its word and its shift in the entry, the mask of its bits,
-      and its word and its shift in the new key. Pieces of one word are in ascending order.
+    * `moves`: five numbers for each piece of a key: its word and its shift in the entry, the mask of its bits, and its
+      word and its shift in the new key. Pieces of one word are in ascending order.
     * `taken`: the words of the entry that become arguments.
     * `words`, `args`, `panes`: receive key words, arguments and panes of the rows. A column has `capacity` words.
     """
@@ -223,7 +223,7 @@ class Projection:
     def __init__(
         self, finer: LowLevelPlan, entries: KeyLayout, coarser: LowLevelPlan, rows: KeyLayout, table: Table
     ) -> None:
-        """Prepare for entries of `finer` with the layout `entries`, and for `table` of `coarser` with layout `rows`."""
+        """`entries`: layout of the entries of `finer`. `rows`: layout of the keys of `table`, for `coarser`."""
         self.entries = entries
         self.rows = rows
         self.table = table
@@ -237,7 +237,7 @@ class Projection:
         self.taken = np.array([first + functions.index(function_of(sub)) for sub in coarser.subaggregates], np.int64)
 
     def fill(self, entries: npt.NDArray[np.int64], panes: npt.NDArray[np.int64]) -> int:
-        """Write entries as rows into the columns of the table, and their panes to `panes`; return the smallest pane.
+        """Write entries as rows into the columns of the table, and their panes to `panes`. Return the smallest pane.
 
         The number of entries is at most the capacity of the table.
         """
@@ -253,7 +253,7 @@ class Projection:
 
 
 def _moves(entries: KeyLayout, rows: KeyLayout, sources: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
-    """Return the `moves` of `project`. Pieces that are neighbours in the entry and in the new key are one piece."""
+    """Return the `moves` of `project`. Pieces that are neighbours in the entry and in the new key are joined."""
     pieces: list[tuple[int, int, int, int, int]] = []  # word, shift, bits, word and shift in the new key
     targets = [piece for slices in rows.slices for piece in slices]
     origins = [piece for source in sources for piece in entries.slices[source]]

@@ -6,21 +6,21 @@
     packets leave    | packets update entries of     | packets open their   packets leave
     directly         | their own pane                | pane                 directly
 
-* A packet updates only the entry of its own pane, also if the packet is late (Li 2008, §8.2, corrected).
-* A packet of a later pane *opens* the pane: it becomes the current pane. Entries that are then more than M panes old
-  must leave. M is the **bound** (`Flushing.disorder`).
+* A packet updates only the entry of its own pane, even if the packet is late (Li 2008, §8.2, corrected).
+* A packet of a later pane *opens* this pane, which becomes the current pane. Entries that are then more than M panes
+  old must leave. M is the **bound** (`Flushing.disorder`).
 * The limit is the latest pane that a packet may open. The clock of a packet beyond the limit is probably wrong.
 * A packet that is too old, or beyond the limit, leaves **directly**: it becomes a partial, without an entry.
 
-So the entries in the table always belong to these M + 1 panes, even with wrong clocks. Each pane has a counter of its
+So the table contains only entries of these M + 1 panes, even if clocks are wrong. Each pane has a counter of its
 entries, so the smallest pane is known without a search.
 
 An old entry leaves when its group occurs again, when another group needs its slot, when the *hand* visits it, or at
-the bound. The hand is a position that moves over the slots and flushes the old entries that it visits.
+the bound. The hand is a slot number that moves over the slots. Old entries in the slots that it visits are flushed.
 
 A group has the same home slot in every pane. A group that occurs again finds its own old entry there and replaces it.
-So with every policy, old entries of recurring groups leave gradually. These kernels test slots one after the other from
-the home slot on, as in Gigascope. Policies without order use tags (`lowlevel.table.bucket_flush_kernel`).
+So with every policy, old entries of recurring groups leave gradually. These kernels test consecutive slots from the
+home slot on, as Gigascope does. Policies without order use tags (`lowlevel.table.bucket_flush_kernel`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from lowlevel.table.entries import (
 
 
 IOP_SLOW, IOP_TWO_SLOT, SLOW, LAZY, PACED = range(5)
-"""Codes of the policies. The first two keep the order. With the first three, the number of packets moves the hand."""
+"""Codes of the policies. The first two keep the order. With the first three, the hand moves by numbers of packets."""
 
 CURRENT, PACKETS, TARGET, HAND, CREDIT, OLD, RESIDENT = range(7)
 COLLISIONS, EVICTED, SWEPT, FORCED, FLUSHED, DIRECT, BURST = range(7, 14)
@@ -82,10 +82,10 @@ PREFETCHED_SLOTS = 2
 
 
 class FlushState(NamedTuple):
-    """Policy and state of gradual flushes, for the kernels of a table; built once per table.
+    """Policy and state of gradual flushes, for the kernels of a table. It is built once per table.
 
-    * `policy`: its code. `every`: with SLOW, the hand flushes one entry for this number of packets.
-    * `counts`: number of entries of each pane, at index `pane & mask`. `panes`: largest number of panes, M + 1.
+    * `policy`: its code. `every`: with SLOW, the hand flushes one entry per this number of packets.
+    * `counts`: number of entries of each pane, at index `pane & mask`. `panes`: maximum number of panes, M + 1.
     * `state`: STATE_WORDS words.
     """
 
@@ -134,12 +134,12 @@ def find_homes(table, rows, begin, end):  # type: ignore[no-untyped-def]
 
 
 EARLY_DIVISOR = 2
-"""PACED's hand visits all slots in 1/EARLY_DIVISOR of the last pane's packets: this pane may have fewer packets."""
+"""PACED's hand visits all slots in 1/EARLY_DIVISOR of the last pane's packets, as this pane may have fewer packets."""
 
 
 @helper
 def flush_entry(table, flushes, slot, current, out_rows):  # type: ignore[no-untyped-def]
-    """Move the entry in a slot to `out`; return the number of rows in `out`."""
+    """Move the entry in a slot to `out`. Return the number of rows in `out`."""
     slots, state = table.slots, flushes.state
     offset = slot * table.width
     pane = slots[offset]
@@ -155,9 +155,9 @@ def flush_entry(table, flushes, slot, current, out_rows):  # type: ignore[no-unt
 
 @outlined
 def flush_before(table, flushes, before, current, out_rows):  # type: ignore[no-untyped-def]
-    """Flush the entries of all panes below `before`; return the number of rows in `out`.
+    """Flush the entries of all panes below `before`. Return the number of rows in `out`.
 
-    The number of these entries is known, so the scan stops after the last of them.
+    The number of these entries is known, so the scan stops after the last entry.
     """
     remaining = np.int64(0)
     for age in range(flushes.panes):
@@ -176,7 +176,7 @@ def flush_before(table, flushes, before, current, out_rows):  # type: ignore[no-
 
 @outlined
 def force_flush(table, flushes, before, out_rows):  # type: ignore[no-untyped-def]
-    """Flush the entries of all panes below `before` and count them as forced; return the number of rows in `out`."""
+    """Flush the entries of all panes below `before`, and count them as forced. Return the number of rows in `out`."""
     state = flushes.state
     rows_before = out_rows
     out_rows = flush_before(table, flushes, before, state[CURRENT], out_rows)
@@ -186,7 +186,7 @@ def force_flush(table, flushes, before, out_rows):  # type: ignore[no-untyped-de
 
 @outlined
 def open_pane(table, flushes, pane, out_rows):  # type: ignore[no-untyped-def]
-    """Flush the entries that the policy does not keep in a later `pane`, and make it the current pane.
+    """Make a later `pane` the current pane. First flush the entries that the policy does not keep in this pane.
 
     Returns the number of rows in `out`.
     """
@@ -219,7 +219,7 @@ def open_pane(table, flushes, pane, out_rows):  # type: ignore[no-untyped-def]
 
 
 WAIT_DIVISOR = 2
-"""The hand waits at most for TARGET / WAIT_DIVISOR packets."""
+"""The hand waits for at most TARGET / WAIT_DIVISOR packets."""
 
 
 @outlined
@@ -245,7 +245,7 @@ def sweep(table, flushes, visits, entries, out_rows):  # type: ignore[no-untyped
 
 @outlined
 def sweep_by_count(table, flushes, packets, out_rows):  # type: ignore[no-untyped-def]
-    """Move the hand for `packets`, with an ordered policy or SLOW; return the number of rows in `out`."""
+    """Move the hand for `packets` packets, with an ordered policy or SLOW. Return the number of rows in `out`."""
     state, every = flushes.state, flushes.every
     if flushes.policy <= IOP_TWO_SLOT:
         entries = packets
@@ -258,9 +258,9 @@ def sweep_by_count(table, flushes, packets, out_rows):  # type: ignore[no-untype
 
 @outlined
 def sweep_in_time(table, flushes, packets, flushed, old_before, out_rows):  # type: ignore[no-untyped-def]
-    """Move PACED's hand after a chunk of `packets`; return the number of rows in `out`.
+    """Move PACED's hand after a chunk of `packets` packets. Return the number of rows in `out`.
 
-    `flushed` entries have already left for this chunk. Before the chunk `old_before` entries were old.
+    `flushed`: number of entries that have already left for this chunk. `old_before`: number of old entries before it.
     """
     state = flushes.state
     remaining = state[TARGET] - state[PACKETS] + packets  # packets, with this chunk, for the rest of the visits
@@ -274,7 +274,7 @@ def sweep_in_time(table, flushes, packets, flushed, old_before, out_rows):  # ty
     return sweep(table, flushes, visits, max(entries, packets - flushed), out_rows)
 
 
-# Steps that the kernels of both kinds of tables share. All except `count_entry` return the number of rows in `out`.
+# Steps that the kernels of both table classes share. All except `count_entry` return the number of rows in `out`.
 #
 # A packet is *pending* if its entry is known but does not contain its arguments yet. Before an entry leaves, the
 # pending packets (from `first_pending` on) must update their entries.
@@ -282,7 +282,7 @@ def sweep_in_time(table, flushes, packets, flushed, old_before, out_rows):  # ty
 
 @helper
 def begin_chunk(table, flushes, count, limit, out_rows):  # type: ignore[no-untyped-def]
-    """Open the pane of the first packet of a chunk if it is later; then move the hand for `count` packets."""
+    """Open the pane of the first packet of a chunk, if it is a later pane. Then move the hand for `count` packets."""
     state, pane = flushes.state, table.chunk[PANES]
     if pane > state[CURRENT] and pane <= limit:
         out_rows = open_pane(table, flushes, pane, out_rows)
@@ -340,7 +340,7 @@ def end_chunk(table, rows, flushes, first_pending, count, old_before, rows_befor
 def update_flushing(  # type: ignore[no-untyped-def]
     table: TableMemory, rows: TableRows, flushes: FlushState, probes, limit, out_rows
 ):
-    """Add packets to the table and flush old entries; return the number of rows in `out`.
+    """Add packets to the table and flush old entries. Return the number of rows in `out`.
 
     * `probes`: number of slots that a packet tests. `limit`: the largest pane that a packet can open.
     * `out` contains `out_rows` rows and has room for slot_count + rows.row_count more.
@@ -417,10 +417,11 @@ def update_flushing(  # type: ignore[no-untyped-def]
 
 @kernel("i64(TableMemory, FlushState, i64, i64, i64, i64)")
 def advance_table(table: TableMemory, flushes: FlushState, pane, before, visits, out_rows):  # type: ignore[no-untyped-def]
-    """Flush entries for a watermark, without packets; return the number of rows in `out`.
+    """Flush entries for a watermark, without packets. Return the number of rows in `out`.
 
     `pane` becomes the current pane if it is later. The hand visits up to `visits` slots and flushes at most CHUNK_ROWS
-    entries. Entries of panes below `before` leave. `out` contains `out_rows` rows and has room for slot_count more.
+    entries. Entries of panes below `before` are flushed. `out` contains `out_rows` rows and has room for slot_count
+    more.
     """
     state = flushes.state
     rows_before = out_rows

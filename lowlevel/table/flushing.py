@@ -1,8 +1,8 @@
 """Flush policies: when entries of old panes leave a table (Li 2008, §8.2), at once or gradually.
 
 A pane is *old* when a later pane has been opened. Results are the same with every policy. The policies differ in the
-order of partials, in the time that entries stay in the table, and in the size of the largest burst. A *burst* is a
-number of entries that leave together, while packets wait in a ring:
+order of partials, in the time that entries stay in the table, and in the largest burst. A *burst* is the number of
+entries that leave together, while packets wait in a ring:
 
 | policy | old entries leave | largest burst |
 | --- | --- | --- |
@@ -24,10 +24,10 @@ from enum import StrEnum
 from capture.lazy_dataclasses import dataclass
 
 MOST_DISORDER = 1 << 10
-"""Largest number of old panes in a table. Each pane has a counter, and all counters are read when a pane opens."""
+"""Maximum number of old panes in a table. Each pane has a counter, and all counters are read when a pane opens."""
 
 MOST_EVERY = 1 << 30
-"""Largest number of packets per flushed entry. With a larger one, no entry would leave before the bound."""
+"""Maximum number of packets per flushed entry. With a larger number, no entry would leave before the bound."""
 
 
 class Policy(StrEnum):
@@ -42,7 +42,7 @@ class Policy(StrEnum):
 
     @property
     def ordered(self) -> bool:
-        """Return whether partials are in the order of their panes if packets are in order."""
+        """True if partials are in the order of their panes, provided that packets are in order."""
         return self in (Policy.IOP_SLOW, Policy.IOP_TWO_SLOT)
 
 
@@ -50,7 +50,7 @@ class Policy(StrEnum):
 class Flushing:
     """A flush policy and its parameters.
 
-    * `disorder`: the largest number of old panes in the table (M). AT_ONCE does not use it.
+    * `disorder`: the maximum number of old panes in the table (M). AT_ONCE does not use it.
     * `every`: the number of packets per flushed entry (i). Only SLOW uses it.
 
     >>> Flushing("paced", disorder=2)
@@ -62,7 +62,7 @@ class Flushing:
     every: int = 1
 
     def __post_init__(self) -> None:
-        """Check the bounds; convert the name of a policy."""
+        """Check the bounds, and convert the name of a policy."""
         try:
             object.__setattr__(self, "policy", Policy(self.policy))
         except ValueError:

@@ -44,13 +44,13 @@ CODES = {
     Policy.SLOW: SLOW,
     Policy.PACED: PACED,
 }
-"""Codes of the policies in kernels. AT_ONCE has none: it uses `TaggedTable`."""
+"""Codes of the policies in kernels. AT_ONCE has no code, because it uses `TaggedTable`."""
 
 IOP_PROBES = {Policy.IOP_SLOW: 1, Policy.IOP_TWO_SLOT: 2}
 """Number of slots that a packet tests, for the ordered policies."""
 
 SWEEP_WATERMARKS = 64
-"""Watermarks without packets after which PACED's hand has visited all slots."""
+"""Number of watermarks without packets in which PACED's hand visits all slots."""
 
 
 class FlushingTable(Table):
@@ -65,10 +65,10 @@ class FlushingTable(Table):
         flushing: Flushing,
         probes: int | None = None,
     ) -> None:
-        """Make a table of `slots` (a power of two) for batches of up to `capacity` packets.
+        """Make a table of `slots` slots (a power of two) for batches of up to `capacity` packets.
 
-        `probes` is the number of slots that a packet tests one by one. By default ordered policies test IOP_PROBES
-        slots, and the others compare the tags of a bucket. Raises ValueError for AT_ONCE.
+        `probes`: number of slots that a packet tests one by one. By default, ordered policies test IOP_PROBES slots,
+        and the other policies compare the tags of a bucket. Raises ValueError for AT_ONCE.
         """
         if flushing.policy not in CODES:
             raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: it does not flush gradually")
@@ -110,8 +110,8 @@ class FlushingTable(Table):
     def advance(self, pane: int, before: int = INT_MIN) -> None:
         """Open `pane` without a packet, unless a later pane is open.
 
-        Flushes entries beyond the bound and entries of panes below `before`. With PACED the hand visits some slots.
-        Call `evictions_due` before.
+        Flushes entries beyond the bound and entries of panes below `before`. With PACED, the hand also moves. Call
+        `evictions_due` before.
         """
         visits = max(1, len(self.slots) // SWEEP_WATERMARKS) if self.code == PACED else 0
         self.evicted_rows = advance_table.at(self.record, self.flushes, pane, before, visits, self.evicted_rows)
@@ -128,7 +128,7 @@ class FlushingTable(Table):
 
     @property
     def smallest(self) -> int:
-        """Return the smallest pane of an entry in the table; INT_MAX if it is empty."""
+        """The smallest pane of an entry in the table; INT_MAX if the table is empty."""
         current = int(self.state[CURRENT])
         panes = range(current - self.panes + 1, current + 1)
         return next((pane for pane in panes if self.counts[pane & self.mask]), INT_MAX)
@@ -151,7 +151,7 @@ class FlushingTable(Table):
 
     @property
     def old(self) -> int:
-        """Number of entries of panes before the current one."""
+        """Number of entries of panes before the current pane."""
         return int(self.state[OLD])
 
 

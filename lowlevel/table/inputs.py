@@ -1,11 +1,12 @@
 """Inputs of a table: key words and arguments from the columns of rows.
 
     destIP     is one key word: the table reads the column in place
-    srcPort    and other narrow columns are packed into words
+    srcPort    is packed into a word with other narrow columns
     len        is an argument: the table reads the column in place
     2 * len    is evaluated into a column
 
-If the columns of all batches have the same addresses (`lowlevel.expressions.columns`), these are looked up only once.
+If the columns of all batches have the same memory addresses (`lowlevel.expressions.columns`), the addresses are looked
+up only once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from lowlevel.table.table import Table
 def argument_values(
     sub: SubAggregate, columns: Columns, out: npt.NDArray[np.int64], vector: AnyVector | None = None
 ) -> None:
-    """Write one word per row to `out`: 1 or 0 for a count, the bits of a float64 if the type is FLOAT.
+    """Write the argument of each row to `out`, one word per row: 1 or 0 for a count, the bits of a float64 for FLOAT.
 
     `vector`: the values of the argument, if they are already evaluated.
     """
@@ -56,20 +57,20 @@ COLUMN_KINDS = frozenset({Kind.SUM, Kind.MIN, Kind.MAX, Kind.BIT_AND, Kind.BIT_O
 """Sub-aggregates that can read the values of a column as their arguments."""
 
 Piece = tuple[int, int, int]
-"""A column that is packed into a word: its address, its first bit in the word, and the number added to its values."""
+"""A column packed into a word: its memory address, its first bit in the word, and the number added to its values."""
 
 
 def is_plain(plan: LowLevelPlan) -> bool:
-    """Return whether all keys and arguments of a plan are columns. Then none must be evaluated."""
+    """Return whether all keys and arguments of a plan are columns, so that no expression must be evaluated."""
     keys = all(isinstance(key.expression, Column) and key.expression.type is not Type.TEXT for key in plan.keys)
     return keys and all(sub.argument is None or _is_column(sub) for sub in plan.subaggregates)
 
 
 class Inlet:
-    """Writes key words and arguments of rows into the columns of one table. Not thread safe."""
+    """Writer of key words and arguments of rows into the columns of one table. Not thread safe."""
 
     def __init__(self, plan: LowLevelPlan, layout: KeyLayout, table: Table) -> None:
-        """Set the table and the layout of its keys."""
+        """`layout`: the layout of the keys of `table`."""
         self.layout = layout
         self.table = table
         self.subaggregates = list(enumerate(plan.subaggregates))
@@ -121,7 +122,7 @@ class Inlet:
                 self.table.arg_offsets[index] = _word_offset(pointer(argument, "i64"), self.table.args)
 
     def _key_pieces(self, columns: BufferColumns) -> list[list[Piece]] | None:
-        """Return the columns of each key word; None if a key is not a column."""
+        """Return the columns of each key word, or None if a key is not a column."""
         words: list[list[Piece]] = [[] for _ in range(self.layout.words)]
         for key, version, slices in zip(self.layout.keys, self.layout.versions, self.layout.slices, strict=True):
             codes = _key_columns(key, version, columns)
@@ -145,7 +146,7 @@ class Inlet:
 
 
 def _key_columns(key: Key, version: int, columns: BufferColumns) -> list[tuple[Numbers, int]] | None:
-    """Return the columns that contain the codes of a key, each with the number to add; None if there are none."""
+    """Return the columns with the codes of a key, each with the number to add, or None if the key is no column."""
     expression = key.expression
     if not isinstance(expression, Column):
         return None
@@ -163,7 +164,7 @@ def _key_columns(key: Key, version: int, columns: BufferColumns) -> list[tuple[N
 
 
 def _argument_column(sub: SubAggregate, columns: BufferColumns) -> Numbers | None:
-    """Return the column that is the argument of a sub-aggregate; None if there is none."""
+    """Return the column that is the argument of a sub-aggregate, or None if the argument must be evaluated."""
     if not isinstance(sub.argument, Column) or not _is_column(sub):
         return None
     integers = columns.integers(sub.argument.name)

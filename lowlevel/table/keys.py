@@ -1,4 +1,4 @@
-"""Group keys as machine words: how the key columns of a plan are packed for the table, and unpacked into Arrow.
+"""Group keys as machine words: the key columns of a plan are packed for the table, and unpacked into Arrow columns.
 
 A key has one or more *codes*: integers with a fixed number of bits. Each code is packed into the first 64-bit word with
 enough free bits. So a pair of IPv4 addresses is one word, and the IPv4 5-tuple two words.
@@ -48,7 +48,7 @@ TILE = 64
 def pack_word(  # type: ignore[no-untyped-def]
     word, keep, codes, shift, add, second, second_shift, second_add, third, third_shift, third_add, count, rows
 ):  # fmt: skip
-    """Write `codes[i] + add` into `word[i]` from bit `shift` on. The other bits keep their value only if `keep`.
+    """Write `codes[i] + add` into `word[i]` from bit `shift` on. If `keep`, the other bits keep their value.
 
     Without `keep`, one pass writes `count` (1 to 3) columns: `codes`, `second` and `third`. So each word is written
     only once, which is faster.
@@ -71,10 +71,10 @@ def pack_word(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64, i64*, i64, i64*)")
 def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-untyped-def]
-    """Read `count` codes of `rows` entries of `width` words: write code i to `out[i * rows + row]`; return `rows`.
+    """Read `count` codes of `rows` entries of `width` words. Write code i to `out[i * rows + row]`. Return `rows`.
 
-    `slices` has four numbers for each code: its word, its shift, the mask of its bits, and the number to subtract. All
-    codes of TILE entries are read before the next entries, while these entries are in the L1 cache.
+    `slices`: four numbers for each code: its word, its shift, the mask of its bits, and the number to subtract. All
+    codes of TILE entries are read while these entries are in the L1 cache.
     """
     begin = np.int64(0)
     while begin < rows:
@@ -92,7 +92,7 @@ def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-un
 
 
 def codes_of(entries: npt.NDArray[np.int64], slices: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int64]:
-    """Return a row of codes for each slice (as in `read_slices`). The rows of `entries` are entries."""
+    """Return a row of codes for each slice (see `read_slices`). Each row of `entries` is an entry."""
     codes = np.empty((len(slices), len(entries)), np.int64)
     numbers = np.array(slices, np.int64).reshape(-1)
     read_slices(entries, len(entries), entries.shape[1], numbers, len(slices), codes)
@@ -106,7 +106,7 @@ def whole_words(first: int, end: int) -> list[tuple[int, int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The bits of a code in a key: bits `[shift, shift + bits)` of word `word`."""
+    """The bits of a code in a key: bits `[shift, shift + bits)` of the key word with index `word`."""
 
     word: int
     shift: int
@@ -134,7 +134,7 @@ def code_widths(key: Key, version: int) -> list[int]:
 
 
 class KeyLayout:
-    """The layout of one table's keys. `slices` has the bits of each key's codes; `words` is the number of key words."""
+    """The layout of one table's keys. `slices`: the bits of each key's codes. `words`: number of key words."""
 
     def __init__(self, keys: Sequence[Key], versions: Sequence[int] = ()) -> None:
         """Compute the layout. `versions` are the IP versions of the address keys, in order."""
@@ -222,7 +222,7 @@ class KeyLayout:
 
     @staticmethod
     def _added(key: Key, slices: Sequence[Slice]) -> int:
-        """Return the number that was added to the values of a key: 1 if its code 0 means NULL."""
+        """Return the number that was added to the values of a key: 1 if code 0 of the key means NULL, otherwise 0."""
         return int(len(slices) == 1 and key.expression.nullable and key.expression.type is not Type.ADDRESS)
 
     def _column(self, key: Key, codes: npt.NDArray[np.int64]) -> pa.Array:
