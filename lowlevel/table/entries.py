@@ -158,9 +158,8 @@ class TableMemory(NamedTuple):
     * `tags`: one word for each bucket.
     * `ops`: the operation of each sub-aggregate. `initial_words`: its word in a new entry, before the first packet.
     * `hashes`: the hash of each packet of the chunk.
-    * `chunk`: three arrays of CHUNK_ROWS words, with a word per packet. The first array contains the rows of the
-      packets in the batch, the second (from PANES on) their panes, the third (from ENTRIES on) their entries: the offset
-      of the entry's first word in `slots`.
+    * `chunk`: three arrays of CHUNK_ROWS words, one word per packet: its row in the batch; from PANES on, its pane;
+      from ENTRIES on, its entry, as the offset of the entry's first word in `slots`.
     * `out`: receives the evicted and flushed entries.
     """
 
