@@ -16,7 +16,7 @@ import pyarrow as pa
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.limits import SpoolLimits
-from lowlevel.spool.pending import merged, pack
+from lowlevel.spool.pending import merge_items, pack
 from lowlevel.spool.writer import SpoolWriter
 from tests.references.spool_items import LINK, pairs_plan
 
@@ -59,7 +59,7 @@ def write(folder: Path, log: int, child: int) -> None:
 def main() -> None:
     """Serve the lines of standard input."""
     log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    merged([(0, numbered(pairs_plan(), 0, 0, 1))] * 2)  # what Arrow loads when it is first used, children have already
+    merge_items([(0, numbered(pairs_plan(), 0, 0, 1))] * 2)  # what Arrow loads when it is first used, children have already
     pack([numbered(pairs_plan(), 0, 0, 1)])
     for child, _ in enumerate(sys.stdin):
         process = os.fork()
