@@ -59,7 +59,7 @@ def write(folder: Path, log: int, child: int) -> None:
 def main() -> None:
     """Serve the lines of standard input."""
     log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    merge_items([(0, numbered(pairs_plan(), 0, 0, 1))] * 2)  # children inherit the modules that Arrow loads at first use
+    merge_items([(0, numbered(pairs_plan(), 0, 0, 1))] * 2)  # children inherit the modules that Arrow loads first
     pack([numbered(pairs_plan(), 0, 0, 1)])
     for child, _ in enumerate(sys.stdin):
         process = os.fork()
