@@ -109,23 +109,21 @@ def matches(vector: BytesVector, pattern: str) -> Mask:
 
     is_match = np.empty(len(vector.start), np.bool_)
     ends = np.cumsum(vector.length)
-    first_row = 0
-    while first_row < len(is_match):
-        copied_bytes = int(ends[first_row - 1]) if first_row else 0
-        end_row = max(first_row + 1, int(np.searchsorted(ends, copied_bytes + SEARCH_BYTES, "right")))
+    first = 0
+    while first < len(is_match):
+        copied_bytes = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, copied_bytes + SEARCH_BYTES, "right")))
         strings = [
             vector.data[start : start + length]
-            for start, length in zip(
-                vector.start[first_row:end_row].tolist(), vector.length[first_row:end_row].tolist(), strict=True
-            )
+            for start, length in zip(vector.start[first:stop].tolist(), vector.length[first:stop].tolist(), strict=True)
         ]
-        offsets = np.append(0, ends[first_row:end_row] - copied_bytes)
+        offsets = np.append(0, ends[first:stop] - copied_bytes)
         data = np.concatenate(strings) if strings else np.empty(0, np.uint8)
         array = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(strings), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
-        is_match[first_row:end_row] = np.asarray(pc.match_substring_regex(array, pattern))
-        first_row = end_row
+        is_match[first:stop] = np.asarray(pc.match_substring_regex(array, pattern))
+        first = stop
     return is_match
 
 

@@ -4,9 +4,9 @@
     row                        [start ··················· end)
     offset from its start       0         x                   d
 
-The pieces are `[0, x)` and `[x, d)`. If the row has V bytes, the share of a piece `[low, high)` is `V * high // d - V *
-low // d`. It differs from the exact fraction by less than 1. Terms of neighbouring pieces cancel, so the shares of a
-row add up to V exactly. A row without duration, or with a start after its end, is one piece.
+The pieces are `[0, x)` and `[x, d)`. If the row has V bytes, the share of a piece `[low, high)` is
+`V * high // d - V * low // d`. It differs from the exact fraction by less than 1. Terms of neighbouring pieces cancel,
+so the shares of a row add up to V exactly. A row without duration, or with a start after its end, is one piece.
 
 Only sums of counters are divided. Other aggregates count a row once: in its last piece and with whole values (`AtEnd`).
 """
@@ -37,8 +37,8 @@ PIECE_WORDS = 5
 """Number of words of a piece."""
 
 ROW, PANE, WHOLE = range(3)
-"""Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were cut
-into no pieces because they were too long."""
+"""Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were too
+long to be cut."""
 
 
 def is_counter(column: str) -> bool:
