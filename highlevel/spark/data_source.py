@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from capture import arrow_compute as pc
@@ -47,8 +47,9 @@ from highlevel.spark.byte_ranges import (
 )
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.data_source_options import FORMAT, Damage, Ranges, SourceOptions
+from highlevel.spark.pushed_filters import PushedFilters, convert_filter
 from lowlevel.expressions.arrow import to_text
-from lowlevel.expressions.tree import Column
+from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import SEPARABLE_KINDS
 from lowlevel.rows.batches import row_batch
@@ -59,6 +60,9 @@ RANGE_BYTES = 128 << 20
 
 BATCH_BYTES = 64 << 20
 """Bytes of a batch that is sent to Spark."""
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Without this setting Spark refuses a Python data source that accepts filters."""
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -116,6 +120,16 @@ class TableReader(DataSourceReader):
         self.columns = columns
         self.bind_files = bind_files
         self.cores = cores
+        self.conditions: tuple[Expression, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
+        """Take the filters that the tasks evaluate, and yield the others."""
+        for filter_ in filters:
+            condition = convert_filter(filter_, self.columns)
+            if condition is None:
+                yield filter_
+            else:
+                self.conditions += (condition,)
 
     def partitions(self) -> list[InputPartition]:
         """Divide the captures into byte ranges. Raises InputError for a file that is no capture."""
@@ -124,7 +138,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""
         assert isinstance(partition, FileRange)
-        return read_rows(partition, self.options, self.columns)
+        return read_rows(partition, self.options, self.columns, self.conditions)
 
 
 def plan_ranges(inputs: Sequence[Input], options: SourceOptions, cores: int) -> list[InputPartition]:
@@ -152,19 +166,33 @@ def plan_ranges(inputs: Sequence[Input], options: SourceOptions, cores: int) -> 
     ]
 
 
-def read_rows(partition: FileRange, options: SourceOptions, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one byte range. Raises InputError at the end for damage and for a wrong guess."""
+def read_rows(
+    partition: FileRange,
+    options: SourceOptions,
+    columns: Sequence[Column],
+    conditions: Sequence[Expression] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one byte range that pass all conditions.
+
+    Raises InputError at the end for damage and for a wrong guess.
+    """
     input_, task = partition.input, partition.task
     file, scan = open_task(task, input_.path, partition.size)
     if scan is None:
         raise make_guess_error(input_.path, getattr(task, "start", 0))
+    filters = PushedFilters(conditions)
+    # A pcapng may have times that the reader replaces, and flows have times of their own.
+    skips_blocks = options.kind in SEPARABLE_KINDS and isinstance(file.format, PcapFormat)
     needed = {"ts", *(column.name for column in columns)}
     reader = make_reader(options.kind, input_.link, file, needed, BLOCK_RECORDS, files=partition.files)
     for block in scan:
-        for rows in reader.read(block):
-            yield from make_batches(rows, columns, options)
+        if not (skips_blocks and filters.excludes(block)):
+            for rows in reader.read(block):
+                for chosen in filters.select(rows):
+                    yield from make_batches(chosen, columns, options)
     for rows in reader.finish():
-        yield from make_batches(rows, columns, options)
+        for chosen in filters.select(rows):
+            yield from make_batches(chosen, columns, options)
     check_walk(file, task, scan.range, options)
 
 
@@ -194,8 +222,6 @@ def make_guess_error(path: Path, cut: int) -> InputError:
 
 def make_batches(rows: Rows, columns: Sequence[Column], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Yield rows in the types of the DataFrame, in batches of a limited size."""
-    if rows.count == 0:
-        return
     batch = row_batch(rows, columns)
     count = max(1, batch.num_rows // -(-batch.nbytes // BATCH_BYTES)) if columns else batch.num_rows
     for start in range(0, batch.num_rows, count):
@@ -238,6 +264,7 @@ def register_source(spark: object, bind_files: BindFiles) -> None:
         raise ValueError(f"got {got}, expected a pyspark.sql.SparkSession without Spark Connect")
     context = spark.sparkContext
     use_this_python(context)
+    spark.conf.set(PUSHDOWN, "true")
     attributes: dict[str, Any] = {"bind_files": staticmethod(bind_files), "cores": context.defaultParallelism}
     spark.dataSource.register(type("BoundCaptureTable", (CaptureTable,), attributes))
 

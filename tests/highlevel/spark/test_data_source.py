@@ -8,18 +8,33 @@ Plans and tasks are called here as Spark calls them, without Spark, unless a tes
 """
 
 import json
+import operator
+import re
 from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 
 import wiretide
 from capture.errors import InputError
 from highlevel.spark import byte_ranges
-from highlevel.spark.data_source import plan_ranges, read_rows
+from highlevel.spark.data_source import TableReader, plan_ranges, read_rows
 from highlevel.spark.data_source_options import SourceOptions
 from queries.pipeline.inputs import bind_files
 from tests.harness.links import write_links
@@ -143,6 +158,67 @@ def test_a_wrong_guess_fails_and_exact_ranges_do_not(tmp_path: Path, monkeypatch
     with pytest.raises(InputError, match=r'a.pcap: the first record after byte \d+ was guessed wrong.*"exact"'):
         read(path, 64, **options)
     assert read(path, 64, ranges="exact", **options).num_rows == len(imitating_frames(1))
+
+
+def random_filter(random: Random, rows: list[dict]) -> tuple[Filter, Callable[[dict], bool]]:
+    """A filter, and its definition over one row of a DataFrame with timestamps."""
+    name = random.choice(["ts", "ts", "srcIP", "destPort", "protocol", "len"])
+    value = random.choice(rows)[name]
+    if name == "ts":
+        value += timedelta(microseconds=random.choice([-1, 0, 0, 1]))
+    if random.random() < 0.2 and name != "ts" and value is not None:
+        values = (value, random.choice(rows)["srcIP"] if name == "srcIP" else 6)
+        return In((name,), values), lambda row: row[name] in values
+    kinds: dict[type, Callable] = {EqualTo: operator.eq}
+    if name != "srcIP":
+        kinds |= {GreaterThan: operator.gt, GreaterThanOrEqual: operator.ge, LessThan: operator.lt}
+        kinds |= {LessThanOrEqual: operator.le}
+    kind = random.choice([*kinds])
+    value = 53 if value is None else value
+    return kind((name,), value), lambda row: row[name] is not None and kinds[kind](row[name], value)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pushed_filters_choose_the_rows_of_their_definition(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 64)  # so that blocks are skipped
+    monkeypatch.setattr(byte_ranges, "MIN_RANGE_BYTES", 20_000)
+    random = Random(seed)
+    path = write_links(tmp_path, seed)[0].path
+    rows = read(path).to_pylist()
+    parsed = SourceOptions.parse({"path": str(path)})
+    for _ in range(6):
+        pairs = [random_filter(random, rows) for _ in range(random.randrange(1, 3))]
+        reader = TableReader(parsed, parsed.columns, bind_files, 4)
+        assert list(reader.pushFilters([filter_ for filter_, _ in pairs])) == []
+        got = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+        assert got == [row for row in rows if all(holds(row) for _, holds in pairs)]
+
+
+def test_other_filters_remain_in_spark() -> None:
+    parsed = SourceOptions.parse({"path": "a.pcap", "columns": "ts, srcIP, srcMAC, len"})
+    filters = [
+        *(EqualTo(("srcIP",), "10.0.0.01"), EqualTo(("srcIP",), "x"), LessThan(("srcIP",), "10.0.0.1")),
+        *(EqualTo(("srcMAC",), "00:00:00:00:00:00"), EqualTo(("len",), 1.5), EqualTo(("destPort",), 53)),
+        *(GreaterThan(("ts",), datetime(2024, 1, 1)), Not(EqualTo(("len",), 60)), IsNotNull(("len",))),  # noqa: DTZ001
+    ]
+    assert list(TableReader(parsed, parsed.columns, bind_files, 1).pushFilters(filters)) == filters
+
+
+@pytest.mark.spark
+def test_spark_pushes_filters_and_the_answer_is_the_same(spark, captures: Path) -> None:
+    wiretide.register(spark)
+    path = str(captures / "pcap" / "1kxun.pcap")
+    frame = spark.read.format("wiretide").option("columns", "ts, srcIP, destPort, protocol").load(path)
+    rows = [tuple(row) for row in frame.collect()]
+    start, source = sorted(rows)[len(rows) // 3][:2]
+    where = (frame.ts >= start) & (frame.srcIP == source) & (frame.protocol == 6) & frame.destPort.isin(80, 443)
+    pushed = frame.where(where)
+    optimized = pushed._jdf.queryExecution().optimizedPlan().toString()
+    assert not re.search(r"=|<|>| IN ", optimized), optimized
+    got = [tuple(row) for row in pushed.collect()]
+    assert got == [row for row in rows if row[0] >= start and row[1:2] == (source,) and row[2] in (80, 443)] != []
 
 
 @pytest.mark.parametrize("lost", [1, 70])
