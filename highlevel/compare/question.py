@@ -97,6 +97,8 @@ def question_of(plan: Plan) -> Question:
         raise NotComparedError("a query with FILL")
     if any(isinstance(node, Running) for node in plan.nodes):
         raise NotComparedError("a query with CLOSING WHEN")
+    if plan.is_by_arrival:
+        raise NotComparedError("a query with WITH CONSISTENCY or EMIT CHANGES")
     if isinstance(root, Windowed):
         _check_windows(root.aggregation)
         counting = root.aggregation.counting_rows()

@@ -208,6 +208,7 @@ REFUSED = {
     "SELECT DISTINCT srcIP, ts FROM a": "a query with DISTINCT cannot",
     "SELECT srcIP, rank() OVER () FROM a [RANGE 1 second] GROUP BY srcIP": "with window functions",
     "SELECT count(*) FROM a [RANGE 1 second] LIMIT 3": "ORDER BY or LIMIT",
+    "SELECT count(*) FROM a [RANGE 1 second] EMIT CHANGES": "WITH CONSISTENCY or EMIT CHANGES",
 }
 
 
