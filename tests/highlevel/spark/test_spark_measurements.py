@@ -65,7 +65,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Input]:
 
 
 def measured(plan: Plan, inputs: list[Input], parts: int) -> TaskRun:
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=parts))
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=parts, master="local[2]"))
     run = TaskRun(spark, plan, inputs, measure=True)  # type: ignore[arg-type]
     run.run()
     return run
@@ -131,7 +131,7 @@ def test_the_low_level_counts_rows_by_leaf_and_seconds_by_task(inputs: list[Inpu
 
 def test_without_measure_tasks_send_no_figures(inputs: list[Input]) -> None:
     plan = compile_query(QUERIES["join"])
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2, master="local[2]"))
     run = TaskRun(spark, plan, inputs)  # type: ignore[arg-type]
     rows = run.run()
     assert (run.measurements, run.task_seconds) == ([], [])
