@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What to do with the folder."""
+    """The actions of the command `checkpoint`."""
 
     SHOW = "show"
     VERIFY = "verify"

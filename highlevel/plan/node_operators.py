@@ -22,7 +22,7 @@ from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
 from highlevel.plan.operators.counters import number_of
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
 from highlevel.plan.operators.union import UnionOperator
-from highlevel.plan.operators.windowed import WindowedOperator, closes_windows
+from highlevel.plan.operators.windowed import WindowCounters, WindowedOperator
 from highlevel.plan.registry import entry_of
 from lowlevel.node.watching import bind_watchlists
 from lowlevel.plan import ARROW_TYPES
@@ -109,7 +109,7 @@ class NodeOperators:
         self.measurements = [Measurement() for _ in self.nodes] if measure else []
         """The measurement of each node's operator; empty without `measure`."""
         self._count_closed = count_closed
-        self._closes_windows = [closes_windows(operator) for operator in self.operators]
+        self._closes_windows = [isinstance(operator, WindowCounters) for operator in self.operators]
         self._schemas = [
             pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in root.columns]) for root in roots
         ]

@@ -11,7 +11,7 @@ from highlevel.metrics import PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, se
 from highlevel.plan.node_operators import LinkUnion, MakeOperator, NodeOperators, make_operator
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
-from highlevel.plan.operators.windowed import WindowedOperator, closes_windows
+from highlevel.plan.operators.windowed import WindowCounters, WindowedOperator
 from highlevel.plan.plan import Plan
 from highlevel.plan.registry import entry_of
 from lowlevel.watch.watched_file import Watchlists
@@ -114,7 +114,7 @@ def query_samples(
             samples.add(PARTIALS_RECEIVED, operator.received, query)
         if not isinstance(node, Leaf):
             entry_of(node).count(samples, operator, query, name if count_operators else None)
-        if closes_windows(operator):
+        if isinstance(operator, WindowCounters):
             closed, windowed = closed + nodes.windows_closed[position], True
     if count_closed and windowed:
         samples.add(WINDOWS_CLOSED, closed, query)

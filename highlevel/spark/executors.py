@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from highlevel.spark.errors import RunError
 
 SAY_SECONDS = 10.0
-"""Seconds without an executor before the user is told."""
+"""Seconds without an executor before the warning."""
 
 MAX_SECONDS = 300.0
 """Seconds without an executor before the run ends. Pulling a container image takes minutes."""

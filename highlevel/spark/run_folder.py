@@ -27,7 +27,7 @@ from highlevel.spark.totals import Totals, TotalsFiles
 
 @dataclass
 class RunSummary:
-    """What a folder contains. Sizes are in bytes, times in ns.
+    """The contents of the folder of a run. Sizes are in bytes, times in ns.
 
     `next_batch` is the number of the next micro-batch, `planned` that of the last planned one or -1. `inputs` are the
     descriptions of the inputs with position and size in blocks or segments; None before the first micro-batch.

@@ -10,7 +10,7 @@ cause no correction. The clock is the newest time of any link, so a slow link de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,8 @@ from highlevel.groups.table import merged, one_batch
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.sliding.aggregate import WID
-from highlevel.sliding.bucket import Bucket
+from highlevel.sliding.bucket import END_WID, FIRST_WID, Bucket
+from highlevel.sliding.merge_buffers import MergeBuffer
 from highlevel.sliding.operator import supplements
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
@@ -38,10 +39,10 @@ PUBLISHED, PENDING, WINDOWS, STATE = "published", "pending", "windows", "state"
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window that is not final: its groups when it was published, partials since then, and the clock at that time."""
+    """A window that is not final: its groups when it was published, the clock at that time, and partials since then."""
 
+    pending: MergeBuffer
     published: pa.RecordBatch | None = None
-    pending: list[pa.RecordBatch] | None = None
     published_at: int | None = None
 
 
@@ -87,7 +88,7 @@ class ProvisionalWindows:
         self._counts = count_of_rows(subaggregates)
         self._compares_groups = compares_groups
         self._open: dict[int, OpenWindow] = {}
-        self._closed_before = BEGINNING  # smaller window IDs are final
+        self._closed_before = 0  # smaller window IDs are final
         self._closed: Ranges = []
 
     @property
@@ -98,7 +99,9 @@ class ProvisionalWindows:
     @property
     def bytes(self) -> int:
         """Bytes of the stored partials."""
-        return sum(batch.nbytes for each in self._open.values() for batch in self._batches(each))
+        windows = self._open.values()
+        published = sum(window.published.nbytes for window in windows if window.published is not None)
+        return published + sum(window.pending.bytes for window in windows)
 
     def open_windows(self) -> Ranges:
         """Return the IDs of the windows that contain partials and are not final."""
@@ -115,6 +118,7 @@ class ProvisionalWindows:
         self.clock = max(self.clock, pc.max(batch.column(NEWEST)).as_py())
         for tagged in self._bucket.rows(0, batch):
             assert isinstance(tagged, pa.RecordBatch)
+            self._count_late(tagged)
             for of_windows in supplements(tagged, INT_MAX, self._grain, self._subaggregates):
                 self._add(of_windows)
         yield from self._publish([wid for wid, each in self._open.items() if self._is_due(wid, each)], final=False)
@@ -135,21 +139,28 @@ class ProvisionalWindows:
         yield punctuation if ended else Punctuation(punctuation.link, self.window.end(closed_before - 1))
 
     def _add(self, partials: pa.RecordBatch) -> None:
-        """Add partials with the column WID to their windows. Partials of final windows are counted."""
+        """Add partials with the column WID to their windows, unless these are final."""
         wids = partials.column(WID).to_numpy()
-        for wid in np.unique(wids).tolist():
-            rows = pc.filter(partials, array_of(wids == wid)).drop_columns([WID])
-            if wid < self._closed_before:
-                self.late += rows.num_rows
-                self.late_rows += 0 if self._counts is None else pc.sum(rows.column(self._counts)).as_py()
-                continue
-            window = self._open.setdefault(wid, OpenWindow())
-            window.pending = [*(window.pending or ()), rows]
+        for wid in np.unique(wids[wids >= self._closed_before]).tolist():
+            if wid not in self._open:
+                self._open[wid] = OpenWindow(self._buffer())
+            self._open[wid].pending.add(pc.filter(partials, array_of(wids == wid)).drop_columns([WID]))
+
+    def _buffer(self) -> MergeBuffer:
+        return MergeBuffer(self._grain, self._rules)
+
+    def _count_late(self, tagged: pa.RecordBatch) -> None:
+        """Count the final windows that partials miss, and the rows of these partials."""
+        first, end = (tagged.column(name).to_numpy() for name in (FIRST_WID, END_WID))
+        missed = np.clip(np.minimum(end, self._closed_before) - first, 0, None)
+        self.late += int(missed.sum())
+        if self._counts is not None:
+            self.late_rows += int(tagged.column(self._counts).to_numpy()[missed > 0].sum())
 
     def _is_due(self, wid: int, window: OpenWindow) -> bool:
         """Return whether a window has partials that must be published now."""
         wait, early, end = self.consistency.wait, self.consistency.early, self.window.end(wid)
-        if not window.pending or wait is None:
+        if not window.pending.rows or wait is None:
             return False
         if self.clock >= end + wait:
             return True
@@ -162,16 +173,17 @@ class ProvisionalWindows:
         new: list[pa.RecordBatch] = []
         for wid in sorted(wids):
             window = self._open[wid]
-            if not window.pending:
+            if not window.pending.rows:
                 continue
-            pending, unchanged, affected = one_batch(window.pending), None, None
+            (changed,) = window.pending.at_rest()
+            published = changed
             if window.published is not None:
-                unchanged, affected = self._divide(window.published, pending)
+                unchanged, affected = self._divide(window.published, changed)
                 old.append(self._timed(wid, affected))
-            changed = merged([pending] if affected is None else [affected, pending], self._grain, self._rules)
+                changed = merged([affected, changed], self._grain, self._rules)
+                published = one_batch([unchanged, changed])
             new.append(self._timed(wid, changed))
-            window.published = changed if unchanged is None else one_batch([unchanged, changed])
-            window.pending, window.published_at = None, self.clock
+            self._open[wid] = OpenWindow(self._buffer(), published, self.clock)
         if new:
             yield Revision(tuple(old), tuple(new), final)
 
@@ -190,10 +202,6 @@ class ProvisionalWindows:
         columns = [array_of(end - self.window.range), array_of(end), *rows.columns]
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *rows.schema.names])
 
-    @staticmethod
-    def _batches(window: OpenWindow) -> Iterable[pa.RecordBatch]:
-        return (*(window.pending or ()), *(() if window.published is None else (window.published,)))
-
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the partials of the open windows with the column WID, the times of publication, and the clock."""
         state = pa.table({"clock": [self.clock], "closed_before": [self._closed_before]})
@@ -206,7 +214,7 @@ class ProvisionalWindows:
             stored = [
                 batch.append_column(WID, array_of(np.full(batch.num_rows, wid, np.int64)))
                 for wid, each in self._open.items()
-                for batch in ((each.pending or ()) if name == PENDING else (each.published,))
+                for batch in (each.pending.at_rest() if name == PENDING else (each.published,))
                 if batch is not None
             ]
             if stored:
@@ -217,7 +225,8 @@ class ProvisionalWindows:
         """Load the state of a snapshot."""
         (state,) = tables[STATE].to_pylist()
         self.clock, self._closed_before = state["clock"], state["closed_before"]
-        self._open = {row[WID]: OpenWindow(published_at=row["at"]) for row in tables[WINDOWS].to_pylist()}
+        for row in tables[WINDOWS].to_pylist():
+            self._open[row[WID]] = OpenWindow(self._buffer(), None, row["at"])
         for name in (PUBLISHED, PENDING):
             if name not in tables:
                 continue
@@ -226,6 +235,6 @@ class ProvisionalWindows:
             for wid in np.unique(wids).tolist():
                 of_window = pc.filter(rows, array_of(wids == wid)).drop_columns([WID])
                 if name == PENDING:
-                    self._open[wid].pending = [of_window]
+                    self._open[wid].pending.add(of_window)
                 else:
                     self._open[wid].published = of_window

@@ -19,7 +19,6 @@ from queries.text.windows import WindowParser
 LEVELS = ("STRONG", "MIDDLE", "WEAK")
 OPTIONS = ("WAIT", "REMEMBER", "EARLY")
 _OTHER_NAMES = {"GRACE": "REMEMBER"}
-_FOREVER = ("FOREVER",)
 
 
 class ConsistencyParser(WindowParser):
@@ -71,7 +70,7 @@ class ConsistencyParser(WindowParser):
 
     def _amount(self, name: str) -> Length | Word:
         """Read a length of time, 0, or FOREVER."""
-        if self._token.keyword in _FOREVER and name != "EARLY":
+        if self._token.keyword == "FOREVER" and name != "EARLY":
             return self._word()
         number, unit = self._token, self._ahead()
         if number.text == "0" and unit.kind is not Kind.WORD:

@@ -11,16 +11,16 @@ from highlevel.operators.state import restore_to, snapshot_of
 from highlevel.plan.nodes import ChangingWindows, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
 from highlevel.plan.operators.row_partials import RowPartials
+from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.results.stages import make_stages, through
 from highlevel.speculation.changes import net_changes
 from highlevel.speculation.consistency import FINAL, WEIGHT
 from highlevel.speculation.provisional_windows import ProvisionalWindows, Revision
 from highlevel.windows.kind import SlidingWindow
-from lowlevel.integer_ranges import Ranges
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
-class ChangingWindowsOperator:
+class ChangingWindowsOperator(WindowCounters):
     """Converts rows to partials, adds them to provisional windows, and compares the results before and after."""
 
     beyond_cap = (0, 0)
@@ -33,7 +33,7 @@ class ChangingWindowsOperator:
         self._partials = None if node.merges_partials else RowPartials(node.input, low, node.time, paned=True)
         self._width = bound_count(node.input)
         self._time = node.input.time_columns.index(node.time)
-        self.windows = ProvisionalWindows(
+        self.windows: ProvisionalWindows = ProvisionalWindows(
             *(window, low.pane, aggregation.group_by, aggregation.grain, low.subaggregates, node.consistency),
             compares_groups=bool(aggregation.selections),
         )
@@ -77,39 +77,6 @@ class ChangingWindowsOperator:
         """Return the result of merged groups: after HAVING, with the columns of the select list."""
         results = [result for batch in groups for result in through(self._steps, batch)]
         return pa.Table.from_batches(results, self._schema)
-
-    @property
-    def received(self) -> int:
-        """Rows or partials received."""
-        return self.windows.received if self._partials is None else self._partials.received
-
-    @property
-    def late(self) -> int:
-        """Number of times that a row or partial missed a window because the window was final."""
-        return self.windows.late
-
-    @property
-    def late_rows(self) -> int:
-        """Rows of the partials in `late`, if a sub-aggregate counts rows."""
-        return self.windows.late_rows
-
-    @property
-    def outside(self) -> int:
-        """Rows or partials that are in no window, including rows without a time."""
-        return self.windows.outside + (0 if self._partials is None else self._partials.outside)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the state."""
-        return self.windows.bytes
-
-    def open_windows(self) -> Ranges:
-        """Windows that contain rows and are not final."""
-        return self.windows.open_windows()
-
-    def take_closed_windows(self) -> Ranges:
-        """Return and forget the IDs of the windows that became final."""
-        return self.windows.take_closed_windows()
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of the windows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -60,12 +61,47 @@ def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregat
     return SlidingAggregate(window, low.pane, aggregation.grain, low.subaggregates, aggregation.emit_late)
 
 
-def closes_windows(operator: object) -> bool:
-    """Return whether an operator closes windows, which the host counts with `take_closed_windows`."""
-    return hasattr(operator, "take_closed_windows")
+class WindowCounters:
+    """The counters of an operator of windows: those of `windows`, and of the rows that become partials before them."""
+
+    windows: Any
+    _partials: RowPartials | None
+
+    @property
+    def received(self) -> int:
+        """Rows or partials received."""
+        return self.windows.received if self._partials is None else self._partials.received
+
+    @property
+    def late(self) -> int:
+        """Number of times that a row or partial missed a window because the window was final."""
+        return self.windows.late
+
+    @property
+    def late_rows(self) -> int:
+        """Rows of the partials in `late`, each once, if a sub-aggregate counts rows."""
+        return self.windows.late_rows
+
+    @property
+    def outside(self) -> int:
+        """Rows or partials that are in no window, including rows without a time."""
+        return self.windows.outside + (0 if self._partials is None else self._partials.outside)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the state."""
+        return self.windows.bytes
+
+    def open_windows(self) -> Ranges | int:
+        """Windows that contain rows and are not final."""
+        return self.windows.open_windows()
+
+    def take_closed_windows(self) -> Ranges | int:
+        """Return and forget the windows with rows that became final: their ids or their number."""
+        return self.windows.take_closed_windows()
 
 
-class WindowedOperator:
+class WindowedOperator(WindowCounters):
     """Converts rows to partials, groups them in windows, and runs the steps after it (HAVING, the select list).
 
     No later window ends at or below a watermark of the window operator. The watermark of this operator is larger by 1,
@@ -80,7 +116,7 @@ class WindowedOperator:
         self._width = bound_count(node.input)
         time_columns = node.input.time_columns
         self._time = time_columns.index(node.time) if node.time in time_columns else None
-        self.windows = make_window_operator(node.aggregation, finite=finite and node.merges_partials)
+        self.windows: WindowOperator = make_window_operator(node.aggregation, finite=finite and node.merges_partials)
         self._steps, self.finish = make_stages(node.aggregation)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -113,47 +149,14 @@ class WindowedOperator:
             yield Punctuation(item.link, item.watermark + 1)
 
     @property
-    def received(self) -> int:
-        """Rows or partials received."""
-        return self.windows.received if self._partials is None else self._partials.received
-
-    @property
     def results(self) -> int:
         """Rows returned, after HAVING."""
         return self.finish.results
 
     @property
-    def late(self) -> int:
-        """Number of times that a row or partial missed a window because the window was final."""
-        return self.windows.late
-
-    @property
-    def late_rows(self) -> int:
-        """Rows of the partials in `late`, each once, if a sub-aggregate counts rows."""
-        return self.windows.late_rows
-
-    @property
-    def outside(self) -> int:
-        """Rows or partials that are in no window, including rows without a time."""
-        return self.windows.outside + (0 if self._partials is None else self._partials.outside)
-
-    @property
     def beyond_cap(self) -> tuple[int, int]:
         """Partials of groups that are not stored, and their rows."""
         return beyond_cap(self.windows)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the state."""
-        return self.windows.bytes
-
-    def open_windows(self) -> Ranges | int:
-        """Windows that contain rows and are not final."""
-        return self.windows.open_windows()
-
-    def take_closed_windows(self) -> Ranges | int:
-        """Return and forget the windows with rows that became final: their ids or their number."""
-        return self.windows.take_closed_windows()
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of the windows and the steps."""

@@ -1,7 +1,7 @@
 """The data source `wiretide` of Spark: rows of captures in the session of a user.
 
 * Rows against `wiretide.packets` and an independent decoder catch rows lost, doubled or changed on the way.
-* Small ranges catch rows at the edges of ranges, and a guessed boundary that nobody verifies.
+* Small ranges detect rows that are lost at the edges of ranges, and guessed boundaries that no task verifies.
 * Cut files catch a DataFrame that is silently incomplete.
 
 Plans and tasks are called here as Spark calls them, without Spark, unless a test is marked.

@@ -1,4 +1,4 @@
-"""The wait for executors, with a cluster that answers as the test says: who is awaited, for how long, what is told."""
+"""The wait for the executors of a simulated cluster: their number, the longest time, the warnings and the errors."""
 
 import re
 import socket
