@@ -22,7 +22,7 @@ from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
 from highlevel.plan.operators.counters import number_of
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
 from highlevel.plan.operators.union import UnionOperator
-from highlevel.plan.operators.windowed import WindowCounters, WindowedOperator
+from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.plan.registry import entry_of
 from lowlevel.node.watching import bind_watchlists
 from lowlevel.plan import ARROW_TYPES
@@ -128,9 +128,9 @@ class NodeOperators:
         ]
 
     @property
-    def windowed(self) -> Iterator[tuple[int, WindowedOperator]]:
+    def windowed(self) -> Iterator[tuple[int, WindowCounters]]:
         """The operators of windows, each with the position of its node."""
-        return ((n, operator) for n, operator in enumerate(self.operators) if isinstance(operator, WindowedOperator))
+        return ((n, operator) for n, operator in enumerate(self.operators) if isinstance(operator, WindowCounters))
 
     @property
     def state_bytes(self) -> int:

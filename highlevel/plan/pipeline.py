@@ -11,7 +11,7 @@ from highlevel.metrics import PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, se
 from highlevel.plan.node_operators import LinkUnion, MakeOperator, NodeOperators, make_operator
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
-from highlevel.plan.operators.windowed import WindowCounters, WindowedOperator
+from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.plan.plan import Plan
 from highlevel.plan.registry import entry_of
 from lowlevel.watch.watched_file import Watchlists
@@ -53,7 +53,7 @@ class Pipeline:
         """The link of each port."""
 
     @property
-    def windowed(self) -> Iterator[tuple[int, WindowedOperator]]:
+    def windowed(self) -> Iterator[tuple[int, WindowCounters]]:
         """The operators of windows, each with the position of its node."""
         return self.nodes.windowed
 

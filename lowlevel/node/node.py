@@ -198,6 +198,9 @@ class Node:
         for index, partials in batches.items():
             (batch,) = pa.Table.from_batches(partials).combine_chunks().to_batches()
             position = batch.schema.get_field_index(NEWEST)
+            if position < 0:  # a plan without provisional results
+                yield index, batch
+                continue
             newest = np.minimum(batch.column(position).to_numpy(), stream.generator.newest)
             yield index, batch.set_column(position, batch.schema.field(position), array_of(newest))
 

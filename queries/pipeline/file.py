@@ -14,6 +14,9 @@ rank = "packets"              # the column that chooses the groups shown
 layer = "inner"               # the IP layer that plain names mean; left out: the outermost
 histogram = "size"            # the column of upper bounds, if the groups are classes; left out: no histogram
 topic = "talkers"             # the dashboard that shows it; left out: by its ready query or its groups
+consistency = "WAIT 2 seconds, REMEMBER 1 hour"   # or STRONG, MIDDLE, WEAK: WITH CONSISTENCY after the text
+emit = "changes"              # or "final": EMIT after the text
+final = "final-talkers"       # results of this name contain only the final rows of the changes
 
 [queries.hours]               # a query may read the others by their names, in any order
 sql = "SELECT srcIP, sum(packets) AS packets FROM talkers [RANGE 1 hour] GROUP BY srcIP"
@@ -81,6 +84,7 @@ from queries.pipeline.node_settings import (
 from queries.pipeline.sections import PipelineError, Section
 from queries.pipeline.spark_settings import MASTERS, is_master, settings_of
 from queries.plans.known_queries import NamedQuery
+from queries.text.consistency import LEVELS
 from queries.text.errors import QueryError
 
 
@@ -90,6 +94,8 @@ class QueryText:
 
     Relative paths of watchlists are relative to `base`; None is the working directory. `topic`: the dashboard of the
     query; None if its plan decides. `histogram`: the column with the upper bounds of its histogram; None for none.
+    `clauses`: WITH CONSISTENCY and EMIT, which follow the text. `final`: the name of the results that contain only the
+    final rows of a query with changes; None for none.
     """
 
     sql: str
@@ -97,7 +103,14 @@ class QueryText:
     layer: str = Layer.OUTER
     topic: Topic | None = None
     histogram: str | None = None
+    clauses: str = ""
+    final: str | None = None
     base: Path | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The text of the query with its clauses."""
+        return f"{self.sql.rstrip().removesuffix(';')}\n{self.clauses}" if self.clauses else self.sql
 
     def plan(
         self, name: str, queries: Mapping[str, NamedQuery] | None = None, links: Collection[str] | None = None
@@ -106,14 +119,17 @@ class QueryText:
 
         The query may read `queries` by name. `links` are all other names that FROM may contain. None allows any name.
         """
+        text = self.text
         try:
             with paths_from(self.base or Path.cwd()):
-                plan = compile_query(self.sql, name, self.layer, queries=queries, links=links)
+                plan = compile_query(text, name, self.layer, queries=queries, links=links)
         except QueryError as error:
-            raise PipelineError(f"queries.{name}.sql: {error}") from error
-        if plan.is_by_arrival:
-            expected = "a query without them, or `wiretide query`, which returns changes"
-            raise PipelineError(f"queries.{name}.sql: got WITH CONSISTENCY or EMIT in a pipeline, expected {expected}")
+            is_clause = bool(self.clauses) and error.sql == text and error.position >= len(text) - len(self.clauses)
+            key = "consistency, emit" if is_clause else "sql"
+            raise PipelineError(f"queries.{name}.{key}: {error}") from error
+        if self.final is not None and not plan.has_changes:
+            expected = 'a query with EMIT CHANGES (emit = "changes"): the rows of other queries are final'
+            raise PipelineError(f"queries.{name}.final: got {self.final!r}, expected {expected}")
         return plan
 
 
@@ -166,6 +182,11 @@ class PipelineFile:
         return {name: query.histogram for name, query in self.queries.items() if query.histogram is not None}
 
     @property
+    def final_results(self) -> dict[str, str]:
+        """The names of the results that contain only final rows, by the name of the query with changes."""
+        return {name: query.final for name, query in self.queries.items() if query.final is not None}
+
+    @property
     def ranks(self) -> dict[str, str]:
         """Columns that rank groups, by query; queries without such a column are left out."""
         return {name: query.rank for name, query in self.queries.items() if query.rank}
@@ -181,11 +202,17 @@ class PipelineFile:
         """
         for path in self.functions:
             load(path)
-        named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
+        named = {name: NamedQuery(query.text, query.layer) for name, query in self.queries.items()}
         links = [*self.links, *self.spooled]
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
         for plan in plans:
+            if self.spooled and any(leaf.low.slack is not None for leaf in plan.leaves):
+                link = next(iter(self.spooled))
+                raise PipelineError(
+                    f"queries.{plan.name}.sql: got REMEMBER over links with a spool, expected the disorder that the "
+                    f'node allows: links.{link}.promise = "late 1h", which holds for all queries'
+                )
             if plan.waiting_reason is not None:
                 raise PipelineError(
                     f"queries.{plan.name}.sql {plan.waiting_reason}, so it would have no results before the end; "
@@ -269,6 +296,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         raise PipelineError('no query: expected at least one section [queries.NAME] with sql = "…"')
     links, spooled = _links(top.section("links"), base)
     _check_names(queries, [*links, *spooled])
+    _check_final_names(queries)
     return PipelineFile(
         folder=base / top.value("folder", str, "state"),
         links=links,
@@ -320,6 +348,20 @@ def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
             raise PipelineError(f"queries.{query} is called like {earlier_key}; expected names that differ in FROM")
 
 
+def _check_final_names(queries: Mapping[str, QueryText]) -> None:
+    """Raise PipelineError if results with final rows are called like a query, or like other results."""
+    keys_of_names = {query.lower(): f"queries.{query}" for query in queries}
+    for name, query in queries.items():
+        if query.final is None:
+            continue
+        earlier_key = keys_of_names.setdefault(query.final.lower(), f"queries.{name}.final")
+        if earlier_key != f"queries.{name}.final":
+            expected = "another name: both are tables of the results"
+            raise PipelineError(
+                f"queries.{name}.final: got {query.final!r}, the name of {earlier_key}; expected {expected}"
+            )
+
+
 def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:
     """Return the links that this process reads from files, and the spooled links."""
     if not section.names:
@@ -339,8 +381,11 @@ def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str
     return links, spooled
 
 
+_QUERY_KEYS = ("sql", "rank", "layer", "topic", "params", "histogram", "consistency", "emit", "final")
+
+
 def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
-    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer", "topic", "params", "histogram"))
+    section = Section(f"queries.{name}.", values, _QUERY_KEYS)
     sql = section.value("sql", str, "")
     if not sql.strip():
         raise PipelineError(f"queries.{name}.sql is missing: expected the text of a query")
@@ -355,4 +400,25 @@ def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
     if layer not in list(Layer):
         raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")
     histogram = section.value("histogram", str, "") or None
-    return QueryText(sql, section.value("rank", str, "") or None, layer, topic, histogram, base)
+    return QueryText(
+        sql,
+        section.value("rank", str, "") or None,
+        layer,
+        topic,
+        histogram,
+        _clauses(section),
+        section.value("final", str, "") or None,
+        base,
+    )
+
+
+def _clauses(section: Section) -> str:
+    """Return WITH CONSISTENCY and EMIT from the keys of a query."""
+    consistency, clauses = section.value("consistency", str, "").strip(), []
+    if consistency.upper() in LEVELS:
+        clauses.append(f"WITH {consistency} CONSISTENCY")
+    elif consistency:
+        clauses.append(f"WITH CONSISTENCY ({consistency})")
+    if "emit" in section.names:
+        clauses.append(f"EMIT {section.choice('emit', '', ('changes', 'final')).upper()}")
+    return " ".join(clauses)

@@ -8,6 +8,7 @@ from capture.errors import InputError
 from lowlevel.table.flushing import Flushing
 from lowlevel.watermarks.jumps import JUMP
 from lowlevel.watermarks.rule import Kind, WatermarkRule
+from queries.gsql import compile_query
 from queries.pipeline.file import QueryText, parse_pipeline, read_pipeline
 from queries.pipeline.node_settings import NodeSettings, SpooledLink
 from queries.pipeline.sections import PipelineError
@@ -110,6 +111,56 @@ def test_a_node_may_be_left_to_its_defaults(tmp_path: Path) -> None:
     file = parse_pipeline(SPOOLED + QUERIES, tmp_path)
     assert file.node == NodeSettings("paced", 1, 1, 256 << 20, 16 << 20, 10**9, 4 << 30, "stop")
     assert file.inputs(file.plans()) == []
+
+
+GROUPS = "SELECT srcIP, count(*) AS n FROM M [RANGE 1 minute] GROUP BY srcIP"
+
+
+@pytest.mark.parametrize(
+    ("keys", "sql"),
+    [
+        ("consistency = 'WAIT 2 s'\nemit = 'changes'", "WITH CONSISTENCY (WAIT 2 s) EMIT CHANGES"),
+        ("consistency = 'weak'\nemit = 'changes'", "WITH WEAK CONSISTENCY EMIT CHANGES"),
+        ("consistency = 'REMEMBER 2 s'", "WITH CONSISTENCY (REMEMBER 2 s)"),
+        ("emit = 'final'", "EMIT FINAL"),
+    ],
+)
+def test_keys_of_a_query_state_its_consistency_as_clauses_of_its_text_do(tmp_path: Path, keys: str, sql: str) -> None:
+    (plan,) = parse_pipeline(f"{LINKS}[queries.q]\nsql = '{GROUPS};'\n{keys}\n", tmp_path).plans()
+    assert plan.root == compile_query(f"{GROUPS} {sql}").root
+
+
+def test_final_rows_have_a_name(tmp_path: Path) -> None:
+    text = f"{LINKS}[queries.q]\nsql = '{GROUPS} -- one line'\nemit = 'changes'\nfinal = 'certain'\n"
+    file = parse_pipeline(text, tmp_path)
+    assert file.final_results == {"q": "certain"}
+    assert file.plans()[0].has_changes
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("emit = 'all'", "queries.q.emit: got 'all', expected changes or final"),
+        ("consistency = 'WAIT 2 rows'", "queries.q.consistency, emit: line 2, column 24: WAIT 2 rows"),
+        ("consistency = 'SLOW'", "queries.q.consistency, emit: line 2, column 19: got 'SLOW' in WITH CONSISTENCY"),
+        ("final = 'certain'", "queries.q.final: got 'certain', expected a query with EMIT CHANGES"),
+        ("emit = 'changes'\nfinal = 'Q'", "queries.q.final: got 'Q', the name of queries.q; expected another name"),
+        (
+            "emit = 'changes'\nfinal = 'b'\n[queries.c]\nsql = 'SELECT n FROM M'\nfinal = 'B'",
+            "queries.c.final: got 'B', the name of queries.q.final",
+        ),
+    ],
+)
+def test_a_wrong_consistency_is_an_error_of_its_key(tmp_path: Path, keys: str, message: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        parse_pipeline(f"{LINKS}[queries.q]\nsql = '{GROUPS}'\n{keys}\n", tmp_path).plans()
+    assert message in str(refused.value)
+
+
+def test_the_promise_of_a_spooled_link_is_the_memory_of_all_queries(tmp_path: Path) -> None:
+    keys = "consistency = 'REMEMBER 1 h'\nemit = 'changes'\n"
+    with pytest.raises(PipelineError, match=r"queries.q.sql: got REMEMBER .* links.M.promise = \"late 1h\""):
+        parse_pipeline(f"{SPOOLED}[queries.q]\nsql = '{GROUPS}'\n{keys}", tmp_path).plans()
 
 
 def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
