@@ -165,9 +165,6 @@ class InlineRun:
         of threads below 1.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
-        if len(plans) > 1 and any(plan.is_by_arrival for plan in plans):
-            named = ", ".join(plan.name for plan in plans if plan.is_by_arrival)
-            raise InputError(f"WITH CONSISTENCY or EMIT in {named}: expected one query per run")
         self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
         check_threads(threads)
         self.threads = threads or available_threads()
@@ -194,6 +191,7 @@ class InlineRun:
         ]
         plans = [plan.filling_lulls() for plan in plans] if self.live else list(plans)
         is_exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
+        is_exact = is_exact and all(leaf.low.slack is None for leaf in leaves)
         self.plans = plans if is_exact else [plan.counting_rows() for plan in plans]
         nodes = nodes_of(*(plan.root for plan in self.plans))
         self._leaves = [node for node in nodes if isinstance(node, Leaf)]
@@ -381,12 +379,9 @@ class InlineRun:
         return samples
 
     def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
-        """Return the allowed disorder of an input in ns, None for exact watermarks."""
+        """Return the allowed disorder of an input in ns, for plans that state none. None: exact watermarks."""
         if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
             return None  # the scan provides exact watermarks
-        stated = [leaf.low.slack for leaf in leaves if leaf.low.slack is not None]
-        if stated:
-            return max(stated)
         live = isinstance(capture, StreamedCapture) and capture.live
         chosen = slack if slack is not None else LIVE_SLACK if live else EXACT
         return None if chosen == EXACT else chosen

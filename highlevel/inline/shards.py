@@ -278,8 +278,10 @@ class StreamShard(Shard):
         """Read `capture`, which is not live."""
         super().__init__(shard_input, capture)
         self.stream = capture
-        if shard_input.slack is not None:  # the slowest stream delays all windows, so the others wait for it
-            self.max_lead = shard_input.slack + max((leaf.low.pane for _, leaf in shard_input.leaves), default=0)
+        stated = (leaf.low.slack for _, leaf in shard_input.leaves)
+        slacks = [slack for slack in (shard_input.slack, *stated) if slack is not None]
+        if slacks:  # the slowest stream delays all windows, so the others wait for it
+            self.max_lead = max(slacks) + max((leaf.low.pane for _, leaf in shard_input.leaves), default=0)
         self._blocks: Generator[Block | None, None, None] | None = None
         self._consumed = 0
 

@@ -153,7 +153,7 @@ class Plan:
 
     @property
     def is_by_arrival(self) -> bool:
-        """Return True if the query states its consistency. Only the inline engine runs it, alone."""
+        """Return True if the watermarks follow from the rows that have arrived, as the query states its consistency."""
         return any(leaf.low.by_arrival for leaf in self.leaves)
 
     @property

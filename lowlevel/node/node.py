@@ -6,7 +6,8 @@ aggregates of one group and one pane. A pane is the part of a window between two
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -54,28 +55,29 @@ from lowlevel.table.sharing import SharedPlan, SharedTable, share, share_conditi
 from lowlevel.table.table import Tally
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.generators import WatermarkGenerator
-from lowlevel.watermarks.rule import EXACT, WatermarkRule
+from lowlevel.watermarks.jumps import LinkTime
+from lowlevel.watermarks.rule import EXACT, Kind, WatermarkRule
 
 TABLE_SLOTS = 1 << 18
 """Default slots of a table. With two IPv4 addresses as keys and two sub-aggregates, a table needs 11 MB."""
 
 
 @dataclass(slots=True)
-class Stream:
-    """The rows of one kind on a link: the reader, the filter joins, the tables and the watermark generator.
+class TableGroup:
+    """Tables with one watermark: their plans are equally provisional and allow the same disorder.
 
-    `exact`: the watermark of a block's records is that of the rows. `provisional`: partials leave after each block.
-    `next_closing`: the smallest watermark that closes another pane of a table.
+    `exact`: the watermark of a block's records is that of the rows. `follows_rows`: the generator needs the rows.
+    `provisional`: partials leave after each block. `next_closing`: the smallest watermark that closes another pane of a
+    table.
     """
 
-    kind: str
-    reader: RowReader
-    filter_joins: LinkFilterJoins
     tables: list[SharedTable]
     generator: WatermarkGenerator
-    exact: bool = True
-    provisional: bool = False
+    exact: bool
+    follows_rows: bool
+    provisional: bool
     next_closing: int = BEGINNING + 1
+    _partials: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)  # of the block, if provisional
 
     def declare(self, block: Block) -> None:
         """Declare the watermark of the records of a block.
@@ -84,6 +86,55 @@ class Stream:
         """
         if self.exact or block.watermark == END:
             self.generator.declare(block.watermark)
+
+    def add(self, rows: Rows, *, flushes_at_once: bool) -> Iterator[tuple[int, Item]]:
+        """Add rows to the tables. Yield partials, unless they are provisional."""
+        if rows.earliest < self.generator.watermark:
+            self.next_closing = BEGINNING + 1  # entries of late rows are flushed at once
+        if self.follows_rows:
+            self.generator.advance(rows)
+        newest_time = END if flushes_at_once else self.generator.newest
+        for table in self.tables:
+            for batch in table.reducer.add(rows, newest_time):
+                yield from self._kept(table.divide(batch))
+
+    def _kept(self, items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
+        """Keep provisional partials until the end of the block. Yield others."""
+        if not self.provisional:
+            yield from items
+            return
+        for index, item in items:
+            assert isinstance(item, pa.RecordBatch)
+            self._partials.setdefault(index, []).append(item)
+
+    def end_block(self) -> Iterator[tuple[int, Item]]:
+        """Flush provisional tables. Yield all partials of a block as one batch for each plan."""
+        if not self.provisional:
+            return
+        for table in self.tables:
+            for batch in table.reducer.flush_all():
+                yield from self._kept(table.divide(batch))
+        partials, self._partials = self._partials, {}
+        for index, batches in partials.items():
+            (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+            position = batch.schema.get_field_index(NEWEST)
+            newest = np.minimum(batch.column(position).to_numpy(), self.generator.newest)
+            yield index, batch.set_column(position, batch.schema.field(position), array_of(newest))
+
+
+@dataclass(slots=True)
+class Stream:
+    """The rows of one kind on a link: the reader, the filter joins, and the groups of tables."""
+
+    kind: str
+    reader: RowReader
+    filter_joins: LinkFilterJoins
+    groups: list[TableGroup]
+
+    @property
+    def tables(self) -> Iterator[SharedTable]:
+        """The tables of all groups."""
+        return chain.from_iterable(group.tables for group in self.groups)
 
 
 class Node:
@@ -103,6 +154,7 @@ class Node:
         flushing: Flushing = AT_ONCE,
         files: Sequence[Path] = (),
         watchlists: Watchlists | None = None,
+        link_times: Mapping[str, LinkTime] | None = None,
     ) -> None:
         """Create the tables of `plans` on one link.
 
@@ -113,6 +165,7 @@ class Node:
         * `files`: all files of the link, if it has several. Readers of flows search them for templates.
         * `watchlists`: the open watchlist files. By default the node opens them. Only nodes of finite inputs may share
           them.
+        * `link_times`: the time of the link before the first block, by kind of rows, if earlier blocks exist.
         """
         keep_freed_memory()
         self.link = link
@@ -120,8 +173,7 @@ class Node:
         self.watchlists = NodeWatchlists(is_live, watchlists or Watchlists())
         plans = self.watchlists.bind(tuple(plans))
         self.flushes_at_once = flushing.policy is Policy.AT_ONCE
-        provisional = any(plan.provisional for plan in plans)
-        self.needs_row_times = watermark_rule.by_rows or not self.flushes_at_once or provisional
+        self._link_times = link_times or {}
         tables: list[SharedTable] = []
         for shared in share(plans, feeding=self.flushes_at_once):
             reducer = make_reducer(link, shared.plan, slots, capacity, flushing)
@@ -142,14 +194,29 @@ class Node:
             columns = frozenset({"ts"}).union(*(table.shared.plan.columns for table in tables_of_stream))
             reader = make_reader(kind, link, file, columns, capacity, sampling, files)
             filter_joins = LinkFilterJoins(table.shared.plan for table in tables_of_stream)
-            read = [table.shared.plan for table in tables_of_stream]
-            exact = reader.exact_low and not any(plan.by_arrival for plan in read)
-            provisional = any(plan.provisional for plan in read)
-            generator = watermark_rule.make()
-            self.streams.append(Stream(kind, reader, filter_joins, tables_of_stream, generator, exact, provisional))
+            groups = self._make_groups(kind, reader, tables_of_stream, watermark_rule)
+            self.streams.append(Stream(kind, reader, filter_joins, groups))
         self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         self.records = 0
         self.bytes = 0
+
+    def _make_groups(
+        self, kind: str, reader: RowReader, tables: Sequence[SharedTable], rule: WatermarkRule
+    ) -> list[TableGroup]:
+        """Divide the tables of a stream by their watermarks. `rule` is that of plans that state no disorder."""
+        promises = [(table.shared.plan.provisional, table.shared.plan.slack) for table in tables]
+        groups = []
+        for promise in dict.fromkeys(promises) or [(False, None)]:
+            provisional, slack = promise
+            own_rule = rule if slack is None else replace(rule, kind=Kind.LATE_BY_TIME, amount=slack)
+            generator = own_rule.make()
+            if kind in self._link_times:
+                generator.resume(self._link_times[kind])
+            own_tables = [table for table, other in zip(tables, promises, strict=True) if other == promise]
+            exact = reader.exact_low and not provisional and slack is None
+            follows_rows = own_rule.by_rows or not self.flushes_at_once or provisional
+            groups.append(TableGroup(own_tables, generator, exact, follows_rows, provisional))
+        return groups
 
     @property
     def reducers(self) -> list[QueryReducer]:
@@ -162,89 +229,75 @@ class Node:
         self.bytes += block.end - block.start
         self.watchlists.begin_block()
         for stream in self.streams:
-            items = self._add(stream, stream.reader.read(block))
+            yield from self._add(stream, stream.reader.read(block))
             if block.watermark == END:
-                items = chain(items, self._add(stream, stream.reader.finish()))
-            yield from self._joined(stream, items) if stream.provisional else items
-            stream.declare(block)
-            yield from self._close_panes(stream)
+                yield from self._add(stream, stream.reader.finish())
+            for group in stream.groups:
+                yield from group.end_block()
+                group.declare(block)
+                yield from self._close_panes(stream, group)
 
     def finish(self) -> Iterator[tuple[int, Item]]:
         """Process records that wait for templates in other files. Call it at the end of the capture."""
         self.watchlists.begin_block()
         for stream in self.streams:
             yield from self._add(stream, stream.reader.finish())
+            for group in stream.groups:
+                yield from group.end_block()
 
     def _add(self, stream: Stream, batches: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
         """Add rows to the tables of their stream."""
         for batch in batches:
             rows = stream.filter_joins.add(batch)
-            if rows.earliest < stream.generator.watermark:
-                stream.next_closing = BEGINNING + 1  # entries of late rows are flushed at once
-            if self.needs_row_times:
-                stream.generator.advance(rows)
-            newest_time = END if self.flushes_at_once else stream.generator.newest
-            for table in stream.tables:
-                for partials in table.reducer.add(rows, newest_time):
-                    yield from table.divide(partials)
+            for group in stream.groups:
+                yield from group.add(rows, flushes_at_once=self.flushes_at_once)
 
-    def _joined(self, stream: Stream, items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
-        """Flush the tables after `items`. Yield all partials of a block as one batch for each plan."""
-        flushed = (table.divide(batch) for table in stream.tables for batch in table.reducer.flush_all())
-        batches: dict[int, list[pa.RecordBatch]] = {}
-        for index, item in chain(items, chain.from_iterable(flushed)):
-            assert isinstance(item, pa.RecordBatch)
-            batches.setdefault(index, []).append(item)
-        for index, partials in batches.items():
-            (batch,) = pa.Table.from_batches(partials).combine_chunks().to_batches()
-            position = batch.schema.get_field_index(NEWEST)
-            if position < 0:  # a plan without provisional results
-                yield index, batch
-                continue
-            newest = np.minimum(batch.column(position).to_numpy(), stream.generator.newest)
-            yield index, batch.set_column(position, batch.schema.field(position), array_of(newest))
+    @property
+    def _groups(self) -> Iterator[tuple[Stream, TableGroup]]:
+        """Every group of tables, with its stream."""
+        return ((stream, group) for stream in self.streams for group in stream.groups)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Record an empty poll; yield the partials and punctuation of the new watermark.
 
         `now` (ns) is the time at which the poll began (`lowlevel.watermarks.idle`).
         """
-        for stream in self.streams:
-            stream.generator.tick(now)
-            yield from self._close_panes(stream, is_idle=True)
+        for stream, group in self._groups:
+            group.generator.tick(now)
+            yield from self._close_panes(stream, group, is_idle=True)
 
     def end_block(self) -> Iterator[tuple[int, Item]]:
         """Record that a block of the source has ended; yield partials and punctuation of the new watermark."""
-        for stream in self.streams:
-            stream.generator.end_block()
-            yield from self._close_panes(stream)
+        for stream, group in self._groups:
+            group.generator.end_block()
+            yield from self._close_panes(stream, group)
 
     def progress(self, watermark: int) -> Iterator[tuple[int, Item]]:
         """Declare a watermark for all kinds of rows; yield its partials and punctuation."""
-        for stream in self.streams:
-            stream.generator.declare(watermark)
-            yield from self._close_panes(stream)
+        for stream, group in self._groups:
+            group.generator.declare(watermark)
+            yield from self._close_panes(stream, group)
 
     @property
     def newest(self) -> int:
         """The newest accepted time of the link's rows, ns; BEGINNING if there is none, or if it is not computed."""
-        return max(stream.generator.newest for stream in self.streams)
+        return max(group.generator.newest for _, group in self._groups)
 
-    def _close_panes(self, stream: Stream, is_idle: bool = False) -> Iterator[tuple[int, Item]]:
+    def _close_panes(self, stream: Stream, group: TableGroup, is_idle: bool = False) -> Iterator[tuple[int, Item]]:
         """Yield the partials of closed panes, and then punctuation rounded down to the panes of each plan."""
-        watermark = stream.generator.watermark
+        watermark = group.generator.watermark
         if stream.reader.waits:  # waiting records may have any time, so the watermark does not advance
             return
-        if watermark == BEGINNING or (self.flushes_at_once and watermark < stream.next_closing and not is_idle):
+        if watermark == BEGINNING or (self.flushes_at_once and watermark < group.next_closing and not is_idle):
             return
-        for table in stream.tables:
+        for table in group.tables:
             for batch in table.reducer.complete(watermark, is_idle):
                 yield from table.divide(batch)
             for sharer in table.shared.sharers:
                 boundary = self.rounders[sharer.index].next_boundary(table.reducer.watermark)
                 if boundary is not None:
                     yield sharer.index, Punctuation(self.link, boundary)
-        stream.next_closing = min((self._next_closing(table.shared) for table in stream.tables), default=END)
+        group.next_closing = min((self._next_closing(table.shared) for table in group.tables), default=END)
 
     def _next_closing(self, shared: SharedPlan) -> int:
         """Return the smallest watermark that closes a pane of one of the plans.
@@ -285,8 +338,7 @@ class Node:
         for stream in self.streams:
             samples.update(stream.reader.samples())
             stream.filter_joins.add_samples(samples, self.link, stream.kind)
-            if self.needs_row_times:
-                self._add_watermark_samples(samples, stream)
+            self._add_watermark_samples(samples, stream)
         tallies: dict[QueryReducer, Tally] = {}
         named_tables = [
             (name, index, table)
@@ -320,11 +372,20 @@ class Node:
         samples.set(TABLE_BURST, tally.burst, name, self.link)
 
     def _add_watermark_samples(self, samples: Samples, stream: Stream) -> None:
-        generator, labels = stream.generator, (self.link, stream.kind)
-        samples.add(ROWS_FROM_THE_FUTURE, generator.future, *labels)
-        samples.add(ROWS_FROM_THE_PAST, generator.past, *labels)
-        samples.add(ROWS_AFTER_ARRIVAL, generator.after_arrival, *labels)
-        samples.add(ROWS_BELOW_WATERMARK, generator.below, *labels)
-        samples.add(LULL_WATERMARKS, generator.lulls, *labels)
-        if BEGINNING not in (generator.watermark, generator.newest) and generator.watermark != END:
-            samples.set(WATERMARK_LAG, max(0, generator.newest - generator.watermark) / SECOND, *labels)
+        """Add the counters of rows that do not fit a watermark. If there are several watermarks, the largest counts."""
+        labels = self.link, stream.kind
+        generators = [group.generator for group in stream.groups if group.follows_rows]
+        if not generators:
+            return
+        samples.add(ROWS_FROM_THE_FUTURE, max(generator.future for generator in generators), *labels)
+        samples.add(ROWS_FROM_THE_PAST, max(generator.past for generator in generators), *labels)
+        samples.add(ROWS_AFTER_ARRIVAL, max(generator.after_arrival for generator in generators), *labels)
+        samples.add(ROWS_BELOW_WATERMARK, max(generator.below for generator in generators), *labels)
+        samples.add(LULL_WATERMARKS, max(generator.lulls for generator in generators), *labels)
+        lags = [
+            max(0, generator.newest - generator.watermark)
+            for generator in generators
+            if BEGINNING not in (generator.watermark, generator.newest) and generator.watermark != END
+        ]
+        if lags:
+            samples.set(WATERMARK_LAG, max(lags) / SECOND, *labels)

@@ -28,7 +28,7 @@ from lowlevel.table.table import Table
 # Gigascope's authors feed queries from *phantoms* in the same way (Zhang, Koudas, Ooi, Srivastava 2005). A finer table
 # can feed a coarser table if
 #
-# * both have the same rows (kind, predicate, sampling),
+# * both have the same rows (kind, predicate, sampling) and the same watermarks,
 # * the keys and the sub-aggregates of the finer table contain those of the coarser table, and
 # * panes of the coarser table consist of panes of the finer table. They must be equal if rows are spread over panes,
 #   because the pieces of a row in several panes would be counted several times.
@@ -72,6 +72,8 @@ def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
     if (finer.kind, finer.where, finer.sampling, finer.spread) != (
         coarser.kind, coarser.where, coarser.sampling, coarser.spread,
     ):  # fmt: skip
+        return False
+    if (finer.provisional, finer.slack) != (coarser.provisional, coarser.slack):
         return False
     if coarser.pane % finer.pane or (coarser.origin - finer.origin) % finer.pane:
         return False

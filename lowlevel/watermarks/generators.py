@@ -16,7 +16,7 @@ import numpy as np
 from lowlevel.expressions.columns import Vector
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
-from lowlevel.watermarks.jumps import AFTER, AGREEING, FUTURE, JUMP, PAST, JumpGuard, Times
+from lowlevel.watermarks.jumps import AFTER, AGREEING, FUTURE, JUMP, PAST, JumpGuard, LinkTime, Times
 from lowlevel.watermarks.jumps import BELOW as BELOW_WATERMARK
 
 
@@ -39,6 +39,11 @@ class WatermarkGenerator:
         times = rows.columns["ts"]
         assert isinstance(times, Vector)
         self._process_times(times.data, rows.arrivals)
+        self.declare(self._computed_watermark())
+
+    def resume(self, time: LinkTime) -> None:
+        """Continue at a time of the link, after rows that another generator has processed."""
+        self.guard.resume(time)
         self.declare(self._computed_watermark())
 
     def tick(self, now: int) -> None:

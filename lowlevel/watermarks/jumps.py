@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING
@@ -119,6 +120,14 @@ def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, ac
     return kept
 
 
+@dataclass(frozen=True, slots=True)
+class LinkTime:
+    """The time of a link between two rows: its newest accepted time, and the times that wait."""
+
+    newest: int
+    waiting: tuple[int, ...] = ()
+
+
 class JumpGuard:
     """The newest accepted time of one kind of rows on one link. Not thread safe.
 
@@ -191,3 +200,13 @@ class JumpGuard:
     def newest(self) -> int:
         """The newest accepted time in ns; BEGINNING before the first accepted time."""
         return int(self.state[NEWEST])
+
+    @property
+    def link_time(self) -> LinkTime:
+        """The time of the link. A guard that resumes from it accepts the same times as this guard."""
+        return LinkTime(self.newest, tuple(self.state[AHEAD : AHEAD + int(self.state[RUN])].tolist()))
+
+    def resume(self, time: LinkTime) -> None:
+        """Continue after the rows of another guard. Their counters are not copied."""
+        self.state[NEWEST], self.state[RUN] = time.newest, len(time.waiting)
+        self.state[AHEAD : AHEAD + len(time.waiting)] = time.waiting

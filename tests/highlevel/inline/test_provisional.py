@@ -5,12 +5,12 @@ final too early. They detect changes that do not add up to the exact answer.
 """
 
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from capture.errors import InputError
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS
 from queries.gsql import compile_query
@@ -99,8 +99,20 @@ def test_a_pipe_has_results_before_its_end_and_corrections_after_them(tmp_path: 
     assert [(row["n"], row["weight"], row["final"]) for row in final] == [(1, 1, True)]
 
 
-def test_several_queries_with_one_of_them_provisional_are_refused(tmp_path: Path) -> None:
-    path = disordered(tmp_path / "a.pcap", 4, late=0)
-    plans = [compile_query(PLAIN, "a"), compile_query(PLAIN + " EMIT CHANGES", "b")]
-    with pytest.raises(InputError, match="WITH CONSISTENCY or EMIT in b: expected one query per run"):
-        InlineRun(plans, [Input("a", path)])
+def test_each_of_several_queries_has_the_changes_that_it_has_alone(tmp_path: Path) -> None:
+    path = disordered(tmp_path / "a.pcap", 4, late=5)
+    finer = PLAIN.replace("10 seconds", "5 seconds")
+    clauses = ["", "EMIT CHANGES", "WITH WEAK CONSISTENCY EMIT CHANGES", "WITH CONSISTENCY (REMEMBER 2 s) EMIT FINAL"]
+    plans = [
+        compile_query(f"{text} {each}", f"q{n}") for n, (text, each) in enumerate(product((PLAIN, finer), clauses))
+    ]
+    together: list[list[tuple]] = [[] for _ in plans]
+    run = InlineRun(plans, [Input("a", path)], block_records=64)
+    for number, batch in run.results():
+        together[number] += [tuple(row.values()) for row in batch.to_pylist()]
+    for plan, rows in zip(plans, together, strict=True):
+        alone = InlineRun([plan], [Input("a", path)], block_records=64)
+        assert Counter(rows) == Counter(rows_in(alone)), plan.sql
+        late = [int(samples.total(LATE_ROWS, query=plan.name)) for samples in (run.samples(), alone.samples())]
+        assert late[0] == late[1], plan.sql
+        assert (late[0] > 0) == (plan.leaves[0].low.slack is not None), plan.sql

@@ -15,7 +15,7 @@ import pytest
 
 from capture.files.scan import scan
 from capture.open import open_mapped
-from lowlevel.node.node import Node
+from lowlevel.node.node import Node, TableGroup
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item
 from lowlevel.table.query_tables import QueryTables
@@ -31,6 +31,10 @@ def plans_of(random: Random) -> list[LowLevelPlan]:
     coarser = [replace(first, keys=keys_of("destIP"), pane=factor * first.pane) for factor in (1, 6)]
     others = [random_plan(random, ("srcIP", "protocol")) for _ in range(random.randrange(3))]
     return random.sample([first, *coarser, *others], 3 + len(others))
+
+
+def groups_of(node: Node) -> list[TableGroup]:
+    return [group for stream in node.streams for group in stream.groups]
 
 
 def spoken(item: Item) -> object:
@@ -60,10 +64,10 @@ def test_blocks_in_which_no_pane_ends_change_nothing(
         hasty, patient = (Node("main1", file, plans, slots, block, parse_rule(promise)) for _ in "12")
         for each in scan(file, block).blocks:
             found = [(plan, spoken(item)) for plan, item in hasty.process(each)]
-            for stream in patient.streams:
-                stream.next_closing = BEGINNING + 1
+            for group in groups_of(patient):
+                group.next_closing = BEGINNING + 1
             assert [(plan, spoken(item)) for plan, item in patient.process(each)] == found
-        assert all(stream.generator.watermark == END for stream in hasty.streams)
+        assert all(group.generator.watermark == END for group in groups_of(hasty))
         assert not any(query.tally.resident for query in hasty.reducers)
         for name, node in (("hasty", hasty), ("patient", patient)):
             times[name] += sum(asked[id(query)] for query in set(node.reducers))
