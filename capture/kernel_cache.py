@@ -8,7 +8,6 @@ import functools
 import os
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
 from capture.private_files import UnsafeFolderError, belongs_to_us, check_private_folder, only_we_can_write
@@ -59,6 +58,8 @@ def _warn(text: str) -> None:
 @functools.cache
 def _temporary_folder() -> Path:
     """Create a temporary folder that only this process uses, because code from a shared folder is not trusted."""
+    import tempfile  # rarely needed, and it imports `random`
+
     scratch = tempfile.TemporaryDirectory(prefix="wiretide-kernels-")
     atexit.register(scratch.cleanup)
     return Path(scratch.name)

@@ -233,7 +233,6 @@ def query(
     from dashboards.output.console import BelowBar, compile_kernels, print_live_hint, progress_bar, report, warn
     from dashboards.output.run_warnings import plan_warnings
     from dashboards.output.writers import open_output, write_answer
-    from dashboards.several import Style, answer_all_into
 
     if on == INLINE:
         sys.meta_path.insert(0, WithoutPandas())
@@ -297,6 +296,8 @@ def query(
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), drawing)
         return
     if several:
+        from dashboards.several import Style, answer_all_into
+
         texts = request.texts_of(queries, params)
         plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress, threads)
         _refuse_live("several queries read complete files", inputs)

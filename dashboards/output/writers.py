@@ -140,7 +140,7 @@ def _write_csv(
 ) -> None:
     import pyarrow.csv as pa_csv
 
-    header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
+    header = pa.RecordBatch.from_arrays([pa.array([name], pa.string()) for name in schema.names], names=schema.names)
     for exact in itertools.chain([header], batches):
         batch = exact if raw else _neutralise_texts(exact)
         # Arrow's "needed" quotes all texts, but most texts need no quotes. Addresses are still bytes here.
