@@ -15,7 +15,6 @@ from bench.setting import Setting
 from bench.traffic import address_pairs
 from capture.generate import generate
 
-
 IMPORTS = "python -c 'import numpy, pyarrow'"
 """The command that the others are compared with."""
 

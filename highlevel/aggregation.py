@@ -1,4 +1,4 @@
-"""An aggregation: windows, groups, aggregates and the select list over them, without the input that it reads."""
+"""An aggregation: windows, groups, aggregates and the select list. The input is not part of it."""
 
 from __future__ import annotations
 
@@ -146,11 +146,11 @@ class AggregateError(WiretideError, ValueError):
 class UserColumn:
     """A use of a user-defined aggregate in a query. Its result is the column `name`, FLOAT.
 
-    `shown`: its name in messages. `parts`: expressions over merged sub-aggregates, by the parameter names of `finish`.
+    `parts`: expressions over merged sub-aggregates, by the parameter names of `finish`.
     """
 
     name: str
-    shown: str
+    name_in_messages: str
     parts: tuple[tuple[str, Expression], ...]
     finish: Finish
 

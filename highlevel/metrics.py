@@ -1,4 +1,4 @@
-"""Metrics of the high level. `partials_received` = table evictions + table flushes of all links of the query."""
+"""Metrics of the high level. `partials_received` is the sum of the table evictions and flushes of the query's links."""
 
 from __future__ import annotations
 
@@ -250,11 +250,10 @@ METRICS = (*PIPELINE_METRICS, *FILL_METRICS, *RUNNING_METRICS, *GRAPH_METRICS, *
 
 
 def set_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:
-    """Set the gauges of each link to the smallest of its `bounds`, (link, ns).
+    """Set the gauges of the watermark of each link.
 
-    A link without a bound, or at its end, has none.
-
-    `newest` is the largest time of all links, ns.
+    `bounds`: pairs (link, ns); the smallest bound of a link is its watermark. A link without a bound, or at its end,
+    gets no gauges. `newest`: the largest time of all links, ns.
     """
     lows: dict[str, int] = {}
     for link, bound in bounds:

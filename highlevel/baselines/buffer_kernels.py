@@ -1,7 +1,7 @@
 """Kernels of the buffering aggregate: one scan over the buffer per window, one output row per group.
 
-Tuples are stored in time order, with one array per value. Without groups a scan is one loop over contiguous numbers for
-each sub-aggregate. With groups the kernel looks up the output row of each tuple's group.
+Tuples are stored in time order, with one array per value. Without groups each sub-aggregate is a loop over contiguous
+numbers. With groups the kernel looks up the output row of each tuple's group.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def fold_groups(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Aggregate the tuples `[begin, end)` by group into `out`, from row `rows`. Return the number of rows in `out`.
 
-    `places[group] - base` is the output row of a group in this window. Smaller values belong to earlier windows.
+    `places[group] - base` is the output row of a group in this window. A smaller value is from an earlier window.
     """
     width = 2 + op_count
     first = rows
@@ -92,8 +92,8 @@ def scan_windows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write rows (wid, group, values…) of the windows `[state[0], low)`. Return their number.
 
-    `times` rise up to `tail`. `state` holds the next window, its first possible tuple, and the number of scanned
-    tuples. The kernel returns before a window that may have more rows than `out` has room for.
+    `times[:tail]` are in rising order. `state` contains the next window, its first possible tuple, and the number of
+    scanned tuples. The kernel returns before a window that may have more rows than `out` has room for.
     """
     rows = 0
     begin = state[1]

@@ -1,4 +1,4 @@
-"""Base of the joins that keep order by a buffer and an OA-Join (Li 2008, §7.3)."""
+"""The base class of joins that use a buffer and an OA-Join to keep results in order (Li 2008, §7.3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAITING = "waiting"
 
 
 class BufferedJoin:
-    """OA-Join with watermarks of the left time, and a buffer of rows in the order of `buffered`."""
+    """OA-Join with watermarks of the left time, and a buffer that sorts rows by the column `buffered`."""
 
     def __init__(self, spec: JoinSpec, buffered: str) -> None:
         """Join by `spec`."""
@@ -31,7 +31,7 @@ class BufferedJoin:
         return self.join.bytes + self.buffer.bytes
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The state of the join, and the rows that wait."""
+        """Return the state of the join, and the rows that wait."""
         waiting = self.buffer.runs()
         return self.join.snapshot() | ({WAITING: pa.Table.from_batches(waiting)} if waiting else {})
 
@@ -42,9 +42,9 @@ class BufferedJoin:
             self.buffer.add(batch)
 
 
-def left_time(spec: JoinSpec) -> str:
+def left_time_name(spec: JoinSpec) -> str:
     """Return the output name of the left time, which defines the order. Every row must have this time."""
     if spec.kind in (JoinKind.RIGHT, JoinKind.FULL):
-        raise ValueError(f"a join in order of its left times has one in every row, got {spec.kind}")
+        raise ValueError(f"got a {spec.kind} join, expected a join whose rows all have a left time: INNER or LEFT")
     (name,) = spec.time_columns(WatermarkForm.LEFT)
     return name

@@ -1,8 +1,8 @@
-"""The buffering window aggregate: the last RANGE of tuples in order, scanned whole at the end of each window.
+"""The buffering window aggregate: it stores the tuples of the last RANGE, and scans all of them for each window.
 
-Systems whose window semantics is defined by operator code work in this way (Li 2008, §6.1.4). The tuples of an extent
-are available, so any aggregate is possible, but each tuple is scanned RANGE/SLIDE times. The first tuple after the end
-of a window closes it. Tuples must arrive in order; others are dropped and counted.
+Systems without an explicit definition of windows work in this way (Li 2008, §6.1.4). All tuples of a window are
+available, so any aggregate is possible, but each tuple is scanned RANGE/SLIDE times. The first tuple after the end of a
+window closes it. Tuples must arrive in order; others are dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_ROWS = 1024
 """Initial room, in tuples."""
 
 OUT_ROWS = 16_384
-"""Result rows of a batch. One window may have more."""
+"""Maximum result rows of a batch. One window may have more."""
 
 
 class BufferingAggregate:
@@ -100,7 +100,7 @@ class BufferingAggregate:
         self.tail += rows
 
     def _make_room(self, rows: int) -> None:
-        """Move the tuples to the front, of a larger buffer if they fill half of it. Remove groups without tuples."""
+        """Move the tuples to the front, and remove groups without tuples. If half of the buffer is full, enlarge it."""
         stored = slice(self.head, self.tail)
         capacity = len(self.times)
         while 2 * (self.tuples + rows) > capacity:

@@ -1,8 +1,8 @@
-"""One side of an in-order join: rows in the order of their clock, chained by key, the oldest first.
+"""One side of an in-order join: rows in the order of their clock. The rows of a key form a chain, oldest first.
 
-Order makes this cheap. Old rows are removed by advancing one number: `first`, the position of the oldest stored row. A
-chain may still contain older rows, and the next walk removes them. A walk goes from the oldest stored row of the key to
-the first row that is too new.
+The order makes removal cheap: only `first`, the position of the oldest stored row, is increased. A chain may still
+contain removed rows until the next walk. A walk reads the chain of a key from its oldest stored row to the first row
+that is too new.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ MIN_ROWS = 1024
 MAX_PAIRS = 65_536
 """Maximum pairs of one call of the kernel."""
 
-NOT_BEGUN = -2
-"""Value instead of a position: the walk of a row has not begun."""
+NOT_STARTED = -2
+"""Value instead of a position: the walk for this row has not started."""
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*)")
-def chain(key_ids, begin, end, base, first, tails, after):  # type: ignore[no-untyped-def]
-    """Append the rows `[begin, end)` to their chains. Row i has the position base + i. Returns their number.
+def chain(key_ids, begin, end, base, first, tails, next_positions):  # type: ignore[no-untyped-def]
+    """Append the rows `[begin, end)` to their chains. Row i has the position base + i. Return their number.
 
-    A chain is a ring: its last row links to its first. A chain that ends before the position `first` is empty.
+    A chain is a ring: its last row links to its first row. A chain whose last row is before position `first` is empty.
     """
     for place in range(begin, end):
         tail = tails[key_ids[place]]
-        after[place] = base + place
+        next_positions[place] = base + place
         if tail >= first:
-            after[place] = after[tail - base]
-            after[tail - base] = base + place
+            next_positions[place] = next_positions[tail - base]
+            next_positions[tail - base] = base + place
         tails[key_ids[place]] = base + place
     return end - begin
 
 
 @kernel("i64(i64*, i64*, i64*, i64, i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*)")
 def walk(  # type: ignore[no-untyped-def]
-    key_ids, lows, highs, rows, tails, after, clocks, base, first, room, out_rows, out_positions, state
+    key_ids, lows, highs, rows, tails, next_positions, clocks, base, first, room, out_rows, out_positions, state
 ):  # fmt: skip
     """Write a pair (row, position) for each stored row that matches a probing row. Return the number of pairs.
 
-    Probing row i matches the stored rows of its key with clocks in `[lows[i], highs[i]]`. Stored rows before the
-    position `first` are removed: a chain begins at its oldest stored row afterwards. The walk stops after `room` pairs,
-    and continues from `state`, the current row and position.
+    Probing row i matches the stored rows of its key with clocks in `[lows[i], highs[i]]`. Rows before position `first`
+    are removed from the chains that are read. The walk stops after `room` pairs. The next call continues from `state`,
+    the current row and position.
     """
     pair_count = 0
     at = state[1]
@@ -57,11 +57,11 @@ def walk(  # type: ignore[no-untyped-def]
         tail = tails[key_ids[row]]
         if tail < first:
             continue
-        if at == NOT_BEGUN:
-            at = after[tail - base]
+        if at == NOT_STARTED:
+            at = next_positions[tail - base]
             while at < first:
-                at = after[at - base]
-            after[tail - base] = at
+                at = next_positions[at - base]
+            next_positions[tail - base] = at
         while clocks[at - base] <= highs[row]:
             if clocks[at - base] >= lows[row]:
                 if pair_count == room:
@@ -73,10 +73,10 @@ def walk(  # type: ignore[no-untyped-def]
                 pair_count += 1
             if at == tail:
                 break
-            at = after[at - base]
-        at = NOT_BEGUN
+            at = next_positions[at - base]
+        at = NOT_STARTED
     state[0] = rows
-    state[1] = NOT_BEGUN
+    state[1] = NOT_STARTED
     return pair_count
 
 
@@ -88,7 +88,7 @@ class Chains:
         self.buffer = SortBuffer(clock)
         self.clocks: Words = np.empty(MIN_ROWS, np.int64)
         self.key_ids: Words = np.empty(MIN_ROWS, np.int64)
-        self.after: Words = np.empty(MIN_ROWS, np.int64)
+        self.next_positions: Words = np.empty(MIN_ROWS, np.int64)
         self.tails: Words = np.empty(0, np.int64)
         self.base = 0  # the position of index 0 of the arrays
         self.first = self.end = 0  # range of the stored positions
@@ -104,7 +104,7 @@ class Chains:
         return self.buffer.bytes + 8 * (3 * self.rows + len(self.tails))
 
     def add(self, batch: pa.RecordBatch, clocks: Words, key_ids: Words, keys: int) -> None:
-        """Store rows that are not older than the stored rows. `key_ids` are their key numbers, all below `keys`."""
+        """Store rows that are not older than the stored rows. `key_ids` are the numbers of their keys, below `keys`."""
         count = len(clocks)
         if count == 0:
             return
@@ -128,11 +128,11 @@ class Chains:
         Row i matches the stored rows of its key with clocks in `[lows[i], highs[i]]`.
         """
         pairs = []
-        state = np.array([0, NOT_BEGUN], np.int64)
+        state = np.array([0, NOT_STARTED], np.int64)
         while state[0] < len(key_ids):
             rows, positions = np.empty((2, MAX_PAIRS), np.int64)
             pair_count = walk(
-                key_ids, lows, highs, len(key_ids), self.tails, self.after, self.clocks, self.base, self.first,
+                key_ids, lows, highs, len(key_ids), self.tails, self.next_positions, self.clocks, self.base, self.first,
                 MAX_PAIRS, rows, positions, state,
             )  # fmt: skip
             pairs.append((rows[:pair_count], positions[:pair_count] - self.first))
@@ -151,20 +151,20 @@ class Chains:
         rows = pa.Table.from_batches(self.buffer.runs()).select(names).take(pa.array(places)).combine_chunks()
         return [column.chunk(0) for column in rows.columns]
 
-    def keys_held(self) -> Words:
+    def stored_key_ids(self) -> Words:
         """Return the key numbers of the stored rows, in the order of the rows."""
         return self.key_ids[self.first - self.base : self.end - self.base]
 
-    def rename(self, became: Words, keys: int) -> None:
-        """Replace the key numbers by `became[number]`, all below `keys`."""
+    def rename(self, new_ids: Words, keys: int) -> None:
+        """Replace each key number by `new_ids[number]`. New numbers are below `keys`."""
         stored = slice(self.first - self.base, self.end - self.base)
-        self.key_ids[stored] = became[self.key_ids[stored]]
-        self._chain_anew(keys)
+        self.key_ids[stored] = new_ids[self.key_ids[stored]]
+        self._chain_all(keys)
 
     def _chain(self, places: slice) -> None:
-        chain(self.key_ids, places.start, places.stop, self.base, self.first, self.tails, self.after)
+        chain(self.key_ids, places.start, places.stop, self.base, self.first, self.tails, self.next_positions)
 
-    def _chain_anew(self, keys: int) -> None:
+    def _chain_all(self, keys: int) -> None:
         self.tails = np.full(keys, NOBODY)
         self._chain(slice(self.first - self.base, self.end - self.base))
 
@@ -178,6 +178,6 @@ class Chains:
             room = np.empty(capacity, np.int64)
             room[: self.rows] = getattr(self, name)[stored]
             setattr(self, name, room)
-        self.after = np.empty(capacity, np.int64)
+        self.next_positions = np.empty(capacity, np.int64)
         self.base = self.first
-        self._chain_anew(len(self.tails))  # the chains contain positions that are no longer valid
+        self._chain_all(len(self.tails))  # the chains contain positions that are no longer valid

@@ -1,9 +1,11 @@
-"""In-order join: each input is ordered, and rows are removed by age.
+"""In-order join: both inputs are ordered, and old rows are removed.
 
-Its windows are over a *clock*, the column that defines the order of the rows. If the clock is the time, this is the
-join after a sort of each input (`SortedJoin`), as fast as order permits. If the clock is the arrival, it is the join of
-systems that keep "the last RANGE of rows" of each input. It is correct only if both inputs are in one global order. If
-one input is late, it pairs rows that are minutes apart and misses correct pairs (Li 2008, §5.2.1).
+Its windows are over a *clock*, the column that defines the order of the rows. The clock is one of two columns:
+
+* The time. Then each input must be sorted first (`SortedJoin`).
+* The arrival. Then this is the join of systems that keep "the last RANGE of rows" of each input. It is correct only if
+  both inputs are in one global order. If one input is late, the join pairs rows that are minutes apart, and misses
+  correct pairs (Li 2008, §5.2.1).
 """
 
 from __future__ import annotations
@@ -26,23 +28,23 @@ from lowlevel.expressions.tree import columns_of
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
-FORGET = 4096
-"""Unused keys are removed when they exceed half the number of rows plus half of this number."""
+UNUSED_KEYS = 4096
+"""Unused keys are removed when there are more of them than half of the number of rows plus half of this number."""
 
 
 class IopJoin:
-    """Join pairs.
+    """Join two ordered inputs, and emit pairs.
 
-    Ports are 0 (left) and 1 (right). `clocks` name the columns of the left and the right, by default times.
+    Ports are 0 (left) and 1 (right). `clocks` are the names of the clock columns of both inputs, by default the times.
 
-    Rows whose clock decreases are dropped and counted in `late`. Rows with a NULL key match no row. Watermarks are
-    about the left clock. The order of the inputs implies watermarks, in addition to punctuations.
+    Rows whose clock decreases are dropped and counted in `late`. Rows with a NULL key match no row. Emitted watermarks
+    are bounds of the left clock. They follow from punctuations and from the order of the inputs.
     """
 
     def __init__(self, spec: JoinSpec, clocks: tuple[str, str] | None = None) -> None:
         """Join by `spec`, which must return pairs only."""
         if spec.kind is not JoinKind.INNER:
-            raise ValueError(f"an in-order join is INNER, got {spec.kind}")
+            raise ValueError(f"got a {spec.kind} join, expected INNER: an in-order join emits pairs only")
         self.spec = spec
         self.clocks = clocks or (spec.left.time, spec.right.time)
         sides = (spec.left, spec.right)
@@ -53,8 +55,8 @@ class IopJoin:
         self.inputs = [JoinInput(spec, port) for port in Port]
         self.keys = Keys(self.inputs[0].kinds)
         self.sides = [Chains(clock) for clock in self.clocks]
-        self.known = [BEGINNING, BEGINNING]
-        self.promised = BEGINNING
+        self.bounds = [BEGINNING, BEGINNING]
+        self.emitted_watermark = BEGINNING
         self.received = self.late = self.results = 0
         self._residual = None if spec.residual is None else Condition(spec.residual)
         residual = columns_of(spec.residual) if spec.residual is not None else []
@@ -62,7 +64,7 @@ class IopJoin:
 
     @property
     def rows_held(self) -> int:
-        """Rows of both sides."""
+        """Number of stored rows of both sides."""
         return sum(side.rows for side in self.sides)
 
     @property
@@ -74,48 +76,48 @@ class IopJoin:
         """Join rows with the stored rows of the other side, and store them."""
         self.received += batch.num_rows
         clocks = batch.column(self.clocks[port]).to_numpy()
-        ordered = clocks >= np.maximum.accumulate(np.maximum(clocks, self.known[port]))
+        ordered = clocks >= np.maximum.accumulate(np.maximum(clocks, self.bounds[port]))
         if not ordered.all():
             self.late += int(np.count_nonzero(~ordered))
             batch, clocks = batch.filter(pa.array(ordered)), clocks[ordered]
         if batch.num_rows == 0:
             return
-        known = int(clocks[-1])
-        arrived, _ = self.inputs[port].read(batch)  # rows with a NULL among their keys are left out
+        bounds = int(clocks[-1])
+        arrived, _ = self.inputs[port].read(batch)  # without the rows that have a NULL key
         batch, clocks = arrived.batch.select(self.stored[port]), arrived.batch.column(self.clocks[port]).to_numpy()
         key_ids = self._number_keys(arrived.keys, batch.num_rows)
         yield from self._pairs(Port(port), batch, key_ids, *self.spec.window.meets(Port(port), clocks))
-        wanted = int(np.searchsorted(clocks, self.spec.window.expired(Port(port), self.known[1 - port])))
+        wanted = int(np.searchsorted(clocks, self.spec.window.expired(Port(port), self.bounds[1 - port])))
         count = max(1, self.keys.count)
         self.sides[port].add(batch.slice(wanted), clocks[wanted:], key_ids[wanted:], count)
-        yield from self._reach(Port(port), known)
+        yield from self._reach(Port(port), bounds)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Remove the rows that later rows of this input cannot match."""
         yield from self._reach(Port(port), punctuation.watermark)
 
-    def _reach(self, port: Port, known: int) -> Iterator[Item]:
-        self.known[port] = max(self.known[port], known)
+    def _reach(self, port: Port, bounds: int) -> Iterator[Item]:
+        self.bounds[port] = max(self.bounds[port], bounds)
         other = Port(1 - port)
-        self.sides[other].expire(self.spec.window.expired(other, self.known[port]))
-        low = min(self.known[Port.LEFT], self.spec.window.expired(Port.LEFT, self.known[Port.RIGHT]))
-        if low > self.promised:
-            self.promised = low
+        self.sides[other].expire(self.spec.window.expired(other, self.bounds[port]))
+        low = min(self.bounds[Port.LEFT], self.spec.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
+        if low > self.emitted_watermark:
+            self.emitted_watermark = low
             yield Punctuation(UNION, low)
 
     def _number_keys(self, keys: Sequence[pa.Array], rows: int) -> Words:
         """Return the numbers of keys. First remove unused keys if they are many."""
         if not keys:
             return np.zeros(rows, np.int64)
-        if 2 * self.keys.count > 3 * self.rows_held + FORGET:
-            became = np.zeros(self.keys.count, np.int64)
+        if 2 * self.keys.count > 3 * self.rows_held + UNUSED_KEYS:
+            new_ids = np.zeros(self.keys.count, np.int64)
             for side in self.sides:
-                became[side.keys_held()] = 1
-            used = np.flatnonzero(became)
-            became[used] = np.arange(len(used))
+                new_ids[side.stored_key_ids()] = 1
+            used = np.flatnonzero(new_ids)
+            new_ids[used] = np.arange(len(used))
             self.keys = self.keys.only(used)
             for side in self.sides:
-                side.rename(became, len(used))
+                side.rename(new_ids, len(used))
         return self.keys.find_or_insert(keys, rows)
 
     def _pairs(self, port: Port, batch: pa.RecordBatch, key_ids: Words, lows: Words, highs: Words) -> Iterator[Item]:
@@ -144,18 +146,18 @@ class IopJoin:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the clocks and watermarks, and the rows of both sides with their keys."""
-        tables = {"progress": pa.table({"known": [*self.known, self.promised]})}
+        tables = {"progress": pa.table({"bounds": [*self.bounds, self.emitted_watermark]})}
         for name, side in zip(("left", "right"), self.sides, strict=True):
             if side.rows:
                 rows = pa.Table.from_batches(side.buffer.runs())
-                for place, key in enumerate(self.keys.columns(side.keys_held())):
+                for place, key in enumerate(self.keys.columns(side.stored_key_ids())):
                     rows = rows.append_column(f".key{place}", key)
                 tables[name] = rows
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        *self.known, self.promised = tables["progress"]["known"].to_pylist()
+        *self.bounds, self.emitted_watermark = tables["progress"]["bounds"].to_pylist()
         for port, name in enumerate(("left", "right")):
             for batch in tables[name].to_batches() if name in tables else []:
                 keys = [batch.column(f".key{place}") for place in range(len(self.spec.keys))]

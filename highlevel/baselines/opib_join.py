@@ -1,7 +1,8 @@
 """OPIB-Join: order preserved by a buffer in front of the join (Li 2008, §7.3).
 
-A left row waits until all its possible matches have arrived. So the results are in the order of left times. Right rows
-wait for the waiting left rows. For equal ranges and rates the state holds three ranges of rows, not two.
+A left row waits until all its possible matches have arrived. So the results are in the order of left times. A right row
+is stored until no waiting left row can match it. With equal ranges and rates the state contains the rows of three
+ranges, instead of two.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from highlevel.baselines.buffered_join import BufferedJoin, left_time
-from highlevel.baselines.sort_buffer import in_order
+from highlevel.baselines.buffered_join import BufferedJoin, left_time_name
+from highlevel.baselines.sort_buffer import sort_by_time
 from highlevel.joins.spec import JoinSpec, Port
 from lowlevel.punctuation import BEGINNING, GraphItem, Punctuation
 
-PROMISED = "promised"
+WATERMARKS = "watermarks"
 """Snapshot table of the watermarks of both sides."""
 
 
@@ -25,7 +26,7 @@ class OpibJoin(BufferedJoin):
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
-        self.time = left_time(spec)
+        self.time = left_time_name(spec)
         super().__init__(spec, spec.left.time)
         self.window = spec.window
         self.bounds = [BEGINNING, BEGINNING]
@@ -60,22 +61,22 @@ class OpibJoin(BufferedJoin):
         self.bounds[port] = punctuation.watermark
         if port == Port.RIGHT:
             yield from self.join.punctuate(port, punctuation)
-        # No later left row is before this time, and left rows before it match no later right row.
+        # No later left row is older than this time, and left rows that are older match no later right row.
         complete = min(self.bounds[Port.LEFT], self.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
         if complete == BEGINNING:
             return
         pairs = []
         for batch in self.buffer.take(complete - 1):
             pairs += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
-        if pairs:  # rows without a match follow pairs
-            yield in_order(pairs, self.time).batch
+        if pairs:
+            yield sort_by_time(pairs, self.time).batch
         yield from self.join.punctuate(Port.LEFT, Punctuation(punctuation.link, complete))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of the join, the waiting rows, and the watermarks of both sides."""
-        return super().snapshot() | {PROMISED: pa.table({"bound": self.bounds})}
+        return super().snapshot() | {WATERMARKS: pa.table({"bound": self.bounds})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         super().restore(tables)
-        self.bounds = tables[PROMISED]["bound"].to_pylist()
+        self.bounds = tables[WATERMARKS]["bound"].to_pylist()

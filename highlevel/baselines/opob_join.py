@@ -1,7 +1,7 @@
 """OPOB-Join: order preserved by a buffer after the join (Li 2008, §7.3).
 
-The results of an OA-Join wait until no result with an earlier left time can follow. A pair waits for the rest of its
-window. So the buffer grows with the result rate times RANGE, while the join grows with the row rate.
+The results of an OA-Join wait until no result with an earlier left time can follow, which takes up to RANGE. So the
+buffer contains the results of a RANGE, while the join contains rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from highlevel.baselines.buffered_join import BufferedJoin, left_time
+from highlevel.baselines.buffered_join import BufferedJoin, left_time_name
 from highlevel.joins.spec import JoinSpec
 from lowlevel.punctuation import GraphItem, Punctuation
 
@@ -20,7 +20,7 @@ class OpobJoin(BufferedJoin):
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
-        super().__init__(spec, left_time(spec))
+        super().__init__(spec, left_time_name(spec))
         self.results = 0
 
     @property

@@ -1,12 +1,12 @@
-"""Slack: the in-order way with disorder. A window closes when the time is `slack` after its end. Later rows are lost.
+"""Slack: how in-order systems handle disorder. A window closes `slack` after its end, and later rows are lost.
 
-The clock is the largest time so far. A row is late for a closed window. A *consistent* operator then keeps it out of
-all its windows, so that all windows show the same rows. A *generous* operator keeps it out of the closed windows only.
-The right slack is unknown: if it is small, rows are lost; if it is large, all results are delayed (Li 2008, §3.2,
-§6.2.5).
+The clock is the largest time so far. A row is late if one of its windows is closed. A *consistent* operator removes a
+late row from all its windows, so that all windows contain the same rows. A *generous* operator removes it only from the
+closed windows. The best slack is unknown: if it is small, rows are lost; if it is large, all results are delayed (Li
+2008, §3.2, §6.2.5).
 
-The windows are computed by the product's operator. Each row is limited to the windows that are open at its position in
-the stream, independent of batches.
+`highlevel.sliding` computes the windows. Here each row gets the windows that are open when it arrives. The sizes of
+batches have no effect.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SlackAggregate:
             raise ValueError(f"slack must not be negative, got {slack}")
         self.window, self.slack, self.lateness, self.time = window, slack, lateness, time
         self.aggregate = Aggregate(groups, subaggregates)
-        self.high = BEGINNING
+        self.newest = BEGINNING
         self.received = self.late = self.lost = 0
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -63,8 +63,8 @@ class SlackAggregate:
         times = batch.column(self.time).to_numpy()
         first = np.maximum((times - window.origin) // window.slide, 0)
         end = np.maximum((times - window.origin + window.range) // window.slide, 0)
-        highs = np.maximum.accumulate(np.maximum(times, self.high))
-        closed = np.maximum((highs - self.slack - window.origin) // window.slide, 0)
+        newest_so_far = np.maximum.accumulate(np.maximum(times, self.newest))
+        closed = np.maximum((newest_so_far - self.slack - window.origin) // window.slide, 0)
         late = (first < closed) & (first < end)
         kept = np.maximum(first, closed)
         if self.lateness is Lateness.CONSISTENT:
@@ -75,7 +75,7 @@ class SlackAggregate:
         inside = kept < end
         tagged = batch.append_column(FIRST_WID, pa.array(kept)).append_column(END_WID, pa.array(end))
         yield from self.aggregate.rows(0, tagged if inside.all() else tagged.filter(pa.array(inside)))
-        self.high = int(highs[-1])
+        self.newest = int(newest_so_far[-1])
         yield from self.aggregate.punctuate(0, Punctuation("*", int(closed[-1])))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
@@ -85,9 +85,9 @@ class SlackAggregate:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the clock and the open windows."""
-        return self.aggregate.snapshot() | {"clock": pa.table({"high": [self.high]})}
+        return self.aggregate.snapshot() | {"clock": pa.table({"newest": [self.newest]})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        self.high = tables["clock"]["high"][0].as_py()
+        self.newest = tables["clock"]["newest"][0].as_py()
         self.aggregate.restore({name: table for name, table in tables.items() if name != "clock"})

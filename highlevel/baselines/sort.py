@@ -1,7 +1,7 @@
-"""Sort: emit rows in time order, when no earlier row is expected (BSort; Li 2008, §3.2).
+"""Sort: emit rows in time order (BSort; Li 2008, §3.2).
 
-In-order operators need this operator before them if the input is disordered. A row is emitted as soon as it is `slack`
-older than the newest row, or below a watermark. A row that is older than an emitted row is lost.
+In-order operators need this operator before them if the input is disordered. A row is emitted when it is `slack` older
+than the newest row, or below a watermark. A row that arrives later than a newer row was emitted is lost.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 class SlackSort:
     """Sort rows by the time column `time`. A watermark follows the emitted rows: no later row is older.
 
-    `received` counts input rows and `results` output rows. `late` counts dropped rows. On arrival these rows are below
-    the last watermark, or older than the newest row by more than the slack.
+    `received` counts input rows, `results` output rows and `late` dropped rows. A row is dropped if it is below the
+    last watermark, or older than the newest row by more than the slack.
     """
 
     def __init__(self, slack: int | None, time: str = "ts") -> None:
-        """Wait `slack` units of the column `time`. With None wait for punctuations only."""
+        """Wait `slack` units of the column `time`; with None only punctuations cause output."""
         if slack is not None and slack < 0:
             raise ValueError(f"slack must not be negative, got {slack}")
         self.slack, self.time = slack, time
         self.buffer = SortBuffer(time)
-        self.high = BEGINNING
-        self.promised = BEGINNING
+        self.newest = BEGINNING
+        self.emitted_watermark = BEGINNING
         self.received = self.late = self.results = 0
 
     @property
@@ -49,42 +49,42 @@ class SlackSort:
             return
         self.received += batch.num_rows
         times = batch.column(self.time).to_numpy()
-        bound = self.promised
+        bound = self.emitted_watermark
         late = times < bound
         if self.slack is not None:
-            highs = np.maximum.accumulate(np.maximum(times, self.high))
-            late |= times < highs - self.slack
-            self.high = int(highs[-1])
-            bound = max(bound, self.high - self.slack)
+            newest_so_far = np.maximum.accumulate(np.maximum(times, self.newest))
+            late |= times < newest_so_far - self.slack
+            self.newest = int(newest_so_far[-1])
+            bound = max(bound, self.newest - self.slack)
         if late.any():
             self.late += int(np.count_nonzero(late))
             batch = batch.filter(pa.array(~late))
         self.buffer.add(batch)
-        yield from self._leave(bound)
+        yield from self._emit_up_to(bound)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit the rows that no later row precedes."""
-        yield from self._leave(punctuation.watermark)
+        """Emit the rows up to the watermark."""
+        yield from self._emit_up_to(punctuation.watermark)
 
-    def _leave(self, bound: int) -> Iterator[Item]:
-        """Emit the rows up to and including `bound`, then `bound` as watermark. No later row is below it."""
-        bound = max(bound, self.promised)
+    def _emit_up_to(self, bound: int) -> Iterator[Item]:
+        """Emit the rows up to and including `bound`, then `bound` as watermark."""
+        bound = max(bound, self.emitted_watermark)
         for rows in self.buffer.take(bound):
             self.results += rows.num_rows
             yield rows
-        if bound > self.promised:
-            self.promised = bound
+        if bound > self.emitted_watermark:
+            self.emitted_watermark = bound
             yield Punctuation(UNION, bound)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the newest time, the last watermark and the waiting rows."""
-        tables = {"progress": pa.table({"high": [self.high], "promised": [self.promised]})}
+        tables = {"progress": pa.table({"newest": [self.newest], "emitted_watermark": [self.emitted_watermark]})}
         waiting = self.buffer.all()
         return tables | {"rows": pa.Table.from_batches(waiting)} if waiting else tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        ((self.high, self.promised),) = (tuple(row.values()) for row in tables["progress"].to_pylist())
+        ((self.newest, self.emitted_watermark),) = (tuple(row.values()) for row in tables["progress"].to_pylist())
         if "rows" in tables:
             for batch in tables["rows"].to_batches():
                 self.buffer.add(batch)

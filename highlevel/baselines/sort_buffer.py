@@ -1,8 +1,8 @@
-"""Buffer that sorts rows by time: sorted runs, which are consumed from their beginnings.
+"""A buffer that sorts rows by time. It consists of sorted runs; rows are removed from their beginnings.
 
-A batch is a separate run. Small neighbours are merged, so that many tiny batches become few runs. Two runs are merged
-by a stable sort that recognises runs. Removed rows are merged from the runs that contain them. If rows are almost in
-order, these are one or two runs, independent of the buffer size.
+Each batch is a run. Small neighbouring runs are merged, so that many tiny batches become few runs. A stable sort merges
+two runs; it is fast for sorted parts. Removed rows are merged too. If rows arrive almost in order, they are in one or
+two runs, whatever the size of the buffer is.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 
-SMALL = 32_768
-"""Rows of a run below which it is merged with a neighbour of its size."""
+SMALL_RUN = 32_768
+"""Maximum rows of a run that is merged with a new run of its size."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows in the order of time, their times, and the number of rows of the batch whose memory they share."""
+    """Rows in the order of time, their times, and the number of rows in the memory that they share."""
 
     times: Words
     batch: pa.RecordBatch
-    whole: int
+    shared_rows: int
 
     @cached_property
     def bytes(self) -> int:
@@ -35,11 +35,11 @@ class Run:
     def rest(self, place: int) -> Run:
         """Return the rows from index `place` on.
 
-        A slice keeps the memory of its batch: at most half of it may be unused.
+        A slice keeps the memory of its batch. If more than half of this memory would be unused, the rows are copied.
         """
         rest = self.batch.slice(place)
-        if 2 * rest.num_rows >= self.whole:
-            return Run(self.times[place:], rest, self.whole)
+        if 2 * rest.num_rows >= self.shared_rows:
+            return Run(self.times[place:], rest, self.shared_rows)
         return Run(self.times[place:].copy(), rest.take(pa.array(np.arange(rest.num_rows))), rest.num_rows)
 
 
@@ -62,17 +62,17 @@ class SortBuffer:
         if batch.num_rows == 0:
             return
         self.rows += batch.num_rows
-        self._runs.append(in_order([batch], self.time))
+        self._runs.append(sort_by_time([batch], self.time))
         while len(self._runs) > 1:
             before, last = (run.batch for run in self._runs[-2:])
-            if before.num_rows > 2 * last.num_rows or before.num_rows > SMALL:
+            if before.num_rows > 2 * last.num_rows or before.num_rows > SMALL_RUN:
                 break
-            self._runs[-2:] = [in_order([before, last], self.time)]
+            self._runs[-2:] = [sort_by_time([before, last], self.time)]
 
     def take(self, bound: int) -> list[pa.RecordBatch]:
         """Remove the rows with times up to `bound`. Return them in time order, as one batch or none."""
         taken = self.cut(bound)
-        return [in_order(taken, self.time).batch] if taken else []
+        return [sort_by_time(taken, self.time).batch] if taken else []
 
     def cut(self, bound: int) -> list[pa.RecordBatch]:
         """Remove the rows with times up to `bound`. Return a sorted batch for each run that has such rows."""
@@ -90,15 +90,15 @@ class SortBuffer:
         return taken
 
     def runs(self) -> list[pa.RecordBatch]:
-        """Return all rows as stored, without removing them. If the rows arrived in order, they are in order."""
+        """Return all rows in the order of storage. They are in time order only if they arrived in time order."""
         return [run.batch for run in self._runs]
 
     def all(self) -> list[pa.RecordBatch]:
-        """Return all rows in time order, as one batch or none, without removing them."""
-        return [in_order([run.batch for run in self._runs], self.time).batch] if self._runs else []
+        """Return all rows in time order, as one batch or none."""
+        return [sort_by_time([run.batch for run in self._runs], self.time).batch] if self._runs else []
 
 
-def in_order(parts: list[pa.RecordBatch], time: str) -> Run:
+def sort_by_time(parts: list[pa.RecordBatch], time: str) -> Run:
     """Return the rows of at least one batch in time order. Equal times keep their order."""
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     times = rows.column(time).to_numpy()

@@ -1,7 +1,6 @@
-"""Sort before join: a sort of each input, followed by the in-order join.
+"""A sort of each input, followed by the in-order join.
 
-Disorder delays both inputs: the late input waits for its slack or its watermarks, and the rows of the other input wait
-in the join.
+Disorder of one input delays both: its rows wait in its sort, and the rows of the other input wait in the join.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from lowlevel.punctuation import Item, Punctuation
 class SortedJoin:
     """Join two inputs without order.
 
-    `slacks` are the slacks of the left and the right input. None means that a sort waits for watermarks.
+    `slacks` are the slacks of the left and the right sort; with None a sort waits for watermarks.
     """
 
     def __init__(self, spec: JoinSpec, slacks: tuple[int | None, int | None] = (None, None)) -> None:

@@ -19,7 +19,7 @@ from highlevel.groups.merging import (
     PAIRS,
     STARTS,
     SUM,
-    Accumulated,
+    MergeRule,
     Rule,
     merge_pairs,
     merge_values,
@@ -28,20 +28,20 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 
 class Accumulator:
-    """The words of all groups for one `Accumulated`: a row of `words` for each of its columns."""
+    """The words of all groups for one `MergeRule`: a row of `words` for each of its columns."""
 
-    def __init__(self, what: Accumulated, floats: Sequence[bool]) -> None:
-        """Accumulate the columns of `what`. `floats` is True for FLOAT columns."""
-        self.what = what
+    def __init__(self, merge_rules: MergeRule, floats: Sequence[bool]) -> None:
+        """Accumulate the columns of `merge_rules`. `floats` is True for FLOAT columns."""
+        self.merge_rules = merge_rules
         self.floats = tuple(floats)
-        if what.rule in PAIRS:
-            is_first = what.rule is Rule.FIRST
+        if merge_rules.rule in PAIRS:
+            is_first = merge_rules.rule is Rule.FIRST
             self.op = SUM  # not used, because pairs have a separate kernel
             self.starts = [INT_MAX if is_first else INT_MIN, _neutral_word(is_first, self.floats[1])]
         else:
-            self.op = OPCODES[what.rule, self.floats[0]]
+            self.op = OPCODES[merge_rules.rule, self.floats[0]]
             self.starts = [STARTS[self.op]]
-        self.words: Words = np.empty((len(what.columns), 0), np.int64)
+        self.words: Words = np.empty((len(merge_rules.columns), 0), np.int64)
 
     def reserve(self, groups: int) -> None:
         """Make room for IDs below `groups`."""
@@ -53,15 +53,15 @@ class Accumulator:
 
     def copy(self) -> Accumulator:
         """Return an independent copy."""
-        twin = Accumulator(self.what, self.floats)
+        twin = Accumulator(self.merge_rules, self.floats)
         twin.words = self.words.copy()
         return twin
 
     def merge(self, ids: Words, values: Sequence[Words], undo: bool = False) -> None:
         """Merge a batch, or subtract a merged batch (`undo`). `values`: words of the columns, floats as their bits."""
-        if self.what.rule in PAIRS:
+        if self.merge_rules.rule in PAIRS:
             times, words = self.words
-            is_last = self.what.rule is Rule.LAST
+            is_last = self.merge_rules.rule is Rule.LAST
             merge_pairs(
                 is_last, self.floats[1], times, words, words.view(np.float64), ids, values[0], values[1],
                 values[1].view(np.float64), len(ids),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from capture.arrow_compute import array_of
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import Accumulated, Rule
+from highlevel.groups.merging import MergeRule, Rule
 
 HELD = "held"
 """Internal column that counts rows. No input column has this name."""
@@ -23,12 +23,13 @@ class Layer:
     Sub-aggregates are int64 or float64 and never NULL.
     """
 
-    def __init__(self, schema: pa.Schema, what: Sequence[Accumulated], held: bool = False) -> None:
-        """Create an empty layer. `schema` contains the types of the columns in `what`."""
+    def __init__(self, schema: pa.Schema, merge_rules: Sequence[MergeRule], held: bool = False) -> None:
+        """Create an empty layer. `schema` contains the types of the columns in `merge_rules`."""
         self.accumulators = [
-            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns]) for each in what
+            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns])
+            for each in merge_rules
         ]
-        self.held = Accumulator(Accumulated((HELD,), Rule.SUM), [False]) if held else None
+        self.held = Accumulator(MergeRule((HELD,), Rule.SUM), [False]) if held else None
 
     @property
     def all(self) -> list[Accumulator]:
@@ -44,7 +45,9 @@ class Layer:
         """Merge a batch, or subtract a merged batch with `undo`. Row i belongs to group `ids[i]`, below `room`."""
         for accumulator in self.accumulators:
             accumulator.reserve(room)
-            accumulator.merge(ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.what.columns], undo)
+            accumulator.merge(
+                ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.merge_rules.columns], undo
+            )
         if self.held is not None:
             self.held.reserve(room)
             self.held.merge(ids, [np.ones(len(ids), np.int64)], undo)

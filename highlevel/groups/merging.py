@@ -141,20 +141,20 @@ def merge_pairs(  # type: ignore[no-untyped-def]
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulated:
+class MergeRule:
     """Columns that are merged by one rule: one column, or time and value for FIRST and LAST."""
 
     columns: tuple[str, ...]
     rule: Rule
 
 
-def accumulated(subaggregates: Iterable[SubAggregate]) -> list[Accumulated]:
+def list_merge_rules(subaggregates: Iterable[SubAggregate]) -> list[MergeRule]:
     """Return the merge rules of the columns of sub-aggregates. Times are followed by their values."""
-    rules: list[Accumulated] = []
+    rules: list[MergeRule] = []
     for sub in subaggregates:
         if sub.kind in TIME_OF:
             (time,) = rules.pop().columns
-            rules.append(Accumulated((time, sub.name), Rule(MERGE[sub.kind])))
+            rules.append(MergeRule((time, sub.name), Rule(MERGE[sub.kind])))
         else:
-            rules.append(Accumulated((sub.name,), Rule(MERGE[sub.kind])))
+            rules.append(MergeRule((sub.name,), Rule(MERGE[sub.kind])))
     return rules

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.groups.merging import Accumulated
+from highlevel.groups.merging import MergeRule
 from highlevel.groups.table import GroupTable
 
 Key = tuple[int, int]
@@ -30,20 +30,20 @@ PURGE_GROUPS = 1024
 class RunningTotals:
     """The merged groups of the added buffers. Buffers are added in any order and removed in the order of their ends."""
 
-    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule]) -> None:
         """Create empty totals. `schema` is the schema of the merge buffers."""
-        self.table = GroupTable(schema, groups, what, held=True)
-        self.piles: dict[Key, tuple[pa.RecordBatch, npt.NDArray[np.int32]]] = {}  # with the ids of their groups
+        self.table = GroupTable(schema, groups, merge_rules, held=True)
+        self.buffers: dict[Key, tuple[pa.RecordBatch, npt.NDArray[np.int32]]] = {}  # with the ids of their groups
         self._ends: list[tuple[int, Key]] = []  # a heap
 
     @property
     def bytes(self) -> int:
         """Memory of the totals, without the merge buffers."""
-        return self.table.bytes + sum(ids.nbytes for _, ids in self.piles.values())
+        return self.table.bytes + sum(ids.nbytes for _, ids in self.buffers.values())
 
     def add(self, key: Key, batch: pa.RecordBatch) -> None:
         """Add a merge buffer."""
-        self.piles[key] = batch, self.table.merge(batch).astype(np.int32)
+        self.buffers[key] = batch, self.table.merge(batch).astype(np.int32)
         heappush(self._ends, (key[1], key))
 
     def pass_on(self, wid: int) -> bool:
@@ -51,7 +51,7 @@ class RunningTotals:
         has_subtracted = False
         while self._ends and self._ends[0][0] <= wid:
             _, key = heappop(self._ends)
-            batch, ids = self.piles.pop(key)
+            batch, ids = self.buffers.pop(key)
             self.table.undo(batch, ids.astype(np.int64))
             has_subtracted = True
         return has_subtracted
@@ -61,5 +61,5 @@ class RunningTotals:
         rows = self.table.to_arrow()
         if self.table.count > 2 * rows.num_rows + PURGE_GROUPS:
             new_ids = self.table.purge().astype(np.int32)
-            self.piles = {key: (batch, new_ids[ids]) for key, (batch, ids) in self.piles.items()}
+            self.buffers = {key: (batch, new_ids[ids]) for key, (batch, ids) in self.buffers.items()}
         return rows

@@ -11,7 +11,7 @@ from capture import arrow_compute as pc
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.groups.layer import Layer
-from highlevel.groups.merging import Accumulated
+from highlevel.groups.merging import MergeRule
 
 FEW_ROWS = 65_536
 """Maximum rows that are joined to one batch before they are merged."""
@@ -26,13 +26,13 @@ class GroupTable:
     """
 
     def __init__(
-        self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], held: bool = False
+        self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], held: bool = False
     ) -> None:
         """Merge batches with at least the columns of `schema`."""
-        self.schema = merged_schema(schema, groups, what)
+        self.schema = merged_schema(schema, groups, merge_rules)
         self.groups = list(groups)
         self.keys = Keys([schema.field(name).type for name in groups])
-        self.layer = Layer(schema, what, held)
+        self.layer = Layer(schema, merge_rules, held)
 
     @property
     def count(self) -> int:
@@ -70,10 +70,13 @@ class GroupTable:
         return batch_of(self.schema, [*self.keys.columns(ids), *self.layer.columns(ids, self.count)])
 
 
-def merged_schema(schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> pa.Schema:
+def merged_schema(schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule]) -> pa.Schema:
     """Return the schema of merged rows."""
     return pa.schema(
-        [schema.field(name) for name in (*groups, *(name for column_group in what for name in column_group.columns))]
+        [
+            schema.field(name)
+            for name in (*groups, *(name for column_group in merge_rules for name in column_group.columns))
+        ]
     )
 
 
@@ -83,9 +86,11 @@ def batch_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
-def merged(batches: Sequence[pa.RecordBatch], groups: Sequence[str], what: Sequence[Accumulated]) -> pa.RecordBatch:
+def merged(
+    batches: Sequence[pa.RecordBatch], groups: Sequence[str], merge_rules: Sequence[MergeRule]
+) -> pa.RecordBatch:
     """Return the merged rows of at least one batch."""
-    table = GroupTable(batches[0].schema, groups, what)
+    table = GroupTable(batches[0].schema, groups, merge_rules)
     for batch in join_small(batches):
         table.merge(batch)
     return table.to_arrow()

@@ -25,7 +25,7 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.keys import Keys
 from highlevel.groups.layer import Layer
-from highlevel.groups.merging import Accumulated
+from highlevel.groups.merging import MergeRule
 from highlevel.groups.running_totals import Key
 from highlevel.groups.table import batch_of, merged_schema
 from lowlevel.subaggregates import INT_MAX
@@ -39,18 +39,18 @@ class Block:
     """Buffers of the front without steps: their largest end, the buffers, and the merge of all later buffers."""
 
     end: int
-    piles: list[MergeBuffer]
+    buffers: list[MergeBuffer]
     later: Layer
 
 
 class TwoStacks:
     """Merged groups of the added buffers. Buffers arrive in any order and leave in the order of their ends."""
 
-    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule]) -> None:
         """Create empty stacks. `schema` is the schema of the merge buffers."""
-        self.schema = merged_schema(schema, groups, what)
+        self.schema = merged_schema(schema, groups, merge_rules)
         self.groups = list(groups)
-        self.what = list(what)
+        self.merge_rules = list(merge_rules)
         self.front: list[tuple[int, Layer]] = []  # (end, merge of buffers with this or a later end), greatest end first
         self.blocks: list[Block] = []  # greatest ends first
         self.back_piles: list[MergeBuffer]
@@ -59,7 +59,7 @@ class TwoStacks:
     def _clear(self) -> None:
         """Remove all groups."""
         self.keys = Keys([self.schema.field(name).type for name in self.groups])
-        self.back = Layer(self.schema, self.what, held=True)
+        self.back = Layer(self.schema, self.merge_rules, held=True)
         self.back_piles = []
         self.back_over = INT_MAX  # the first window that lacks a buffer of the back
 
@@ -92,7 +92,7 @@ class TwoStacks:
             return steps
         for block in reversed(self.blocks):
             if end <= block.end and (not self.front or end > self.front[0][0]):
-                block.piles.append((end, batch))
+                block.buffers.append((end, batch))
                 break
             if end > block.end:
                 steps.append(block.later)
@@ -126,14 +126,14 @@ class TwoStacks:
 
         Other groups are removed.
         """
-        piles = sorted(((end, batch) for end, batch in self.back_piles if end > wid), key=itemgetter(0))
+        buffers = sorted(((end, batch) for end, batch in self.back_piles if end > wid), key=itemgetter(0))
         self._clear()
-        ends = sorted({end for end, _ in piles})
+        ends = sorted({end for end, _ in buffers})
         size = max(1, isqrt(len(ends)))
         later = self.back.copy()
         for first in reversed(range(0, len(ends), size)):
             chunk = ends[first : first + size]
-            chunk_piles = [(end, batch) for end, batch in piles if chunk[0] <= end <= chunk[-1]]
+            chunk_piles = [(end, batch) for end, batch in buffers if chunk[0] <= end <= chunk[-1]]
             self.blocks.append(Block(chunk[-1], chunk_piles, later.copy()))
             for _, batch in chunk_piles if first else ():
                 self._merge([later], batch)
@@ -143,8 +143,8 @@ class TwoStacks:
     def _make_steps(self, block: Block, wid: int) -> None:
         """Make the steps of the next block, from the greatest end to the smallest end after window `wid`."""
         layer = block.later
-        piles = sorted((pile for pile in block.piles if pile[0] > wid), key=itemgetter(0), reverse=True)
-        for end, same in groupby(piles, key=itemgetter(0)):
+        buffers = sorted((buffer for buffer in block.buffers if buffer[0] > wid), key=itemgetter(0), reverse=True)
+        for end, same in groupby(buffers, key=itemgetter(0)):
             for _, batch in same:
                 self._merge([layer], batch)
             self.front.append((end, layer.copy()))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from highlevel.aggregation import BOUNDS, Aggregation
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import merged
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import SlidingWindow
@@ -82,7 +82,7 @@ class FiniteWindows:
         self.outside += len(times) - count(unite((first, end) for _, first, end in windows))
         self._closed = unite([*self._closed, *((wid, wid + 1) for wid, _, _ in windows)])
         subs = aggregation.low.subaggregates
-        merge, groups = accumulated(subs), [*BOUNDS, *aggregation.grain]
+        merge, groups = list_merge_rules(subs), [*BOUNDS, *aggregation.grain]
         names = [*groups, *(sub.name for sub in subs)]
         for run in runs(iter(windows)):
             positions = np.concatenate([order[first:end] for _, first, end in run])

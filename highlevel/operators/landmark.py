@@ -20,7 +20,7 @@ from capture import arrow_compute as pc
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import Accumulated, Rule, accumulated
+from highlevel.groups.merging import MergeRule, Rule, list_merge_rules
 from highlevel.groups.table import merged
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import LandmarkWindow
@@ -37,7 +37,7 @@ class LandmarkTotals:
     """
 
     def __init__(
-        self, schema: pa.Schema, groups: Sequence[str], accumulated_columns: Sequence[Accumulated], cap: int
+        self, schema: pa.Schema, groups: Sequence[str], accumulated_columns: Sequence[MergeRule], cap: int
     ) -> None:
         """Create empty totals. `schema` is the schema of the batches."""
         self.groups = list(groups)
@@ -74,7 +74,9 @@ class LandmarkTotals:
         ids = self.keys.find_or_insert(columns, batch.num_rows)
         for accumulator in self.accumulators:
             accumulator.reserve(_grown_capacity(self.count, accumulator.words.shape[1]))
-            accumulator.merge(ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.what.columns])
+            accumulator.merge(
+                ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.merge_rules.columns]
+            )
         return beyond_cap
 
     def rows(self) -> pa.RecordBatch:
@@ -87,7 +89,7 @@ class LandmarkTotals:
         arrays = dict(zip(self.groups, self._key_columns, strict=True))
         for accumulator in self.accumulators:
             for name, words, is_float in zip(
-                accumulator.what.columns, accumulator.words, accumulator.floats, strict=True
+                accumulator.merge_rules.columns, accumulator.words, accumulator.floats, strict=True
             ):
                 values = words[: self.count].copy()
                 arrays[name] = pa.array(values.view(np.float64) if is_float else values)
@@ -137,7 +139,7 @@ class LandmarkAggregate:
         self.window = window
         self.groups = list(groups)
         self.names = [*groups, *(sub.name for sub in subaggregates)]
-        self.what = accumulated(subaggregates)
+        self.merge_rules = list_merge_rules(subaggregates)
         self.slides: dict[int, Slide] = {}
         self.totals: LandmarkTotals | None = None
         self._restored: pa.Table | None = None  # the totals of the last snapshot, if unchanged since
@@ -200,8 +202,8 @@ class LandmarkAggregate:
     def _merge(self, slide: Slide) -> pa.RecordBatch:
         """Merge the waiting partials to one row per group."""
         if slide.merged_rows < slide.rows or len(slide.batches) > 1:
-            what = [*self.what, Accumulated((PARTIALS,), Rule.SUM)]
-            slide.batches = [merged(slide.batches, self.groups, what)]
+            merge_rules = [*self.merge_rules, MergeRule((PARTIALS,), Rule.SUM)]
+            slide.batches = [merged(slide.batches, self.groups, merge_rules)]
             slide.rows = slide.merged_rows = slide.batches[0].num_rows
         return slide.batches[0]
 
@@ -231,7 +233,7 @@ class LandmarkAggregate:
     def _add(self, batch: pa.RecordBatch) -> LandmarkTotals:
         """Add the merged partials of a slide to the totals."""
         if self.totals is None:
-            self.totals = LandmarkTotals(batch.schema, self.groups, self.what, self.window.cap)
+            self.totals = LandmarkTotals(batch.schema, self.groups, self.merge_rules, self.window.cap)
         self._restored = None
         beyond = self.totals.add(batch)
         self.beyond_cap += int(batch.column(PARTIALS).to_numpy()[beyond].sum())
@@ -264,7 +266,7 @@ class LandmarkAggregate:
             if name == CLOSED:
                 self.closed = table[CLOSED][0].as_py()
             elif name == TOTALS:
-                self.totals = LandmarkTotals(table.schema, self.groups, self.what, self.window.cap)
+                self.totals = LandmarkTotals(table.schema, self.groups, self.merge_rules, self.window.cap)
                 for batch in table.to_batches():
                     self.totals.add(batch)
                 self._restored = table

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.operators.meld import UNION
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
 from highlevel.partitions.open_panes import LIFE, PANE, WID, OpenPanes
@@ -56,7 +56,7 @@ class PartitionedAggregate:
         self.within = [name for name in groups if name not in self.partition]
         self.values = [sub.name for sub in subaggregates]
         self.names = [*groups, *self.values]
-        self.panes = OpenPanes(self.numbers, self.within, accumulated(subaggregates))
+        self.panes = OpenPanes(self.numbers, self.within, list_merge_rules(subaggregates))
         self.lives: Lives | None = None
         self.watermark = BEGINNING
         self.received = 0
@@ -72,7 +72,7 @@ class PartitionedAggregate:
         if self.lives is None:
             return 0
         ends = (self.lives.counts - 1 + self.window.range) // self.window.slide_rows
-        return int((ends - self.lives.reported)[self.lives.going_on].sum())
+        return int((ends - self.lives.reported)[self.lives.is_current].sum())
 
     def take_closed_windows(self) -> int:
         """Return and reset the number of windows with rows that became final."""
@@ -113,7 +113,7 @@ class PartitionedAggregate:
             if punctuation.watermark == END:
                 self.lives.end()
             else:
-                self.lives.fall_silent(punctuation.watermark)
+                self.lives.end_idle_lives(punctuation.watermark)
             yield from self._close(self.lives)
         if punctuation.watermark == END:
             self.lives = None

@@ -23,7 +23,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import Accumulated, accumulated
+from highlevel.groups.merging import MergeRule, list_merge_rules
 from highlevel.operators.session_kernels import FREE, NEVER, NOBODY, Partials, SessionSlots, place_partials, take_final
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import SessionWindow
@@ -46,7 +46,7 @@ class SessionColumns:
     groups: tuple[str, ...]
     first: str
     last: str
-    others: tuple[Accumulated, ...]
+    others: tuple[MergeRule, ...]
 
 
 class OpenSessions:
@@ -117,7 +117,7 @@ class OpenSessions:
         late = slots == NOBODY
         on_time = None if not late.any() else np.flatnonzero(~late)
         for each in self.accumulators:
-            values = [words_of(batch.column(name).to_numpy()) for name in each.what.columns]
+            values = [words_of(batch.column(name).to_numpy()) for name in each.merge_rules.columns]
             if on_time is None:
                 each.merge(slots, values)
             elif len(on_time):
@@ -173,7 +173,7 @@ class OpenSessions:
         arrays = dict(zip(self.columns.groups, self.keys.columns(group_of[slots]), strict=True))
         arrays |= {self.columns.first: pa.array(first[slots]), self.columns.last: pa.array(last[slots])}
         for each in self.accumulators:
-            for name, words, is_float in zip(each.what.columns, each.words, each.floats, strict=True):
+            for name, words, is_float in zip(each.merge_rules.columns, each.words, each.floats, strict=True):
                 values = words[slots]
                 arrays[name] = pa.array(values.view(np.float64) if is_float else values)
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
@@ -222,7 +222,7 @@ class SessionAggregate:
         """Group by the columns `groups`. The sub-aggregates must contain MIN and MAX of ts."""
         self.window = window
         first, last = (_name_of_time(subaggregates, kind) for kind in (Kind.MIN, Kind.MAX))
-        others = (each for each in accumulated(subaggregates) if each.columns not in ((first,), (last,)))
+        others = (each for each in list_merge_rules(subaggregates) if each.columns not in ((first,), (last,)))
         self.columns = SessionColumns(tuple(groups), first, last, tuple(others))
         self.names = [*groups, *(sub.name for sub in subaggregates)]
         self.sessions: OpenSessions | None = None

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import merged
 from highlevel.operators.meld import UNION
 from highlevel.sliding.operator import SlidingAggregate
@@ -45,7 +45,7 @@ class TupleAggregate:
         self.window = window
         self.columns = [*groups, *(sub.name for sub in subaggregates)]
         self.by = ["pane", *groups]
-        self.what = accumulated(subaggregates)
+        self.merge_rules = list_merge_rules(subaggregates)
         self.sliding = SlidingAggregate(window.numbers, window.numbers.pane, groups, subaggregates)
         self.received = 0
         self.outside = 0
@@ -77,7 +77,7 @@ class TupleAggregate:
             batch = batch.filter(pa.array(inside))
             self.outside += len(numbers) - batch.num_rows
         if batch.num_rows:
-            yield from self.sliding.rows(port, merged([batch], self.by, self.what))
+            yield from self.sliding.rows(port, merged([batch], self.by, self.merge_rules))
         yield from self.sliding.punctuate(port, Punctuation(UNION, self.next))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:

@@ -1,5 +1,8 @@
 """Windows of a number of rows per partition: counting, the partials of open windows, and closing.
 
-single rows ──► lives: the partition and the number of each row ──► open panes ──► windows, one life after the other
-                (`row_counters`, `kernels`)                         (`open_panes`)
+single rows ──► the life (below) and the number of each row ──► open panes ──► windows, one life after the other
+                (`row_counters`, `kernels`)                     (`open_panes`)
+
+A life of a partition is a range of its rows that are numbered from 0. A partition begins another life after a pause of
+IDLE.
 """

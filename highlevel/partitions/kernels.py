@@ -44,8 +44,8 @@ def closing_windows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the final and not yet reported windows of each partial: `counts[i]` windows from window `first[i]` on.
 
-    `panes` are of `pane` rows. Window ids below `final[life]` are final, those below `reported[life]` are reported.
-    Return the number of partials that are in no later window.
+    A pane has `pane` rows. Window IDs below `final[life]` are final, and IDs below `reported[life]` have been reported.
+    Return the number of partials that are only in final windows.
     """
     final_partials = 0
     for row in range(rows):

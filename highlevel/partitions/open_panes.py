@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import Accumulated
+from highlevel.groups.merging import MergeRule
 from highlevel.groups.table import merged
 from highlevel.partitions.kernels import NOBODY, closing_windows
 from highlevel.windows.kind import SlidingWindow
@@ -22,15 +22,15 @@ from highlevel.windows.kind import SlidingWindow
 LIFE, PANE, WID = "life", "pane", "wid"
 
 EXPANDED = 1 << 20
-"""Approximate partials of windows that are merged in one call. One window may have more."""
+"""Approximate number of partials that are merged in one call. One window may have more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """Partials of one chunk that are in final windows: row indexes, lives, first windows and numbers of windows."""
+    """The partials of one chunk that are in final windows: row indexes, lives, first windows and numbers of windows."""
 
     batch: pa.RecordBatch
-    places: Words
+    positions: Words
     lives: Words
     first: Words
     counts: Words
@@ -39,14 +39,14 @@ class Closing:
 class OpenPanes:
     """Partials by life, pane and group. The numbers of lives are defined by `Lives`."""
 
-    def __init__(self, window: SlidingWindow, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+    def __init__(self, window: SlidingWindow, groups: Sequence[str], merge_rules: Sequence[MergeRule]) -> None:
         """Create an empty store. `groups` are the group columns within a partition."""
         self.window = window
         self.groups = list(groups)
-        self.what = list(what)
+        self.merge_rules = list(merge_rules)
         self.chunks: list[pa.RecordBatch] = []
         self.closed = 0
-        """Windows with rows that have closed."""
+        """Number of closed windows that had rows."""
 
     @property
     def bytes(self) -> int:
@@ -55,15 +55,15 @@ class OpenPanes:
 
     def add(self, batch: pa.RecordBatch, reported: Words) -> None:
         """Add at least one partial, with the columns LIFE and PANE. `reported` is `Lives.reported`."""
-        self.chunks.append(merged([batch], [LIFE, PANE, *self.groups], self.what))
+        self.chunks.append(merged([batch], [LIFE, PANE, *self.groups], self.merge_rules))
         while len(self.chunks) > 1 and 2 * self.chunks[-1].num_rows >= self.chunks[-2].num_rows:
             last, before = self.chunks.pop(), self.chunks.pop()
             parts = [part for each in (before, last) if (part := self._open(each, reported)).num_rows]
             if parts:
-                self.chunks.append(merged(parts, [LIFE, PANE, *self.groups], self.what))
+                self.chunks.append(merged(parts, [LIFE, PANE, *self.groups], self.merge_rules))
 
     def _open(self, chunk: pa.RecordBatch, reported: Words) -> pa.RecordBatch:
-        """Return the partials that are in a window which has not been reported."""
+        """Return the partials that are in at least one window that has not been reported."""
         after = (chunk.column(PANE).to_numpy() * self.window.pane + self.window.range) // self.window.slide
         kept = after > reported[chunk.column(LIFE).to_numpy()]
         return chunk if kept.all() else chunk.filter(pa.array(kept))
@@ -78,9 +78,9 @@ class OpenPanes:
             final_partials = closing_windows(
                 lives, panes, len(lives), window.pane, window.range, window.slide, reported, final, first, counts
             )
-            places = np.flatnonzero(counts)
-            if len(places):
-                closing.append(Closing(chunk, places, lives[places], first[places], counts[places]))
+            positions = np.flatnonzero(counts)
+            if len(positions):
+                closing.append(Closing(chunk, positions, lives[positions], first[positions], counts[positions]))
             if 2 * final_partials < chunk.num_rows:
                 chunks.append(chunk)
             elif final_partials < chunk.num_rows:
@@ -105,7 +105,7 @@ class OpenPanes:
                 if (part := self._part(chunk_closing, shifts, start, start + step)).num_rows
             ]
             if parts:
-                results = merged(parts, [LIFE, WID, *self.groups], self.what)
+                results = merged(parts, [LIFE, WID, *self.groups], self.merge_rules)
                 has_rows = np.zeros(step, np.bool_)
                 has_rows[shifts[results.column(LIFE).to_numpy()] + results.column(WID).to_numpy() - start] = True
                 self.closed += int(np.count_nonzero(has_rows))
@@ -120,8 +120,8 @@ class OpenPanes:
         offsets = np.arange(len(partials)) - np.repeat(np.cumsum(counts) - counts, counts)
         lives = closing.lives[partials]
         wids = low[partials] + offsets - shifts[lives]
-        names = [*self.groups, *(name for column_group in self.what for name in column_group.columns)]
-        rows = closing.batch.select(names).take(pa.array(closing.places[partials]))
+        names = [*self.groups, *(name for column_group in self.merge_rules for name in column_group.columns)]
+        rows = closing.batch.select(names).take(pa.array(closing.positions[partials]))
         return rows.append_column(LIFE, pa.array(lives)).append_column(WID, pa.array(wids))
 
     def renumber(self, numbers: Words) -> None:
@@ -138,5 +138,5 @@ class OpenPanes:
     def snapshot(self, reported: Words) -> pa.RecordBatch | None:
         """Return the partials of open windows in one batch, or None."""
         parts = [part for each in self.chunks if (part := self._open(each, reported)).num_rows]
-        self.chunks = [merged(parts, [LIFE, PANE, *self.groups], self.what)] if parts else []
+        self.chunks = [merged(parts, [LIFE, PANE, *self.groups], self.merge_rules)] if parts else []
         return self.chunks[0] if self.chunks else None

@@ -15,13 +15,13 @@ from highlevel.windows.kind import SlidingWindow
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 COUNT, NEWEST = "rows counted", "newest ts"
-"""Last columns of a snapshot, after the partition. No column of a query has these names."""
+"""The last columns of a snapshot, after the partition columns. Columns of queries have other names."""
 
 PARTITION_OF, COUNTS, NEWEST_OF, REPORTED = range(4)
 """Rows of the array of lives."""
 
-FEW = 1024
-"""Number of ended lives that may stay in addition to the number of active lives."""
+MAX_ENDED_LIVES = 1024
+"""Ended lives are removed if there are more of them than active lives plus this number."""
 
 
 class Lives:
@@ -57,7 +57,7 @@ class Lives:
         return self._lives[REPORTED, : self.known]
 
     @property
-    def going_on(self) -> npt.NDArray[np.bool_]:
+    def is_current(self) -> npt.NDArray[np.bool_]:
         """Mask of the current lives: the next row of their partition belongs to them."""
         return self._current[self._lives[PARTITION_OF, : self.known]] == np.arange(self.known)
 
@@ -78,10 +78,10 @@ class Lives:
         reported[before : self.known] = 0
         return lives, ranks
 
-    def fall_silent(self, low: int) -> None:
+    def end_idle_lives(self, low: int) -> None:
         """End the lives that are idle at the watermark `low` (ns): their partition's next row begins another life."""
         before = max(INT_MIN, low - self.idle)
-        silent = np.flatnonzero(self.going_on & (self._lives[NEWEST_OF, : self.known] <= before))
+        silent = np.flatnonzero(self.is_current & (self._lives[NEWEST_OF, : self.known] <= before))
         self._current[self._lives[PARTITION_OF, silent]] = NOBODY
 
     def end(self) -> None:
@@ -91,7 +91,7 @@ class Lives:
     def final(self, window: SlidingWindow) -> Words:
         """Return the first window of each life that is not final."""
         counts = self.counts
-        return np.where(self.going_on, counts // window.slide, (counts - 1 + window.range) // window.slide)
+        return np.where(self.is_current, counts // window.slide, (counts - 1 + window.range) // window.slide)
 
     def report(self, final: Words) -> None:
         """Record that all windows below `final` have been reported."""
@@ -101,13 +101,13 @@ class Lives:
         """Return the columns of the partitions of some lives."""
         return self.keys.columns(self._lives[PARTITION_OF, lives])
 
-    def forget(self, least: int = FEW) -> Words | None:
+    def forget(self, least: int = MAX_ENDED_LIVES) -> Words | None:
         """Remove ended lives if they are many. Return the new number of each life (NOBODY: removed), or None.
 
         Partitions without a life are removed too.
         """
-        going_on = self.going_on
-        kept = np.flatnonzero(going_on)
+        is_current = self.is_current
+        kept = np.flatnonzero(is_current)
         if self.known - len(kept) <= least + (len(kept) if least else 0):
             return None
         self.keys = self.keys.only(self._lives[PARTITION_OF, kept])

@@ -1,1 +1,1 @@
-"""From final windows to result rows: HAVING, the select list, holistic aggregates, sketches."""
+"""Steps from final windows to result rows: HAVING, the select list, holistic aggregates, sketches."""

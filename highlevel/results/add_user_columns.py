@@ -27,7 +27,7 @@ class AddUserColumns:
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Compute the columns over all groups of the batch at once."""
         for column in self.columns:
-            batch = batch.append_column(column.name, results_of(column, batch))
+            batch = batch.append_column(column.name, compute_results(column, batch))
         yield batch
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
@@ -42,7 +42,7 @@ class AddUserColumns:
         """Do nothing, because there is no state."""
 
 
-def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
+def compute_results(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
     """Return the results of the groups in `batch`.
 
     A group with a NULL part has the result NULL and is not passed to the function. A NaN or masked result becomes NULL.
@@ -66,12 +66,12 @@ def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
                 returned = column.finish(**given)
         except (Exception, SystemExit) as error:  # the user's code may raise any error
             what = failure_text(column.finish, error, [*given.values()])
-            raise AggregateError(f"{column.shown}: its function raised {what}") from error
-        results[is_known] = _checked(column.shown, returned, int(np.count_nonzero(is_known)))
+            raise AggregateError(f"{column.name_in_messages}: its function raised {what}") from error
+        results[is_known] = _check(column.name_in_messages, returned, int(np.count_nonzero(is_known)))
     return pa.array(results, mask=np.isnan(results))
 
 
-def _checked(shown: str, returned: Any, groups: int) -> npt.NDArray[np.float64]:
+def _check(name_in_messages: str, returned: Any, groups: int) -> npt.NDArray[np.float64]:
     """Convert the results of a function to floats."""
     results = (
         np.ma.filled(np.ma.asarray(returned, np.float64), np.nan)
@@ -79,8 +79,10 @@ def _checked(shown: str, returned: Any, groups: int) -> npt.NDArray[np.float64]:
         else np.asarray(returned)
     )
     if results.dtype.kind not in "biuf":
-        raise AggregateError(f"{shown}: its function returned {type(returned).__name__}, expected numbers")
+        raise AggregateError(f"{name_in_messages}: its function returned {type(returned).__name__}, expected numbers")
     if results.shape != (groups,):
         got = "a single value" if results.ndim == 0 else f"an array of shape {results.shape}"
-        raise AggregateError(f"{shown}: its function returned {got}, expected one value for each of {groups} groups")
+        raise AggregateError(
+            f"{name_in_messages}: its function returned {got}, expected one value for each of {groups} groups"
+        )
     return results.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Finish: HAVING, and the select list, over the groups of closed windows."""
+"""Finish: evaluate HAVING and the select list for the groups of final windows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class Finish:
-    """Turn merged sub-aggregates into the rows of the query's result.
+    """Turns merged sub-aggregates into the rows of the query's result.
 
     A row is late if its window ends at or below the watermark.
     """
 
     def __init__(self, aggregation: Aggregation) -> None:
-        """Finish for `aggregation`."""
+        """Evaluate the select list and the HAVING of `aggregation`."""
         self.aggregation = aggregation
         self.results = 0
         self.watermark = BEGINNING

@@ -2,9 +2,9 @@
 
     count_distinct   number of different values
     min, max         smallest and largest value, also of addresses and texts
-    first, last      value with the smallest or greatest ts; of equal ts the smallest or greatest value
+    first, last      value with the smallest or greatest ts; if several have this ts, the smallest or greatest of them
     quantile(p)      value at position p * (n - 1) of the n sorted values, counted from 0; interpolated
-    mode             the most frequent value, the smallest of several
+    mode             the most frequent value; if there are several, the smallest of them
     entropy          -Σ p log2 p over the shares p of the values, in bits
     top(k)           the k most frequent values as text, `value=count value=count`; equal counts: smaller value first;
                      times are ISO 8601 texts in UTC
@@ -40,8 +40,8 @@ Numbers = npt.NDArray[np.int64]
 class ValueCounts:
     """Values of some groups with their counts.
 
-    Entry i: group `groups[i]` contains the value at position `places[i]` of `column` `counts[i]` times. Numbers are in
-    rising order, IPv4 before IPv6, texts by code points. All NaN are one value, the greatest.
+    Entry i: group `groups[i]` contains the value at position `positions[i]` of `column`, `counts[i]` times. Numbers are
+    in rising order, IPv4 before IPv6, texts by code points. All NaN are one value, the greatest.
     """
 
     def __init__(self, ids: Numbers, groups: int, column: pa.Array, counts: Numbers) -> None:
@@ -58,7 +58,7 @@ class ValueCounts:
         self.group_count = groups
         self.column = column
         self.groups = ids[starts]
-        self.places = rows[starts]
+        self.positions = rows[starts]
         self.counts = np.add.reduceat(counts[rows], starts) if len(starts) else counts[:0]
 
     @property
@@ -83,7 +83,7 @@ class ValueCounts:
 
     def numbers(self) -> npt.NDArray[np.float64]:
         """Return the values of the entries as floats."""
-        values = pc.take(self.column, array_of(self.places))
+        values = pc.take(self.column, array_of(self.positions))
         return pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
@@ -125,7 +125,7 @@ def compute_aggregate(
         case DetailFunction.COUNT_DISTINCT:
             return array_of(values.ends - values.begins)
         case DetailFunction.MIN:
-            return pc.take(values.column, _firsts(values, np.arange(len(values.places))))
+            return pc.take(values.column, _firsts(values, np.arange(len(values.positions))))
         case DetailFunction.MAX:
             return pc.take(values.column, _lasts(values))
         case DetailFunction.QUANTILE:
@@ -141,16 +141,17 @@ def compute_aggregate(
 def values_by_time(
     ids: Numbers, groups: int, column: pa.Array, counts: Numbers, times: Numbers, last: bool
 ) -> pa.Array:
-    """Return the value of the smallest time of each group, or with `last` of the greatest time; NULL without values.
+    """Return for each group the value with the smallest time, or if `last` with the greatest time. NULL: no values.
 
-    Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times. The value decides equal times.
+    Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times. If several values have this time, the
+    smallest is returned, or if `last` the greatest.
     """
     rows = np.flatnonzero((counts > 0) & np.asarray(pc.is_valid(column)))
     order = np.lexsort((_ranks(column)[rows], times[rows], ids[rows]))
-    groups_in_order, places = ids[rows][order], np.append(rows[order], 0)
+    groups_in_order, positions = ids[rows][order], np.append(rows[order], 0)
     begins, ends = (np.searchsorted(groups_in_order, np.arange(groups), side=side) for side in ("left", "right"))
     chosen = np.maximum(ends, 1) - 1 if last else begins
-    return pc.take(column, array_of(places[chosen], begins == ends))
+    return pc.take(column, array_of(positions[chosen], begins == ends))
 
 
 def quantiles(values: ValueCounts, share: float) -> pa.Array:
@@ -169,7 +170,7 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
             numbers[np.minimum(np.searchsorted(counts_before, before + rank.astype(np.int64), side="right"), last)]
             for rank in (low, high)
         )
-        with np.errstate(invalid="ignore"):  # infinities on both sides of a position
+        with np.errstate(invalid="ignore"):  # inf - inf
             between = smaller + (greater - smaller) * (position - low)
         same = (smaller == greater) | (low == high) | np.isinf(smaller)
         quantiles = np.where(same, smaller, between)
@@ -184,18 +185,18 @@ def modes(values: ValueCounts) -> pa.Array:
 def _firsts(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
     """Return the position of the first entry of each group in `order`, NULL for a group without entries."""
     begins, ends = values.begins, values.ends
-    places = np.append(values.places[order], 0)
-    return array_of(places[np.minimum(begins, len(order))], begins == ends)
+    positions = np.append(values.positions[order], 0)
+    return array_of(positions[np.minimum(begins, len(order))], begins == ends)
 
 
 def _lasts(values: ValueCounts) -> pa.Array:
     """Return the position of the last entry of each group, NULL for a group without entries."""
     begins, ends = values.begins, values.ends
-    places = np.append(values.places, 0)
-    return array_of(places[np.maximum(ends, 1) - 1], begins == ends)
+    positions = np.append(values.positions, 0)
+    return array_of(positions[np.maximum(ends, 1) - 1], begins == ends)
 
 
-def combined(columns: Sequence[pa.Array]) -> pa.Array:
+def number_combinations(columns: Sequence[pa.Array]) -> pa.Array:
     """Return a number for each row. Rows with equal values in all columns have equal numbers; NULL if one is NULL."""
     numbers, valid = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), np.bool_)
     for column in columns:
@@ -219,7 +220,7 @@ def tops(values: ValueCounts, most: int, kind: Type) -> pa.Array:
     order = values.by_frequency()
     begins = values.begins
     order = order[np.arange(len(order)) - begins[values.groups] < most]
-    texts = spelled(pc.take(values.column, array_of(values.places[order])), kind)
+    texts = write_texts(pc.take(values.column, array_of(values.positions[order])), kind)
     named = pc.binary_join_element_wise(texts, pc.cast(array_of(values.counts[order]), pa.string()), "=")
     sizes = np.minimum(values.ends - begins, most)
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
@@ -227,7 +228,7 @@ def tops(values: ValueCounts, most: int, kind: Type) -> pa.Array:
     return pc.if_else(array_of(sizes > 0), joined, pa.scalar(None, pa.string()))
 
 
-def spelled(column: pa.Array, kind: Type) -> pa.Array:
+def write_texts(column: pa.Array, kind: Type) -> pa.Array:
     """Return values of the type `kind` as texts."""
     if kind is Type.TIME:
         return time_texts(column)

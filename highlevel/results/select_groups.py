@@ -25,7 +25,7 @@ from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.punctuation import Item, Punctuation
 
-Chosen = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int64]
 
 
@@ -33,7 +33,7 @@ class SelectGroups:
     """Adds the selections to the groups of final windows. Stateless: a window arrives in one batch."""
 
     def __init__(self, aggregation: Aggregation) -> None:
-        """Compare for `aggregation`."""
+        """Evaluate the selections of `aggregation`."""
         self.selections = aggregation.selections
         self._macs = aggregation.macs
 
@@ -43,7 +43,7 @@ class SelectGroups:
         windows = np.unique(bounds, axis=1, return_inverse=True)[1].reshape(-1)
         columns = BatchColumns(batch, self._macs)
         for selection in self.selections:
-            chosen = selected(selection, evaluate(selection.value, columns), windows)
+            chosen = select(selection, evaluate(selection.value, columns), windows)
             batch = batch.append_column(selection.name, array_of(chosen))
         yield batch
 
@@ -59,7 +59,7 @@ class SelectGroups:
         """Do nothing, because there is no state."""
 
 
-def selected(selection: Selection, value: Any, windows: Ids) -> Chosen:
+def select(selection: Selection, value: Any, windows: Ids) -> Mask:
     """Return a mask of the selected groups. `windows` contains the window number of each group."""
     assert isinstance(value, Vector)
     rows = len(windows)
@@ -67,8 +67,8 @@ def selected(selection: Selection, value: Any, windows: Ids) -> Chosen:
     is_known = np.ones(rows, np.bool_) if value.valid is None else np.broadcast_to(value.valid, rows)
     if values.dtype == np.float64:
         is_known = is_known & ~np.isnan(values)
-    places = np.flatnonzero(is_known)
-    order = places[np.lexsort((values[places], windows[places]))]
+    positions = np.flatnonzero(is_known)
+    order = positions[np.lexsort((values[positions], windows[positions]))]
     chosen = np.zeros(rows, np.bool_)
     if len(order):
         compare = _heavy if selection.kind is SelectionKind.HEAVY else _top
@@ -76,7 +76,7 @@ def selected(selection: Selection, value: Any, windows: Ids) -> Chosen:
     return chosen
 
 
-def _heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Chosen:
+def _heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
     begins = np.flatnonzero(np.append(True, np.diff(windows) != 0))
     totals = np.add.reduceat(values, begins)
     if values.dtype == np.float64:
@@ -86,7 +86,7 @@ def _heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Chosen:
     return values >= np.repeat(least, np.diff(np.append(begins, len(values))))
 
 
-def _top(most: str, values: npt.NDArray[Any], windows: Ids) -> Chosen:
+def _top(most: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
     ends = np.searchsorted(windows, windows, side="right")
     changes = np.append((np.diff(windows) != 0) | (np.diff(values) != 0), True)
     after_equals = (np.flatnonzero(changes) + 1)[np.append(0, np.cumsum(changes)[:-1])]

@@ -6,8 +6,8 @@
     1     B      X       1
 
 A pane's sketches are emitted when no older partial can arrive. Until then each group has one sketch, so further values
-cost no memory. A late partial is emitted at once, with a separate sketch. A sketch is prefixed by a unique number, so
-that two equal sketches are never merged as one value.
+cost no memory. A late partial is emitted at once, with a separate sketch. The next operator groups partials by all
+their columns. So each sketch begins with a unique number, and two equal sketches stay two values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation, Folding
-from highlevel.groups.merging import Accumulated, accumulated
+from highlevel.groups.merging import MergeRule, list_merge_rules
 from highlevel.groups.table import GroupTable
 from highlevel.results.sketches import MAKERS, Sketch, values_for
 from highlevel.sliding.operator import SlidingAggregate
@@ -31,13 +31,13 @@ NUMBER_BYTES = 8
 
 
 class FoldedPane:
-    """The groups of one pane: merged sub-aggregates, and a sketch for each of the foldings."""
+    """The groups of one pane: merged sub-aggregates, and a sketch for each item of `foldings`."""
 
     def __init__(
-        self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], foldings: Sequence[Folding]
+        self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], foldings: Sequence[Folding]
     ) -> None:
         """Create an empty pane. `schema` is the schema of the partials."""
-        self.table = GroupTable(schema, groups, what)
+        self.table = GroupTable(schema, groups, merge_rules)
         self.foldings = foldings
         self.sketches: list[list[Sketch]] = [[] for _ in foldings]
 
@@ -94,12 +94,12 @@ def merge_sketches(
     return [sketch.result(parameter) for sketch in sketches]
 
 
-PROMISED, PANE, INNER = "promised", "pane ", "windows "
+WATERMARK, PANE, INNER = "promised", "pane ", "windows "
 """Table names, and prefixes of table names, in a snapshot."""
 
 
 class FoldingWindows:
-    """A `WindowOperator` over time: keep a sketch per pane and group, and emit complete panes.
+    """A `WindowOperator` over time: stores a sketch per pane and group, and emits complete panes.
 
     The counters of late partials count partials with sketches.
     """
@@ -112,7 +112,7 @@ class FoldingWindows:
         self.origin = aggregation.low.origin
         made = {folding.column for folding in aggregation.foldings}
         self.groups = [name for name in aggregation.grain if name not in made]
-        self.what = accumulated(aggregation.low.subaggregates)
+        self.merge_rules = list_merge_rules(aggregation.low.subaggregates)
         self.panes: dict[int, FoldedPane] = {}
         self.watermark = BEGINNING
         self.number = 0
@@ -158,29 +158,29 @@ class FoldingWindows:
         for number in np.unique(numbers).tolist():
             is_of_pane = numbers == number
             part = batch if is_of_pane.all() else batch.filter(pa.array(is_of_pane))
-            if self._complete(number):
-                late = self._new(part.schema)
+            if self._is_complete(number):
+                late = self._new_pane(part.schema)
                 late.add(part)
-                yield from self._hand_on(number, late)
+                yield from self._emit(number, late)
                 continue
             if number not in self.panes:
-                self.panes[number] = self._new(part.schema)
+                self.panes[number] = self._new_pane(part.schema)
             self.panes[number].add(part)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the panes that end by the watermark, then the watermark."""
         self.watermark = max(self.watermark, punctuation.watermark)
-        for number in sorted(number for number in self.panes if self._complete(number)):
-            yield from self._hand_on(number, self.panes.pop(number))
+        for number in sorted(number for number in self.panes if self._is_complete(number)):
+            yield from self._emit(number, self.panes.pop(number))
         yield from self.inner.punctuate(port, punctuation)
 
-    def _complete(self, number: int) -> bool:
+    def _is_complete(self, number: int) -> bool:
         return self.watermark == END or self.origin + (number + 1) * self.pane <= self.watermark
 
-    def _new(self, schema: pa.Schema) -> FoldedPane:
-        return FoldedPane(schema, self.groups, self.what, self.foldings)
+    def _new_pane(self, schema: pa.Schema) -> FoldedPane:
+        return FoldedPane(schema, self.groups, self.merge_rules, self.foldings)
 
-    def _hand_on(self, number: int, pane: FoldedPane) -> Iterator[Item]:
+    def _emit(self, number: int, pane: FoldedPane) -> Iterator[Item]:
         rows = pane.to_arrow(self.number)
         self.number += rows.num_rows
         rows = rows.append_column("pane", pa.array(np.full(rows.num_rows, number, np.int64)))
@@ -188,7 +188,7 @@ class FoldingWindows:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark, a table for each pane, and the state of the windows."""
-        tables = {PROMISED: pa.table({"low": [self.watermark], "number": [self.number]})}
+        tables = {WATERMARK: pa.table({"low": [self.watermark], "number": [self.number]})}
         for number, pane in self.panes.items():
             tables[f"{PANE}{number}"] = pa.Table.from_batches([pane.to_arrow(0)])
         return tables | {INNER + name: table for name, table in self.inner.snapshot().items()}
@@ -197,10 +197,10 @@ class FoldingWindows:
         """Load the state of a snapshot."""
         inner = {}
         for name, table in tables.items():
-            if name == PROMISED:
+            if name == WATERMARK:
                 self.watermark, self.number = table["low"][0].as_py(), table["number"][0].as_py()
             elif name.startswith(PANE):
-                pane = self._new(table.schema)
+                pane = self._new_pane(table.schema)
                 for batch in table.to_batches():
                     pane.merge(batch)
                 self.panes[int(name.removeprefix(PANE))] = pane

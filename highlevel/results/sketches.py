@@ -2,10 +2,10 @@
 
     approx_count_distinct   HyperLogLog, 2^12 registers: relative standard error 1.6 %           2 KB at most
     approx_quantile         KLL, k = 200: rank error 1.7 % of the rows at 99 % confidence        about 5 KB
-    approx_top              frequent items, 768 values: counts up to 0.35 % of the rows high     texts of the values
+    approx_top              frequent items, 768 values: counts too high by up to 0.35 % of rows  texts of the values
 
-Sketches of parts merge to a sketch of the whole. A HyperLogLog depends on the values only. KLL is randomised, and a
-frequent-items sketch drops values by their order, so two runs may differ within the bounds.
+Sketches of parts can be merged into a sketch of the whole. A HyperLogLog depends on the values only. The other two may
+differ between two runs, within their bounds: KLL is randomised, and a frequent-items sketch depends on the order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from highlevel.aggregation import DetailFunction, Folding
-from highlevel.results.holistic import spelled
+from highlevel.results.holistic import write_texts
 
 REGISTERS_LOG2 = 12
 KLL_K = 200
@@ -93,7 +93,7 @@ class Quantiles:
         self.sketch = datasketches.kll_doubles_sketch(KLL_K)
 
     def add(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
-        """Add numbers. NaN is left out."""
+        """Add numbers, except NaN."""
         numbers = np.asarray(values, np.float64)
         while len(numbers):
             some = np.minimum(counts, AT_ONCE)
@@ -158,7 +158,7 @@ def values_for(folding: Folding, column: pa.Array) -> Values:
     if folding.function is DetailFunction.APPROX_QUANTILE:
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if folding.function is DetailFunction.APPROX_TOP:
-        return spelled(column, folding.kind).to_pylist()
+        return write_texts(column, folding.kind).to_pylist()
     if pa.types.is_binary(column.type):
         return [value.decode("latin-1") for value in column.to_pylist()]
     if pa.types.is_boolean(column.type):

@@ -1,4 +1,4 @@
-"""Stages after the window operator of a query, which process each final window."""
+"""The stages after the window operator of a query. They process each final window."""
 
 from __future__ import annotations
 

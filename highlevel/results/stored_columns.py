@@ -1,7 +1,7 @@
-"""The columns of stored results: their types, which Arrow and Parquet do not know.
+"""The columns of stored results, with types that Arrow and Parquet do not have.
 
-In result files an address is text and a time is a timestamp, in the history of the page an address is bytes. So every
-store of results contains the columns as JSON: name, type, and whether a value may be NULL.
+An address is text in result files, and bytes in the history of the live page. So both contain a JSON list of the
+columns: name, type, and true if a value may be NULL.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decode_columns(text: str | bytes) -> tuple[Column, ...]:
 
 
 def times_of(columns: Iterable[Column]) -> tuple[str, ...]:
-    """Return the columns for windows over stored results: `window_end` is the default.
+    """Return the time columns that windows over stored results can use. The first is the default.
 
     >>> times_of([Column(name, Type.TIME) for name in ("first", "window_start", "window_end")])
     ('window_end', 'window_start', 'first')

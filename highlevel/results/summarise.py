@@ -1,4 +1,4 @@
-"""Summarise: replace the rows of a group in a window, one per value, by one row with the aggregates of the values.
+"""Summarise: compute holistic aggregates. A group has one input row per value, and one output row.
 
     window  srcIP  destPort  count            window  srcIP  count  d0 = count_distinct(destPort)
     1       A      80        5                1       A      7      2
@@ -16,56 +16,56 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation, DetailFunction
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import GroupTable
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
-from highlevel.results.holistic import ValueCounts, combined, compute_aggregate, values_by_time
+from highlevel.results.holistic import ValueCounts, compute_aggregate, number_combinations, values_by_time
 from highlevel.results.sketched_windows import merge_sketches
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import Item, Punctuation
 
 
 class Summarise:
-    """Adds the details to the rows of final windows. Stateless: a window arrives in one batch."""
+    """Computes the holistic aggregates of final windows. Stateless: a window arrives in one batch."""
 
     def __init__(self, aggregation: Aggregation) -> None:
-        """Summarise for `aggregation`."""
+        """Compute the details of `aggregation`."""
         self.details = aggregation.details
         self.foldings = aggregation.foldings
         self.groups = [WINDOW_START, WINDOW_END, *aggregation.group_by]
-        self.what = accumulated(aggregation.low.subaggregates)
+        self.merge_rules = list_merge_rules(aggregation.low.subaggregates)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Reduce the rows of each window and group to one."""
         if batch.num_rows == 0:
             return
         instance = [WINDOW_INSTANCE] if WINDOW_INSTANCE in batch.schema.names else []
-        table = GroupTable(batch.schema, [*self.groups, *instance], self.what)
+        table = GroupTable(batch.schema, [*self.groups, *instance], self.merge_rules)
         ids = table.merge(batch)
-        found = table.to_arrow()
+        rows = table.to_arrow()
         foldings = {folding.column: folding for folding in self.foldings}
         sorted_values: dict[tuple[tuple[str, ...], str], ValueCounts] = {}
         for detail in self.details:
             if detail.key in foldings:
                 sketches = batch.column(detail.key)
-                merged = merge_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
-                found = found.append_column(detail.name, pa.array(merged, ARROW_TYPES[detail.type]))
+                merged = merge_sketches(foldings[detail.key], detail.parameter, ids, rows.num_rows, sketches)
+                rows = rows.append_column(detail.name, pa.array(merged, ARROW_TYPES[detail.type]))
                 continue
             if detail.time:
                 counts, times = (batch.column(name).to_numpy() for name in (detail.count, detail.time))
                 last = detail.function is DetailFunction.LAST
-                values = values_by_time(ids, found.num_rows, batch.column(detail.key), counts, times, last)
-                found = found.append_column(detail.name, values)
+                values = values_by_time(ids, rows.num_rows, batch.column(detail.key), counts, times, last)
+                rows = rows.append_column(detail.name, values)
                 continue
-            of = detail.keys, detail.count
-            if of not in sorted_values:
+            values_key = detail.keys, detail.count
+            if values_key not in sorted_values:
                 counts = batch.column(detail.count).to_numpy()
                 columns = [batch.column(key) for key in detail.keys]
-                values = columns[0] if len(columns) == 1 else combined(columns)
-                sorted_values[of] = ValueCounts(ids, found.num_rows, values, counts)
-            results = compute_aggregate(detail.function, detail.parameter, sorted_values[of], detail.kind)
-            found = found.append_column(detail.name, results)
-        yield found
+                values = columns[0] if len(columns) == 1 else number_combinations(columns)
+                sorted_values[values_key] = ValueCounts(ids, rows.num_rows, values, counts)
+            results = compute_aggregate(detail.function, detail.parameter, sorted_values[values_key], detail.kind)
+            rows = rows.append_column(detail.name, results)
+        yield rows
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass the watermark on."""

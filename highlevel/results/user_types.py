@@ -1,7 +1,7 @@
 """Results as users receive them, in Python and in files: addresses and MACs as text, times as timestamps.
 
-Internally an address is 4 or 16 bytes, a MAC 6 bytes, and a time int64 ns since the epoch. Arrow types do not show
-which columns are times, so `plan.times` names them.
+Internally an address has 4 or 16 bytes, a MAC has 6 bytes, and a time is an int64 in ns since the epoch. The Arrow type
+of a time is that of any integer, so `plan.times` lists the columns that are times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def readable_schema(schema: pa.Schema, times: Collection[str]) -> pa.Schema:
-    """Return the schema of rows that `readable` makes."""
+    """Return the schema of the rows that `readable` returns."""
     return pa.schema([pa.field(field.name, _readable_type(field, times)) for field in schema])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from highlevel.groups.accumulator import Accumulator
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import PAIRS, Accumulated, Rule
+from highlevel.groups.merging import PAIRS, MergeRule, Rule
 from highlevel.slide_by_tuple.kernels import (
     BACK,
     BEGIN,
@@ -50,7 +50,7 @@ class Extent:
     Group IDs are below the argument of the last call of `reserve`.
     """
 
-    def __init__(self, reach: int, accumulated_columns: Sequence[tuple[Accumulated, Sequence[bool]]]) -> None:
+    def __init__(self, reach: int, accumulated_columns: Sequence[tuple[MergeRule, Sequence[bool]]]) -> None:
         """Make windows `(wid - reach, wid]`. `accumulated_columns`: merge rules, and True for each FLOAT column."""
         self.reach = reach
         ops: list[int] = []

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.slide_by_tuple.kernels import WID
 from highlevel.slide_by_tuple.numbering import ByArrival, ByRank, Numbering
@@ -35,8 +35,8 @@ class SlideByTupleAggregate:
         """Merge by the columns `groups`."""
         self.window = window
         self.groups = list(groups)
-        self.what = accumulated(subaggregates)
-        self.columns = [name for each in self.what for name in each.columns]
+        self.merge_rules = list_merge_rules(subaggregates)
+        self.columns = [name for each in self.merge_rules for name in each.columns]
         self.count_of_rows = count_of_rows(subaggregates)
         # If each row has a window, the order of counting has no effect. Counting by arrival then needs no memory.
         by_rank = window.by_rank and window.every > 1
@@ -132,7 +132,7 @@ class SlideByTupleAggregate:
     def _row_store(self, schema: pa.Schema) -> Rows:
         """Return the row store. The first batch determines its types."""
         if self._rows is None:
-            self._rows = Rows(schema, self.groups, self.what, self.window.range)
+            self._rows = Rows(schema, self.groups, self.merge_rules, self.window.range)
         return self._rows
 
     def _count_late(self, rows: pa.RecordBatch) -> None:

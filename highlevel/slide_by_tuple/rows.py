@@ -10,7 +10,7 @@ import pyarrow as pa
 from highlevel.groups.accumulator import words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import Accumulated
+from highlevel.groups.merging import MergeRule
 from highlevel.slide_by_tuple.extent import Extent
 from highlevel.slide_by_tuple.runs import TIME, Runs
 
@@ -25,15 +25,15 @@ IDLE_GROUPS = 1024
 class Rows:
     """Pending rows (not below the watermark), final rows, and the group IDs of both."""
 
-    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], reach: int) -> None:
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], reach: int) -> None:
         """Create an empty store. `schema` is the schema of the partials; windows reach back `reach` ns."""
         self.groups = list(groups)
-        self.columns = [name for each in what for name in each.columns]
+        self.columns = [name for each in merge_rules for name in each.columns]
         self.schema = pa.schema([schema.field(name) for name in (PANE, *self.groups, *self.columns)])
-        floats = [[schema.field(name).type == pa.float64() for name in each.columns] for each in what]
+        floats = [[schema.field(name).type == pa.float64() for name in each.columns] for each in merge_rules]
         self.keys = Keys([schema.field(name).type for name in self.groups])
         self.pending = Runs(VALUES + len(self.columns))
-        self.extent = Extent(reach, list(zip(what, floats, strict=True)))
+        self.extent = Extent(reach, list(zip(merge_rules, floats, strict=True)))
 
     @property
     def bytes(self) -> int:

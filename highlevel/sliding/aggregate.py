@@ -1,15 +1,16 @@
-"""Roll partials up by window and group; a punctuation closes each window once (WID; Li 2008, §6.1.2).
+"""Merge partials by window and group. A punctuation closes windows, each of them once (WID; Li 2008, §6.1.2).
 
 The window ID is one more grouping column, so the arrival order does not matter. State is kept per *range of window
 IDs*. Partials with the same `[first_wid, end_wid)` share a merge buffer; window w is the merge of the buffers whose
-range contains w. Tumbling windows have one buffer per window, sliding windows one per pane. A partial is stored once,
-even if many windows contain it. Buffers are entries of a map, so a gap of years between two of them costs no memory.
+range contains w. Tumbling windows have one buffer per window, sliding windows have one per pane. A partial is stored
+once, even if many windows contain it. Buffers are entries of a map, so a gap of years between two buffers costs no
+memory.
 
 Many short windows in one batch (milliseconds) have no merge buffers. Their partials stay together in sorted runs
 (`highlevel.sliding.scattered_partials`).
 
-The cost decides for each window (`highlevel.sliding.window_rows`) if its buffers are merged again or the totals of the
-window before are updated. Totals are not part of a snapshot because they can be computed from the buffers.
+A window is computed by the cheaper of two methods (`highlevel.sliding.window_rows`): merge its buffers, or update the
+totals of the previous window. Snapshots contain no totals, because they can be computed from the buffers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from lowlevel.subaggregates import SubAggregate, count_of_rows
 __all__ = ["WID", "Aggregate"]
 
 CLOSED, SCATTERED = "closed", "scattered"
-"""Tables of a snapshot that are no merge buffers: the last closed window ID, and the scattered partials."""
+"""Other tables of a snapshot than merge buffers: the last closed window ID, and the scattered partials."""
 
 
 class Aggregate:
@@ -51,8 +52,8 @@ class Aggregate:
         self.subaggregates = list(subaggregates)
         self.columns = self.groups + [sub.name for sub in subaggregates]
         self.window_rows = WindowRows(groups, subaggregates)
-        self.open = MergeBuffers(groups, self.window_rows.what)
-        self.scattered = ScatteredPartials(groups, self.window_rows.what)
+        self.open = MergeBuffers(groups, self.window_rows.merge_rules)
+        self.scattered = ScatteredPartials(groups, self.window_rows.merge_rules)
         self.closed = 0  # every window with a smaller ID is final
         self.received = 0
         self.late = 0
@@ -100,7 +101,7 @@ class Aggregate:
             return
         scattered = self.scattered.take_below(punctuation.watermark)
         if scattered:
-            yield from self.window_rows.with_scattered(scattered, self.open, self.closed, punctuation.watermark)
+            yield from self.window_rows.make_with_scattered(scattered, self.open, self.closed, punctuation.watermark)
         else:
             yield from self.window_rows.of(self.open, self.closed, punctuation.watermark)
         self.closed = punctuation.watermark
@@ -109,7 +110,7 @@ class Aggregate:
 
     def open_windows(self) -> Ranges:
         """Return the IDs of the windows that contain partials and are not final."""
-        return unite([*((max(first, self.closed), end) for first, end in self.open.piles), *self.scattered.windows()])
+        return unite([*((max(first, self.closed), end) for first, end in self.open.buffers), *self.scattered.windows()])
 
     @property
     def bytes(self) -> int:
@@ -119,7 +120,7 @@ class Aggregate:
     @property
     def rows_held(self) -> int:
         """Number of stored partials."""
-        return self.scattered.rows + sum(buffer.rows for buffer in self.open.piles.values())
+        return self.scattered.rows + sum(buffer.rows for buffer in self.open.buffers.values())
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return a table per range of window IDs (`first-end`), the scattered partials, and the last closed ID."""
@@ -127,8 +128,8 @@ class Aggregate:
         scattered = self.scattered.snapshot()
         if scattered is not None:
             tables[SCATTERED] = scattered
-        for (first, end), buffer in self.open.piles.items():
-            tables[f"{first}-{end}"] = pa.Table.from_batches(buffer.at_rest())
+        for (first, end), buffer in self.open.buffers.items():
+            tables[f"{first}-{end}"] = pa.Table.from_batches(buffer.merged_batches())
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -140,4 +141,4 @@ class Aggregate:
                 self.scattered.restore(table)
             else:
                 first, end = (int(number) for number in name.split("-"))
-                self.open.put((first, end), MergeBuffer(self.groups, self.open.what, table.to_batches()))
+                self.open.put((first, end), MergeBuffer(self.groups, self.open.merge_rules, table.to_batches()))

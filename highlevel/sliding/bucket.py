@@ -1,7 +1,7 @@
 """Bucket: tag each partial with its windows (Li 2008, §6.1.1, with the floors of its errata).
 
-Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window. So one half-open range of window IDs
-`[first_wid, end_wid)` is sufficient, and the volume does not grow with the number of open windows.
+A window consists of whole panes. So the windows of a partial are one half-open range of IDs, `[first_wid, end_wid)`.
+The tags have the same size for any number of windows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_WID = "end_wid"
 
 
 class Bucket:
-    """Replaces `pane` by `first_wid, end_wid`, and times in punctuation by window ids.
+    """Replaces `pane` by `first_wid, end_wid`, and times in punctuations by window IDs.
 
     It has no state except a counter.
     """

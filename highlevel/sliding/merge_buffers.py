@@ -1,4 +1,4 @@
-"""Merge buffers: the partials of one range of window IDs, merged when there are many."""
+"""Merge buffers: each stores the partials of one range of window IDs, and merges them if there are many."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from heapq import heappop, heappush
 
 import pyarrow as pa
 
-from highlevel.groups.merging import Accumulated
+from highlevel.groups.merging import MergeRule
 from highlevel.groups.running_totals import Key
 from highlevel.groups.table import GroupTable, join_small
 
 MERGE_ROWS = 16_384
-"""Partials of a buffer that may wait to be merged. For fewer partials the calls cost more than the rows."""
+"""Partials of a buffer that wait for a merge. A merge of fewer partials would cost more for calls than for rows."""
 
 
 class MergeBuffer:
     """Partials of one range of window IDs.
 
-    Few partials are stored as received, many in a table of groups. A buffer *at rest* consists of merged batches. While
-    the buffer does not change, it returns these batches again, so that snapshots contain the same objects.
+    Few partials are stored as received, and many partials in a table of groups. `merged_batches` replaces both by
+    merged batches. Until the next `add` it returns the same batches, so that snapshots contain the same objects.
     """
 
-    def __init__(self, groups: Sequence[str], what: Sequence[Accumulated], rest: Sequence[pa.RecordBatch] = ()) -> None:
+    def __init__(
+        self, groups: Sequence[str], merge_rules: Sequence[MergeRule], rest: Sequence[pa.RecordBatch] = ()
+    ) -> None:
         """Merge by `groups`, beginning with the merged rows `rest`."""
         self.groups = groups
-        self.what = what
+        self.merge_rules = merge_rules
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
         self.rest = list(rest)
@@ -54,14 +56,14 @@ class MergeBuffer:
         """Merge everything into the table."""
         if self.table is None:
             schema = (self.waiting or self.rest)[0].schema
-            self.table = GroupTable(schema, self.groups, self.what)
+            self.table = GroupTable(schema, self.groups, self.merge_rules)
             self.waiting[:0] = self.rest
         for batch in join_small(self.waiting):
             self.table.merge(batch)
         self.waiting, self.waiting_rows, self.rest = [], 0, []
         return self.table
 
-    def at_rest(self) -> list[pa.RecordBatch]:
+    def merged_batches(self) -> list[pa.RecordBatch]:
         """Merge all rows by group, store only the result, and return it."""
         if self.waiting or self.table is not None:
             self.rest = [self._merge().to_arrow()]
@@ -69,22 +71,22 @@ class MergeBuffer:
         return self.rest
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Return the rows, merged if they are many. Afterwards the buffer is at rest."""
-        return self.at_rest() if self.table is not None else [*self.rest, *self.waiting]
+        """Return the rows: merged if they are many, otherwise as received."""
+        return self.merged_batches() if self.table is not None else [*self.rest, *self.waiting]
 
 
 class MergeBuffers:
-    """Merge buffers in a map, so gaps between them cost neither memory nor time.
+    """A map of merge buffers. Gaps between them cost neither memory nor time.
 
     A buffer is `coming` before its first window is reached, and then `current` until its last window is final. Current
     buffers do not grow, because partials for windows that were reached are late.
     """
 
-    def __init__(self, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+    def __init__(self, groups: Sequence[str], merge_rules: Sequence[MergeRule]) -> None:
         """Create an empty map."""
         self.groups = list(groups)
-        self.what = list(what)
-        self.piles: dict[Key, MergeBuffer] = {}
+        self.merge_rules = list(merge_rules)
+        self.buffers: dict[Key, MergeBuffer] = {}
         self.current_rows = 0
         self._coming: list[Key] = []  # a heap
         self._current: list[tuple[int, Key]] = []  # a heap by ends
@@ -92,7 +94,7 @@ class MergeBuffers:
     @property
     def bytes(self) -> int:
         """Memory of the buffers."""
-        return sum(buffer.bytes for buffer in self.piles.values())
+        return sum(buffer.bytes for buffer in self.buffers.values())
 
     @property
     def current(self) -> list[Key]:
@@ -107,13 +109,13 @@ class MergeBuffers:
     def store(self, key: Key, batch: pa.RecordBatch) -> None:
         """Add partials of windows that have not been reached. Ignore an empty range."""
         if key[0] < key[1] and batch.num_rows:
-            if key not in self.piles:
-                self.put(key, MergeBuffer(self.groups, self.what))
-            self.piles[key].add(batch)
+            if key not in self.buffers:
+                self.put(key, MergeBuffer(self.groups, self.merge_rules))
+            self.buffers[key].add(batch)
 
     def put(self, key: Key, buffer: MergeBuffer) -> None:
         """Add a buffer for a new range."""
-        self.piles[key] = buffer
+        self.buffers[key] = buffer
         heappush(self._coming, key)
 
     def windows(self, first: int, low: int) -> Iterator[tuple[int, list[Key]]]:
@@ -131,7 +133,7 @@ class MergeBuffers:
             while self._coming and self._coming[0][0] <= wid:
                 key = heappop(self._coming)
                 heappush(self._current, (key[1], key))
-                self.current_rows += self.piles[key].rows
+                self.current_rows += self.buffers[key].rows
                 reached.append(key)
             yield wid, reached
             wid += 1
@@ -140,4 +142,4 @@ class MergeBuffers:
         """Drop the current buffers that end by window `wid`."""
         while self._current and self._current[0][0] <= wid:
             _, key = heappop(self._current)
-            self.current_rows -= self.piles.pop(key).rows
+            self.current_rows -= self.buffers.pop(key).rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import merged
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.sliding.aggregate import WID, Aggregate
@@ -20,15 +20,16 @@ from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
 
 MERGE_ROWS = 65_536
-"""Rows that are merged in one call. Each late row may belong to thousands of windows, so memory must be limited."""
+"""Maximum rows that one call merges. A late row may belong to thousands of windows, so memory must be limited."""
 
 
-def supplements(
+def merge_late_partials(
     tagged: pa.RecordBatch, closed: int, groups: Sequence[str], subaggregates: Sequence[SubAggregate]
 ) -> Iterator[pa.RecordBatch]:
-    """Merge the partials of one batch for each window below `closed` that they are in: `wid`, groups, sub-aggregates.
+    """Merge late partials for each final window that contains them (ID below `closed`).
 
-    `tagged` are partials with window IDs from Bucket. The supplements of one window may be split over several batches.
+    `tagged`: partials with window IDs from Bucket. Results: `wid`, groups, sub-aggregates. The rows of one window may
+    be in several batches.
     """
     first = tagged.column(FIRST_WID).to_numpy()
     count = np.clip(np.minimum(tagged.column(END_WID).to_numpy(), closed) - first, 0, None)
@@ -36,17 +37,17 @@ def supplements(
     if len(late) == 0:
         return
     partials = tagged.select([*groups, *(sub.name for sub in subaggregates)])
-    what = accumulated(subaggregates)
+    merge_rules = list_merge_rules(subaggregates)
     for some in np.split(late, np.flatnonzero(np.diff((np.cumsum(count[late]) - count[late]) // MERGE_ROWS)) + 1):
         counts = count[some]
         before = np.cumsum(counts) - counts
         wids = np.arange(int(counts.sum())) + np.repeat(first[some] - before, counts)
         rows = pc.take(partials, array_of(np.repeat(some, counts))).append_column(WID, array_of(wids))
-        yield merged([rows], [WID, *groups], what)
+        yield merged([rows], [WID, *groups], merge_rules)
 
 
 class SlidingAggregate:
-    """A `WindowOperator`: tags partials with window IDs, rolls them up, and adds the bounds of windows."""
+    """A `WindowOperator`: tags partials with window IDs, merges them, and adds the bounds of windows."""
 
     def __init__(
         self,
@@ -58,8 +59,8 @@ class SlidingAggregate:
     ) -> None:
         """Merge partials of panes of `pane` ns by the columns `groups`.
 
-        With `emit_late` a partial that is late for a window is emitted at once, as a separate row of that window. It is
-        counted as late too.
+        If `emit_late`, a partial that is late for a window is emitted at once, as a separate row of that window, and
+        counted as late.
         """
         self.window = window
         self.emit_late = emit_late
@@ -107,7 +108,7 @@ class SlidingAggregate:
             assert isinstance(tagged, pa.RecordBatch)
             aggregate = self.aggregate
             if self.emit_late:
-                for late in supplements(tagged, aggregate.closed, aggregate.groups, aggregate.subaggregates):
+                for late in merge_late_partials(tagged, aggregate.closed, aggregate.groups, aggregate.subaggregates):
                     yield self._timed(late)
             yield from self.aggregate.rows(port, tagged)
 

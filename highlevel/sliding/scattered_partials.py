@@ -1,9 +1,9 @@
-"""Partials of many short windows, in a few sorted runs instead of one merge buffer per window.
+"""A store for partials of many short windows: a few sorted runs instead of one merge buffer per window.
 
 A merge buffer costs some tens of microseconds of Python, independent of its size. Windows of a millisecond hold a few
 partials, so partials of many windows stay together. Each batch is a run sorted by window ID; the windows below a
 watermark are a prefix of each run. Runs are merged as in a log-structured merge tree: the last two, if the last is at
-least half as long as the other. So there are O(log n) runs, and a row is copied O(log n) times.
+least half as long as the run before it. So there are O(log n) runs, and a row is copied O(log n) times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
-from highlevel.groups.merging import Accumulated
+from highlevel.groups.merging import MergeRule
 from highlevel.groups.table import merged, one_batch
 from lowlevel.integer_ranges import Ranges, append_ids, unite
 
@@ -35,10 +35,10 @@ class ScatteredPartials:
     Rows of one window and group are merged when their runs are merged.
     """
 
-    def __init__(self, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+    def __init__(self, groups: Sequence[str], merge_rules: Sequence[MergeRule]) -> None:
         """Merge by the window and `groups`."""
         self.keys = [WID, *groups]
-        self.what = list(what)
+        self.merge_rules = list(merge_rules)
         self.runs: list[pa.RecordBatch] = []
         self.room: list[int] = []
         """For each run, the number of rows for which its memory was allocated."""
@@ -58,7 +58,7 @@ class ScatteredPartials:
         """Add rows that are sorted by the column `wid`."""
         while self.runs and run.num_rows * 2 >= self.runs[-1].num_rows:
             self.room.pop()
-            run = merged([in_order([self.runs.pop(), run])], self.keys, self.what)
+            run = merged([in_order([self.runs.pop(), run])], self.keys, self.merge_rules)
         self._append(run)
 
     def take_below(self, low: int) -> list[pa.RecordBatch]:
@@ -93,7 +93,7 @@ class ScatteredPartials:
     def snapshot(self) -> pa.Table | None:
         """Return all rows as one table, or None without rows."""
         if len(self.runs) > 1:
-            self.restore(pa.Table.from_batches([merged([in_order(self.runs)], self.keys, self.what)]))
+            self.restore(pa.Table.from_batches([merged([in_order(self.runs)], self.keys, self.merge_rules)]))
         return pa.Table.from_batches(self.runs) if self.runs else None
 
     def restore(self, table: pa.Table) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
-from highlevel.groups.merging import INVERTIBLE, Rule, accumulated
+from highlevel.groups.merging import INVERTIBLE, Rule, list_merge_rules
 from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import merged, one_batch
 from highlevel.groups.two_stacks import TwoStacks
@@ -22,20 +22,20 @@ from lowlevel.subaggregates import MERGE, SubAggregate
 
 # Costs that determine how the next window is computed.
 #
-# Unit of cost: merging one row. To merge P buffers with R rows again costs `R + P * BUFFER_COST`. Totals cost
-# `TOTALS_COST` per window. A buffer is merged once when it arrives and once or twice before it is removed, so totals
-# cost another `3 * R / P`. Tumbling windows, and small windows of few panes, are merged again.
+# The unit of cost is the merge of one row. A merge of P buffers with R rows costs `R + P * BUFFER_COST`. Totals cost
+# `TOTALS_COST` per window, and up to `3 * R / P`: a buffer is merged once when it is added to the totals, and once or
+# twice before it is removed. So a merge is cheaper for tumbling windows and for small windows of few panes.
 
 
 BUFFER_COST = 200
 """Cost of one merge buffer of a window in addition to its rows: a batch takes some µs of Python."""
 
 TOTALS_COST = 8_000
-"""Cost of a window of totals in addition to its rows: some kernel calls, and a batch of results."""
+"""Cost of a window from totals in addition to its rows: some kernel calls, and a batch of results."""
 
 
 class Strategy(StrEnum):
-    """Method to make a window from its merge buffers."""
+    """Methods to compute a window from its merge buffers."""
 
     MERGE = "each window is merged from its panes"
     RUNNING_TOTALS = "running totals: panes that come in are added, panes that go out subtracted"
@@ -48,17 +48,17 @@ def incremental(subaggregates: Sequence[SubAggregate]) -> Strategy:
     return Strategy.RUNNING_TOTALS if undone else Strategy.TWO_STACKS
 
 
-def strategy_of(subaggregates: Sequence[SubAggregate], piles: int, rows: int) -> Strategy:
-    """Return the cheapest strategy for windows of `piles` merge buffers and `rows` rows.
+def strategy_of(subaggregates: Sequence[SubAggregate], buffers: int, rows: int) -> Strategy:
+    """Return the cheapest strategy for windows of `buffers` merge buffers and `rows` rows.
 
     >>> from lowlevel.subaggregates import Kind
     >>> count, least = SubAggregate("packets", Kind.COUNT), SubAggregate("least", Kind.MIN)
-    >>> [strategy_of([count], piles, 100_000).name for piles in (1, 60)]
+    >>> [strategy_of([count], buffers, 100_000).name for buffers in (1, 60)]
     ['MERGE', 'RUNNING_TOTALS']
     >>> strategy_of([count, least], 60, 100_000).name
     'TWO_STACKS'
     """
-    if rows + piles * BUFFER_COST <= TOTALS_COST + 3 * rows // max(1, piles):
+    if rows + buffers * BUFFER_COST <= TOTALS_COST + 3 * rows // max(1, buffers):
         return Strategy.MERGE
     return incremental(subaggregates)
 
@@ -71,16 +71,16 @@ ALONE_ROWS = 4096
 
 
 class WindowRows:
-    """Make one window after the other, and keep the totals of long windows for the next one.
+    """Computes one window after the other, and stores the totals of long windows for the next window.
 
-    Totals are computed from the merge buffers, so they are not state: they are computed again after a restart.
+    Totals are no state, because they can be computed from the merge buffers after a restart.
     """
 
     def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
         """Merge by `groups`."""
         self.groups = list(groups)
         self.subaggregates = list(subaggregates)
-        self.what = accumulated(subaggregates)
+        self.merge_rules = list_merge_rules(subaggregates)
         self.strategy = Strategy.MERGE
         """Strategy of the last window."""
         self.totals: RunningTotals | TwoStacks | None = None
@@ -91,17 +91,17 @@ class WindowRows:
         """Memory of the totals."""
         return 0 if self.totals is None else self.totals.bytes
 
-    def of(self, piles: MergeBuffers, first: int, low: int) -> Iterator[pa.RecordBatch]:
+    def of(self, buffers: MergeBuffers, first: int, low: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the windows `[first, low)` in the order of their IDs, several small windows per batch."""
         run: list[Window] = []
         size = 0
-        for wid, reached in piles.windows(first, low):
-            self.strategy = strategy_of(self.subaggregates, piles.current_count, piles.current_rows)
+        for wid, reached in buffers.windows(first, low):
+            self.strategy = strategy_of(self.subaggregates, buffers.current_count, buffers.current_rows)
             if self.strategy is Strategy.MERGE:
                 self.totals = self._last = None
-                window = self._piled(wid, piles)
+                window = self._merge_buffers(wid, buffers)
             else:
-                window = Window(wid, [self._total(wid, reached, piles)], True)
+                window = Window(wid, [self._update_totals(wid, reached, buffers)], True)
             if run and (window.merged != run[0].merged or size + window.rows > CLOSE_ROWS):
                 yield self._rows(run)
                 run, size = [], 0
@@ -110,68 +110,68 @@ class WindowRows:
         if run:
             yield self._rows(run)
 
-    def with_scattered(
-        self, scattered: Sequence[pa.RecordBatch], piles: MergeBuffers, first: int, low: int
+    def make_with_scattered(
+        self, scattered: Sequence[pa.RecordBatch], buffers: MergeBuffers, first: int, low: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the windows `[first, low)`, from scattered partials and from merge buffers."""
         self.totals = self._last = None
         self.strategy = Strategy.MERGE
         batches = [*scattered]
-        for wid, _ in piles.windows(first, low):
-            for key in piles.current:
-                batches += [with_ids(np.full(batch.num_rows, wid), batch) for batch in piles.piles[key].batches()]
+        for wid, _ in buffers.windows(first, low):
+            for key in buffers.current:
+                batches += [with_ids(np.full(batch.num_rows, wid), batch) for batch in buffers.buffers[key].batches()]
         rows = in_order(batches)
         ids = ids_of(rows)
         start = 0
         while start < len(ids):
             # A batch contains whole windows: it also gets the rest of the window of its last row.
             stop = int(np.searchsorted(ids, ids[min(start + CLOSE_ROWS, len(ids)) - 1], side="right"))
-            yield merged([rows.slice(start, stop - start)], [WID, *self.groups], self.what)
+            yield merged([rows.slice(start, stop - start)], [WID, *self.groups], self.merge_rules)
             start = stop
 
-    def leave(self, wid: int, piles: MergeBuffers) -> None:
+    def leave(self, wid: int, buffers: MergeBuffers) -> None:
         """Remove the merge buffers and totals of windows before `wid`."""
-        piles.leave(wid)
-        if piles.current_count == 0:
+        buffers.leave(wid)
+        if buffers.current_count == 0:
             self.totals = self._last = None
         elif self.totals is not None and self.totals.pass_on(wid):
             self._last = None
 
-    def _piled(self, wid: int, piles: MergeBuffers) -> Window:
-        """Return the merge buffers of a window. Merge a large single buffer separately."""
-        current = [piles.piles[key] for key in piles.current]
-        if len(current) == 1 and piles.current_rows >= ALONE_ROWS:
-            return Window(wid, current[0].at_rest(), True)
+    def _merge_buffers(self, wid: int, buffers: MergeBuffers) -> Window:
+        """Return the rows of a window from its merge buffers. A large single buffer is merged here."""
+        current = [buffers.buffers[key] for key in buffers.current]
+        if len(current) == 1 and buffers.current_rows >= ALONE_ROWS:
+            return Window(wid, current[0].merged_batches(), True)
         return Window(wid, [batch for buffer in current for batch in buffer.batches()], False)
 
-    def _total(self, wid: int, reached: list[Key], piles: MergeBuffers) -> pa.RecordBatch:
+    def _update_totals(self, wid: int, reached: list[Key], buffers: MergeBuffers) -> pa.RecordBatch:
         """Update the totals for a window, and return its rows."""
         changed = self.totals is None or self.totals.pass_on(wid) or bool(reached)
         if self.totals is None:
-            reached = sorted(piles.current)
-            schema = piles.piles[reached[0]].at_rest()[0].schema
+            reached = sorted(buffers.current)
+            schema = buffers.buffers[reached[0]].merged_batches()[0].schema
             kind = RunningTotals if self.strategy is Strategy.RUNNING_TOTALS else TwoStacks
-            self.totals = kind(schema, self.groups, self.what)
+            self.totals = kind(schema, self.groups, self.merge_rules)
         for key in reached:
-            self.totals.add(key, one_batch(piles.piles[key].at_rest()))
+            self.totals.add(key, one_batch(buffers.buffers[key].merged_batches()))
         if changed or self._last is None:
             self._last = self.totals.rows()
         return self._last
 
     def _rows(self, run: list[Window]) -> pa.RecordBatch:
-        """Return the rows of windows. Either all of them are merged already, or none."""
+        """Return the rows of windows. Either all windows are merged already, or none."""
         batches = [batch for window in run for batch in window.batches]
         if len(run) == 1:
-            rows = one_batch(batches) if run[0].merged else merged(batches, self.groups, self.what)
+            rows = one_batch(batches) if run[0].merged else merged(batches, self.groups, self.merge_rules)
             return with_ids(np.full(rows.num_rows, run[0].wid), rows)
         ids = np.repeat([window.wid for window in run], [window.rows for window in run])
         rows = with_ids(ids, one_batch(batches))
-        return rows if run[0].merged else merged([rows], [WID, *self.groups], self.what)
+        return rows if run[0].merged else merged([rows], [WID, *self.groups], self.merge_rules)
 
 
 @dataclass(frozen=True)
 class Window:
-    """Window to be emitted: its ID, its rows, and True if each group has one row."""
+    """A window to be emitted. `merged`: each group has one row."""
 
     wid: int
     batches: list[pa.RecordBatch]

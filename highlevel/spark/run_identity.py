@@ -49,7 +49,7 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
         for aggregation in plan.aggregations:
             subaggregates = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregation.low.subaggregates}
             for column in aggregation.user_columns:
-                description[f"query {number}, {column.shown}"] = (
+                description[f"query {number}, {column.name_in_messages}"] = (
                     f"a function in Python of {column.parts}, over {subaggregates}"
                 )
     for number, input_ in enumerate(assignment.inputs):

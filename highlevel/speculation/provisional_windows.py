@@ -18,14 +18,14 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import merged, one_batch
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.sliding.aggregate import WID
 from highlevel.sliding.bucket import END_WID, FIRST_WID, Bucket
 from highlevel.sliding.merge_buffers import MergeBuffer
-from highlevel.sliding.operator import supplements
+from highlevel.sliding.operator import merge_late_partials
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, append_ids, unite
@@ -84,7 +84,7 @@ class ProvisionalWindows:
         self._group_by = tuple(group_by)
         self._grain = list(grain)
         self._subaggregates = tuple(subaggregates)
-        self._rules = accumulated(subaggregates)
+        self._rules = list_merge_rules(subaggregates)
         self._counts = count_of_rows(subaggregates)
         self._compares_groups = compares_groups
         self._open: dict[int, OpenWindow] = {}
@@ -119,7 +119,7 @@ class ProvisionalWindows:
         for tagged in self._bucket.rows(0, batch):
             assert isinstance(tagged, pa.RecordBatch)
             self._count_late(tagged)
-            for of_windows in supplements(tagged, INT_MAX, self._grain, self._subaggregates):
+            for of_windows in merge_late_partials(tagged, INT_MAX, self._grain, self._subaggregates):
                 self._add(of_windows)
         yield from self._publish([wid for wid, each in self._open.items() if self._is_due(wid, each)], final=False)
 
@@ -175,7 +175,7 @@ class ProvisionalWindows:
             window = self._open[wid]
             if not window.pending.rows:
                 continue
-            (changed,) = window.pending.at_rest()
+            (changed,) = window.pending.merged_batches()
             published = changed
             if window.published is not None:
                 unchanged, affected = self._divide(window.published, changed)
@@ -214,7 +214,7 @@ class ProvisionalWindows:
             stored = [
                 batch.append_column(WID, array_of(np.full(batch.num_rows, wid, np.int64)))
                 for wid, each in self._open.items()
-                for batch in (each.pending.at_rest() if name == PENDING else (each.published,))
+                for batch in (each.pending.merged_batches() if name == PENDING else (each.published,))
                 if batch is not None
             ]
             if stored:

@@ -5,10 +5,10 @@ from 0 in arrival order.
 
     windows(values)      IDs of the windows that contain a row
     extent(wid, values)  rows that a window contains
-    wids(values)         windows that contain a row, as a half-open range within windows(values)
+    wids(values)         for each row, the half-open range of the IDs in windows(values) that contain it
 
-The last two are dual: row i is in extent(w) if and only if w is in the range of row i. Operators are tested against
-these functions, and some compute with them.
+`extent` and `wids` are dual: row i is in extent(w) if and only if w is in the range of row i. Tests compare operators
+with these functions, and some operators call them.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class WindowKind(Protocol):
 #
 #     extent(w) = { t : o <= t < o + (w+1)*s }        wids(t) = { w : w >= (t-o)//s }, an infinite set
 #
-# A window is reported only if its last slide has rows. Other windows would repeat the previous result, possibly through
-# gaps of years. The result contains every group received so far, so a group's windows depend on the rows of all groups.
-# Groups are never removed, so their number is limited.
+# A window is reported only if its last slide has rows. Without this rule a gap of years would repeat the same result
+# for each slide. A result contains all groups received so far, so the windows of a group depend on the rows of all
+# groups. Groups are never removed, so their number is limited.
 
 
 DEFAULT_CAP = 1_000_000
@@ -141,7 +141,10 @@ class LandmarkWindow:
         return (start <= values) & (values < end)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return the first ID of the unlimited range of windows that contain each time; no IDs before the origin."""
+        """Return for each time the range of IDs from its first window to the largest integer.
+
+        The range of a time before the origin is empty.
+        """
         first = (values - self.origin) // self.slide
         return first, np.where(first < 0, first, INT_MAX)
 
@@ -158,13 +161,13 @@ class LandmarkWindow:
 #
 #     two rows are in one session if rows of their group form a chain between them with steps smaller than GAP
 #
-# A session is `[first ts, last ts + GAP)`, and its id is its first ts. It is final when no later row can be older than
-# its end. A pane has the length GAP: rows of one pane and group are nearer than GAP, so they belong to one session.
+# A session is `[first ts, last ts + GAP)`, and its ID is its first ts. It is final when the watermark reaches its end.
+# A pane has the length GAP: rows of one pane and group are closer than GAP, so they belong to one session.
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWindow:
-    """Sessions that a silence of `gap` ns or more ends. The functions take the rows of one group."""
+    """Sessions, which end after `gap` ns without rows. The functions take the rows of one group."""
 
     gap: int
 
@@ -215,19 +218,19 @@ class SessionWindow:
         return None
 
 
-# Windows that slide by rows and reach back a length of time (Li 2008, §5.1.6).
+# Windows with a range of time that slide by rows (Li 2008, §5.1.6).
 #
 #     windows      = the times of the rows, or of every n-th row in the order of arrival or of time
 #     extent(w)    = { t : w - r < t <= w }        (sliding windows exclude their end instead)
 #     wids(t)      = { w in windows : t <= w < t + r }
 #
-# Rows with the same time share a window. For every n-th row in time order the order of equal times does not matter.
+# Rows with the same time share a window. So the order of equal times has no effect on every n-th row in time order.
 # Bounds are half-open as in other windows: `[w - r + 1, w + 1)`.
 
 
 @dataclass(frozen=True, slots=True)
 class SlideByTuple:
-    """`RANGE range` (ns) on ts, `SLIDE every rows`: by arrival, or, `by_rank`, in the order of ts.
+    """`RANGE range` (ns) on ts, `SLIDE every rows`: in the order of arrival, or if `by_rank` in the order of ts.
 
     The functions take times in the order of arrival.
     """
@@ -263,7 +266,7 @@ class SlideByTuple:
         return (wid - self.range < values) & (values <= wid)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each time the half-open range of the possible windows that contain it."""
+        """Return for each time the half-open range of the times whose windows contain it."""
         return values, values + self.range
 
     def bounds(self, wid: int) -> tuple[int, int]:
@@ -275,7 +278,7 @@ class SlideByTuple:
         return None
 
 
-# Window IDs: the windows that contain a time (Li 2008, §5.1, with the floors of its errata).
+# Sliding windows over time (Li 2008, §5.1, with the floors of its errata).
 #
 # Windows are numbered by their **end**: window w is `[o + (w+1)*s - r, o + (w+1)*s)` for origin o, range r, slide s.
 # IDs start at 0, so the first `ceil(r/s) - 1` windows begin before the origin. All in integer nanoseconds.
@@ -371,8 +374,8 @@ WHOLE_INPUT = SlidingWindow(range=2**62, slide=2**62)
 class TupleWindow:
     """`RANGE range rows, SLIDE slide_rows rows`. The functions take row numbers.
 
-    With `partitioned` each partition has separate windows (`Aggregation.partition`). A partition without a row for
-    `idle` ns of stream time is removed after its windows have been reported. With `idle` None partitions are kept.
+    If `partitioned`, each partition has separate windows (`Aggregation.partition`). A partition without a row for
+    `idle` ns of stream time ends: its windows are reported, and it is removed. If `idle` is None, partitions never end.
     """
 
     range: int

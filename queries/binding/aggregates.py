@@ -301,8 +301,8 @@ class HolisticAggregates:
         column = self._uses.setdefault(use, f"d{len(self._uses)}")
         kind = result_type(use.function, use.arguments[0].type)
         nullable = use.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
-        shown = ", ".join(expression_text(operand.bound) for operand in operands)
-        stand_in = f"{name.text.lower()}({shown})"
+        name_in_messages = ", ".join(expression_text(operand.bound) for operand in operands)
+        stand_in = f"{name.text.lower()}({name_in_messages})"
         self._finished[stand_in] = Column(column, kind, nullable)
         return Column(stand_in, kind, nullable)
 
@@ -310,10 +310,12 @@ class HolisticAggregates:
         """Raise QueryError for windows that holistic aggregates do not support."""
         if self._first is None:
             return
-        shown = f"{self._first.text.lower()} over "
+        name_in_messages = f"{self._first.text.lower()} over "
         if isinstance(window, SessionWindow):
             # Sessions are computed per group, not per value of a group.
-            raise QueryError(shown + "sessions", sql, self._first.start, "windows of another kind, or other aggregates")
+            raise QueryError(
+                name_in_messages + "sessions", sql, self._first.start, "windows of another kind, or other aggregates"
+            )
         if self._folded is not None and not isinstance(window, SlidingWindow):
             # Sketches need panes that are complete before their windows, and only panes of time are.
             called = self._folded.text.lower()
@@ -321,7 +323,7 @@ class HolisticAggregates:
             raise QueryError(f"{called} over windows of this kind", sql, self._folded.start, expected)
         if emit_late:
             raise QueryError(
-                shown + "rows that are late",
+                name_in_messages + "rows that are late",
                 sql,
                 self._first.start,
                 "LATE DROP: additional results cannot be added to earlier results",
@@ -434,13 +436,13 @@ class Selections:
         """Raise QueryError for windows that differ between groups, and for LATE EMIT."""
         if self._first is None:
             return
-        shown, start = self._first.text.lower(), self._first.start
+        name_in_messages, start = self._first.text.lower(), self._first.start
         if isinstance(window, SessionWindow) or (isinstance(window, TupleWindow) and window.partitioned):
-            problem = f"{shown} over windows that differ between groups"
+            problem = f"{name_in_messages} over windows that differ between groups"
             raise QueryError(problem, sql, start, "windows that groups share")
         if emit_late:
             raise QueryError(
-                f"{shown} over rows that are late",
+                f"{name_in_messages} over rows that are late",
                 sql,
                 start,
                 "LATE DROP: late rows cannot be compared with all groups",

@@ -410,11 +410,11 @@ def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -
     def inside(word: Word, stream: Word | None) -> Bound:
         if stream is None and word.text.lower() == ARGUMENT:
             return argument
-        raise QueryError(f"got {word.shown}", text, word.start, f"the argument, which is called {ARGUMENT}")
+        raise QueryError(f"got {word.name_in_messages}", text, word.start, f"the argument, which is called {ARGUMENT}")
 
     def outside(word: Word, _stream: Word | None) -> NoReturn:
         expected = f"aggregates of {ARGUMENT} only, for example sum({ARGUMENT})"
-        raise QueryError(f"got {word.shown}", text, word.start, expected)
+        raise QueryError(f"got {word.name_in_messages}", text, word.start, expected)
 
     expression = ExpressionParser(text, clause).whole_expression()
     bound = Binder(text, clause, expression, outside, aggregates, inside).bind()

@@ -32,7 +32,7 @@ class LinkUnion:
     kind: str
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def name_in_messages(self) -> tuple[str, ...]:
         """The streams as FROM spells them."""
         return tuple(
             stream if self.kind == PACKETS or stream.lower() == self.kind else f"{stream}.{self.kind}"
@@ -51,7 +51,7 @@ def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
             problem = f"{kind} together with {kind_of_all}"
             raise QueryError(problem, sql, word.start, "streams of one kind, since each has columns of its own")
         if word.text.lower() in (name.lower() for name in names):
-            raise QueryError(f"stream {word.shown} is listed twice", sql, word.start, "each stream once")
+            raise QueryError(f"stream {word.name_in_messages} is listed twice", sql, word.start, "each stream once")
         alone = next((name for name in (*names, word.text) if name.lower() in KINDS), None)
         if names and alone:
             problem = f"'{alone}' together with other streams"

@@ -72,8 +72,10 @@ def _choice(operand: Operand, function: str, choices: Sequence[str]) -> str:
     bound = operand.bound
     text = operand.quoted or (bound.value if isinstance(bound, Literal) else None)
     if not isinstance(text, str) or text.lower() not in choices:
-        shown = f"'{text}'" if isinstance(text, str) else "a value that is no text"
-        raise QueryError(f"{function} got {shown}", operand.sql, operand.start, "a unit of time", choices, str(text))
+        name_in_messages = f"'{text}'" if isinstance(text, str) else "a value that is no text"
+        raise QueryError(
+            f"{function} got {name_in_messages}", operand.sql, operand.start, "a unit of time", choices, str(text)
+        )
     return text.lower()
 
 

@@ -217,7 +217,7 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
         yield line("detail", f"{detail.name} = {call}, {how}, once a window is final")
     for column in aggregation.user_columns:
         parts = ", ".join(f"{part} = {expression_text(value)}" for part, value in column.parts)
-        yield line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")
+        yield line("user's", f"{column.name} = {column.name_in_messages} of {parts}, by a function in Python")
     for selection in aggregation.selections:
         compared = f"{selection.kind}({selection.parameter}, {expression_text(selection.value)})"
         yield line("select", f"{selection.name} = {compared} among all groups of a window, in one task")

@@ -489,7 +489,9 @@ class _Decorrelation:
             if isinstance(node, tree.Name) and id(node) not in inside:
                 expected = "columns in aggregates only, for example max(q.len)"
                 raise self._error(
-                    f"{node.word.shown}, a column outside the aggregates of a sub-query", node.start, expected
+                    f"{node.word.name_in_messages}, a column outside the aggregates of a sub-query",
+                    node.start,
+                    expected,
                 )
 
     def _join(

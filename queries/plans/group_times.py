@@ -62,7 +62,7 @@ class GroupTimes:
             table, name = attribute
             found = self._names.column(name, table)
             if self._links is not None and found != TS:
-                raise self._error(f"a window over {name.shown}", name.start, "ts: windows are over it")
+                raise self._error(f"a window over {name.name_in_messages}", name.start, "ts: windows are over it")
             if self._links is None and (found is None or found.name not in known):
                 if found is None:
                     raise self._names.unknown(name, table, ())

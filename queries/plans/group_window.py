@@ -132,7 +132,7 @@ def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
     time = _time_column(attribute, of_links)
     if time is None and attribute.text != TS.name:
         column = call.time.word
-        raise QueryError(f"{name} over {column.shown}", sql, column.start, "ts: windows are over it")
+        raise QueryError(f"{name} over {column.name_in_messages}", sql, column.start, "ts: windows are over it")
     lengths = [duration_of(sql, length) for length in call.lengths]
     if name == "SESSION":
         return GroupWindow(SessionWindow(lengths[0]), start, time, call.alias)
@@ -204,10 +204,10 @@ class _ClauseBinder:
         """Check the value of one parameter by itself."""
         name, value, word = parameter.name, parameter.value, parameter.keyword
         if name not in PARAMETERS:
-            problem = f"got {word.shown} in the window clause"
+            problem = f"got {word.name_in_messages} in the window clause"
             raise QueryError(problem, self._sql, word.start, "a window parameter", PARAMETERS, word.text)
         if isinstance(value, Attribute) and self._column(name) not in _WINDOW_COLUMNS[name][0]:
-            raise self._error(f"got {name} {value.word.shown}", parameter.start, _WINDOW_COLUMNS[name][1])
+            raise self._error(f"got {name} {value.word.name_in_messages}", parameter.start, _WINDOW_COLUMNS[name][1])
         if isinstance(value, Length) and value.unit.lower() in ROWS and name in ("SESSION", "IDLE"):
             raise self._error(f"got {name} of rows", parameter.start, "a length of time")
         if isinstance(value, Length) or name == "CAP":

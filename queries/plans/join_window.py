@@ -38,7 +38,7 @@ def bind_item_window(sql: str, window: Window) -> ItemWindow:
     values = {parameter.name: parameter for parameter in window.parameters}
     for parameter in window.parameters:
         if parameter.name not in JOIN_PARAMETERS:
-            problem = f"got {parameter.keyword.shown} in the window of a join"
+            problem = f"got {parameter.keyword.name_in_messages} in the window of a join"
             word = parameter.keyword
             raise QueryError(problem, sql, word.start, JOIN_PARAMETER, JOIN_PARAMETERS, word.text)
     if "RANGE" not in values:

@@ -307,6 +307,6 @@ def _time_of(sql: str, item: FromItem, name: str, relation: Relation, window: It
     time_name = "ts" if column.text.lower() == "time" else column.text.lower()
     found = next((time for time in relation.times if time.lower() == time_name), None)
     if found is None:
-        problem = f"the window of {name} over {column.shown}"
+        problem = f"the window of {name} over {column.name_in_messages}"
         raise QueryError(problem, sql, column.start, "a time of its rows, in ns", relation.times, column.text)
     return found

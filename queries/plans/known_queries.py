@@ -53,7 +53,7 @@ class KnownQueries:
         """
         for stream in streams:
             if stream.kind is None and stream.word.text.lower() in self.later:
-                problem = f"{stream.word.shown} is a later query of WITH"
+                problem = f"{stream.word.name_in_messages} is a later query of WITH"
                 raise QueryError(problem, sql, stream.word.start, "the query before the queries that read it")
         if self.links is None or len(self.path) < 2:
             return
@@ -62,5 +62,5 @@ class KnownQueries:
             word = stream.word
             if word.text.lower() not in known and word.text.lower() not in KINDS:
                 choices = (*self.links, *self.named, *self.with_queries)
-                problem = f"{word.shown} is neither a link nor a query"
+                problem = f"{word.name_in_messages} is neither a link nor a query"
                 raise QueryError(problem, sql, word.start, "one of these, or a kind of rows", choices, word.text)

@@ -66,12 +66,12 @@ def is_correlated(query: tree.Query, around: frozenset[str]) -> bool:
         if id(name) in allowed:
             continue
         assert name.table is not None
-        shown = f"'{name.table.text}.{name.word.text}'"
+        name_in_messages = f"'{name.table.text}.{name.word.text}'"
         if id(name) in direct:
-            problem = f"{shown}, a column of the query around the sub-query, outside WHERE of the sub-query"
+            problem = f"{name_in_messages}, a column of the query around the sub-query, outside WHERE of the sub-query"
             expected = "such columns in WHERE of the sub-query only"
         else:
-            problem = f"{shown}, a column of a query two levels around"
+            problem = f"{name_in_messages}, a column of a query two levels around"
             expected = "columns of the query directly around; that query may select this one, if it joins or reads it"
         raise QueryError(problem, query.sql, name.start, expected)
     return bool(names)

@@ -33,8 +33,10 @@ def check_implied_names(sql: str, items: Sequence[SelectItem], names: Names) -> 
         if item.implied and item.alias is not None and names.column(item.alias, None) is not None:
             word = _first_word(item)
             if word is not None and word.text.upper() in BEFORE_ITEMS:
-                raise QueryError(f"got {word.shown} in SELECT", sql, word.start, BEFORE_ITEMS[word.text.upper()])
-            problem = f"got the column {item.alias.shown} after an item of SELECT"
+                raise QueryError(
+                    f"got {word.name_in_messages} in SELECT", sql, word.start, BEFORE_ITEMS[word.text.upper()]
+                )
+            problem = f"got the column {item.alias.name_in_messages} after an item of SELECT"
             raise QueryError(problem, sql, item.alias.start, "',' before a column, or AS before the name of the item")
 
 
@@ -108,12 +110,12 @@ def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Ex
     return given
 
 
-def plain_names(bound: Sequence[Expression], shown: ColumnName) -> ColumnName:
+def plain_names(bound: Sequence[Expression], name_in_messages: ColumnName) -> ColumnName:
     """Return the names of the columns of `bound`, a select list, without their table if they are unique."""
-    uses = Counter(shown(name) for name in {each.name for each in bound if isinstance(each, Column)})
+    uses = Counter(name_in_messages(name) for name in {each.name for each in bound if isinstance(each, Column)})
 
     def named(column: str) -> str | None:
-        plain = shown(column)
+        plain = name_in_messages(column)
         return column if plain is not None and uses[plain] > 1 else plain
 
     return named

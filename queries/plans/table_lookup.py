@@ -104,9 +104,11 @@ class TableLookup:
             name = item.name
             if name is None or stream.text.lower() != name.lower():
                 expected = f"the name of the stream in its place, {name}" if name else "a stream with a name"
-                raise QueryError(f"got {stream.shown} in MERGE", self.sql, stream.start, expected)
+                raise QueryError(f"got {stream.name_in_messages} in MERGE", self.sql, stream.start, expected)
             wanted = "ts" if column.text.lower() == "time" else column.text.lower()
             times = self.relation(item.table).times
             if wanted not in [time.lower() for time in times]:
                 expected = "a time column of that stream"
-                raise QueryError(f"MERGE by {column.shown}", self.sql, column.start, expected, times, column.text)
+                raise QueryError(
+                    f"MERGE by {column.name_in_messages}", self.sql, column.start, expected, times, column.text
+                )

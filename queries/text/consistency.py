@@ -42,10 +42,14 @@ class ConsistencyParser(WindowParser):
             elif token.keyword == "WITH" and options is None:
                 level = self._word() if self._token.keyword in LEVELS else None
                 if not self._accept("CONSISTENCY"):
-                    raise self._wrong(f"got {self._token.shown} after WITH", "CONSISTENCY")
+                    raise self._wrong(f"got {self._token.name_in_messages} after WITH", "CONSISTENCY")
                 options = self._options() if level is None else {}
             else:
-                given = f"{token.keyword} is given twice" if token.keyword in ("EMIT", "WITH") else f"got {token.shown}"
+                given = (
+                    f"{token.keyword} is given twice"
+                    if token.keyword in ("EMIT", "WITH")
+                    else f"got {token.name_in_messages}"
+                )
                 expected = "WITH CONSISTENCY, EMIT CHANGES, EMIT FINAL or the end of the query"
                 raise QueryError(given, self._sql, token.start, expected)
         return Consistency(Word(first.text, first.start), tuple((options or {}).values()), level, emit)
@@ -53,12 +57,14 @@ class ConsistencyParser(WindowParser):
     def _options(self) -> dict[str, Parameter]:
         """Read the options in parentheses."""
         if not self._accept("("):
-            raise self._wrong(f"got {self._token.shown}", "options in parentheses: (WAIT 2 seconds, REMEMBER 1 hour)")
+            raise self._wrong(
+                f"got {self._token.name_in_messages}", "options in parentheses: (WAIT 2 seconds, REMEMBER 1 hour)"
+            )
         options: dict[str, Parameter] = {}
         while True:
             name = _OTHER_NAMES.get(self._token.keyword, self._token.keyword)
             if name not in OPTIONS:
-                raise self._wrong(f"got {self._token.shown} in WITH CONSISTENCY", "an option", OPTIONS)
+                raise self._wrong(f"got {self._token.name_in_messages} in WITH CONSISTENCY", "an option", OPTIONS)
             keyword, start = self._word(), self._token.start
             if name in options:
                 raise QueryError(f"{name} is given twice", self._sql, keyword.start, "each option once")
@@ -66,7 +72,7 @@ class ConsistencyParser(WindowParser):
             if self._accept(")"):
                 return options
             if not self._accept(","):
-                raise self._wrong(f"got {self._token.shown} in WITH CONSISTENCY", "',' or ')'")
+                raise self._wrong(f"got {self._token.name_in_messages} in WITH CONSISTENCY", "',' or ')'")
 
     def _amount(self, name: str) -> Length | Word:
         """Read a length of time, 0, or FOREVER."""

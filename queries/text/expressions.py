@@ -272,7 +272,7 @@ class ExpressionParser:
             raise self._unexpected("IS NULL or IS NOT NULL: nothing equals NULL")
         if token.keyword == "SELECT":
             expected = "parentheses around a sub-query, or double quotes around a name"
-            raise QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected)
+            raise QueryError(f"got {token.name_in_messages} in {self._clause}", self._sql, token.start, expected)
         if not self._is_name(token):
             raise self._unexpected(_OPERAND)
         if self._ahead().keyword == "." and self._ahead(2).keyword == "*" and self._in_list and not self._parentheses:
@@ -524,7 +524,7 @@ class ExpressionParser:
         if keyword == "IS":
             negated = self._accept("NOT")
             if not self._accept("NULL"):
-                problem = f"got {self._token.shown} after IS in {self._clause}"
+                problem = f"got {self._token.name_in_messages} after IS in {self._clause}"
                 raise QueryError(problem, self._sql, self._token.start, "NULL or NOT NULL after IS")
             condition: Expression = IsNull(operand, start)
         elif keyword in ("LIKE", "ILIKE"):
@@ -547,7 +547,9 @@ class ExpressionParser:
             return (ScalarQuery(self._inner_query(), start),)
         if not self._accept("("):
             expected = "a list in parentheses, a query in parentheses, or a prefix like '10.0.0.0/8'"
-            raise QueryError(f"got {self._token.shown} in {self._clause}", self._sql, self._token.start, expected)
+            raise QueryError(
+                f"got {self._token.name_in_messages} in {self._clause}", self._sql, self._token.start, expected
+            )
         tokens, values = self._tokens, list[Expression]()
         while True:
             token, following = tokens[self._at], self._ahead()
@@ -603,11 +605,13 @@ class ExpressionParser:
             expected = "UNION, INTERSECT or EXCEPT between two queries"
             return QueryError("a second SELECT", self._sql, token.start, expected)
         if token.keyword == "UNION" and self._clause != "FROM":
-            shown, start = self._ahead().shown, self._ahead().start
-            return QueryError(f"got {shown} after UNION", self._sql, start, "SELECT, or a query in parentheses")
+            name_in_messages, start = self._ahead().name_in_messages, self._ahead().start
+            return QueryError(
+                f"got {name_in_messages} after UNION", self._sql, start, "SELECT, or a query in parentheses"
+            )
         if token.keyword in UNSUPPORTED:
             return self._unsupported(UNSUPPORTED[token.keyword], token)
-        return QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected, choices)
+        return QueryError(f"got {token.name_in_messages} in {self._clause}", self._sql, token.start, expected, choices)
 
     def _unsupported(self, construct: str, token: Token) -> QueryError:
         remedy = dialects.WORDS.get(token.keyword, SUPPORTED)
@@ -618,7 +622,7 @@ class ExpressionParser:
         token = self._token
         if token.kind is Kind.WORD:
             expected += ", in double quotes if it is a word of SQL"
-            return QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected)
+            return QueryError(f"got {token.name_in_messages} in {self._clause}", self._sql, token.start, expected)
         return self._unexpected(expected)
 
     def _dialect(self) -> QueryError | None:
@@ -636,12 +640,12 @@ class ExpressionParser:
             return QueryError(f"got '{before.text}' in {self._clause}", self._sql, before.start, remedy)
         for word in (token, before):
             if word.keyword in dialects.WORDS and word.keyword not in UNSUPPORTED:
-                problem = f"got {word.shown} in {self._clause}"
+                problem = f"got {word.name_in_messages} in {self._clause}"
                 return QueryError(problem, self._sql, word.start, dialects.WORDS[word.keyword])
         for word in (before, token):
             keyword = dialects.misspelt_keyword(word.keyword) if self._is_name(word) else None
             if keyword is not None:
-                return QueryError(f"got {word.shown} in {self._clause}", self._sql, word.start, keyword)
+                return QueryError(f"got {word.name_in_messages} in {self._clause}", self._sql, word.start, keyword)
         return None
 
     def _window_here(self, start: int) -> QueryError:

@@ -47,7 +47,7 @@ class Token(NamedTuple):
     keyword: str = ""
 
     @property
-    def shown(self) -> str:
+    def name_in_messages(self) -> str:
         """The token as messages name it."""
         return "the end of the query" if self.kind is Kind.END else f"'{self.text}'"
 
@@ -145,8 +145,8 @@ def tokenize(sql: str) -> list[Token]:
         if token.keyword in ("(", "[", "{"):
             opened.append(token)
         elif token.keyword in _CLOSING and (not opened or opened.pop().text != _CLOSING[token.text]):
-            expected = f"'{_CLOSING[token.text]}' before it, or no {token.shown}"
-            raise QueryError(f"got {token.shown} without an opening bracket", sql, token.start, expected)
+            expected = f"'{_CLOSING[token.text]}' before it, or no {token.name_in_messages}"
+            raise QueryError(f"got {token.name_in_messages} without an opening bracket", sql, token.start, expected)
         elif token.kind is Kind.STRING and tokens and tokens[-1].keyword == "TIMESTAMP":
             token = token._replace(kind=Kind.TIME, start=tokens.pop().start)
         tokens.append(token)

@@ -148,7 +148,10 @@ class _QueryParser(WindowParser):
             raise self._unsupported(UNSUPPORTED[token.keyword], token)
         elif token.keyword not in ("SELECT", "("):
             raise QueryError(
-                f"got {token.shown}", self._sql, token.start, dialects.STATEMENTS.get(token.keyword, "SELECT")
+                f"got {token.name_in_messages}",
+                self._sql,
+                token.start,
+                dialects.STATEMENTS.get(token.keyword, "SELECT"),
             )
         else:
             query = self._operations()
@@ -208,7 +211,7 @@ class _QueryParser(WindowParser):
             return self._select()
         if token.keyword != "(":
             expected = "SELECT, or a query in parentheses"
-            raise QueryError(f"got {token.shown} after a set operator", self._sql, token.start, expected)
+            raise QueryError(f"got {token.name_in_messages} after a set operator", self._sql, token.start, expected)
         return self._subquery()
 
     def _deeper(self) -> None:
@@ -503,7 +506,9 @@ class _QueryParser(WindowParser):
         elif minus is None and token.keyword == "PREVIOUS":
             value = self._word()
         else:
-            raise QueryError(f"got {token.shown} in FILL", self._sql, token.start, "a number, NULL or PREVIOUS")
+            raise QueryError(
+                f"got {token.name_in_messages} in FILL", self._sql, token.start, "a number, NULL or PREVIOUS"
+            )
         if not self._at_clause_end():
             raise self._unexpected("ORDER BY, LIMIT, OFFSET or the end of the query")
         return Fill(keyword, value)
@@ -540,7 +545,7 @@ class _QueryParser(WindowParser):
         if token.kind is not Kind.NUMBER or not token.text.isdecimal() or int(token.text) > INT64_MAX:
             too_large = token.kind is Kind.NUMBER and token.text.isdecimal()
             expected = f"a number of rows, at most {INT64_MAX}" if too_large else "a number of rows, 0 or more"
-            raise QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected)
+            raise QueryError(f"got {token.name_in_messages} in {self._clause}", self._sql, token.start, expected)
         self._at += 1
         if self._token.keyword == ",":
             expected = "the end of the clause; LIMIT 10 OFFSET 5 leaves out the first five rows"
@@ -585,7 +590,9 @@ class _QueryParser(WindowParser):
         following = [token.keyword for token in self._tokens[closing + 1 : closing + 4]]
         if not self._joined and (self._clause != "FROM" or not {",", *JOIN_WORDS}.intersection(following)):
             return super()._unknown_parameter()
-        return self._wrong(f"got {self._token.shown} in the window of a join", JOIN_PARAMETER, JOIN_PARAMETERS)
+        return self._wrong(
+            f"got {self._token.name_in_messages} in the window of a join", JOIN_PARAMETER, JOIN_PARAMETERS
+        )
 
     def _union(self) -> Table:
         parts = [self._table()]
@@ -612,7 +619,7 @@ class _QueryParser(WindowParser):
     def _stream(self) -> Stream:
         if self._token.kind is Kind.STRING:
             expected = "the name of a stream; files are bound to names outside the query"
-            raise QueryError(f"got {self._token.shown} in FROM", self._sql, self._token.start, expected)
+            raise QueryError(f"got {self._token.name_in_messages} in FROM", self._sql, self._token.start, expected)
         word = self._from_name("the name of a stream")
         if self._token.keyword == "(":
             problem = f"a call of '{word.text}' in FROM"
@@ -624,7 +631,9 @@ class _QueryParser(WindowParser):
             return Stream(Word(f"{word.text}.{table.text}", word.start, quoted=True))
         kind = self._from_name("a kind of rows after '.'", KINDS)
         if kind.text.lower() not in KINDS:
-            raise QueryError(f"unknown kind of rows {kind.shown}", self._sql, kind.start, "a kind", KINDS, kind.text)
+            raise QueryError(
+                f"unknown kind of rows {kind.name_in_messages}", self._sql, kind.start, "a kind", KINDS, kind.text
+            )
         return Stream(word, kind.text.lower())
 
     def _begins_merge(self) -> bool:
@@ -692,7 +701,9 @@ class _QueryParser(WindowParser):
             if keyword in OUTER_JOINS:
                 self._accept("OUTER")
             if not self._accept("JOIN"):
-                raise QueryError(f"got {self._token.shown} after {keyword}", self._sql, self._token.start, "JOIN")
+                raise QueryError(
+                    f"got {self._token.name_in_messages} after {keyword}", self._sql, self._token.start, "JOIN"
+                )
             return Join(keyword, word)
         return Join(GIGASCOPE_JOINS.get(keyword, "INNER"), word, by_where=keyword in GIGASCOPE_JOINS)
 
@@ -753,7 +764,7 @@ class _QueryParser(WindowParser):
             problem, expected = "after a stream", _BEHIND_ITEM
         else:
             return self._unexpected("UNION and the name of a stream, or the end of the clause")
-        return QueryError(f"got {token.shown} {problem}", self._sql, token.start, expected)
+        return QueryError(f"got {token.name_in_messages} {problem}", self._sql, token.start, expected)
 
 
 def _joined(sets: Sequence[GroupingSet]) -> GroupingSet:

@@ -93,7 +93,7 @@ class _SchemaParser:
 
     def _got(self, expected: str, choices: Sequence[str] = ()) -> QueryError:
         token = self._token
-        return QueryError(f"got {token.shown}", self._text, token.start, expected, choices, token.text)
+        return QueryError(f"got {token.name_in_messages}", self._text, token.start, expected, choices, token.text)
 
     def _wrong(self, token: Token, problem: str, expected: str, choices: Sequence[str] = ()) -> QueryError:
         return QueryError(problem, self._text, token.start, expected, choices, token.text)
@@ -111,7 +111,7 @@ class _SchemaParser:
         name = self._name("the name of a protocol")
         if name.text.lower() in self._known or name.text.lower() in KINDS:
             meaning = "a protocol" if name.text.lower() in self._known else "a kind of rows"
-            raise self._wrong(name, f"the name {name.shown} already means {meaning}", "a name of its own")
+            raise self._wrong(name, f"the name {name.name_in_messages} already means {meaning}", "a name of its own")
         columns: list[FileColumn] = []
         if self._accept("("):
             while not columns or self._accept(","):
@@ -130,7 +130,7 @@ class _SchemaParser:
         base = self._name("the name of a protocol")
         if base.text.lower() not in self._known:
             known = [protocol.name for protocol in self._known.values()]
-            raise self._wrong(base, f"unknown protocol {base.shown}", "a protocol before this one", known)
+            raise self._wrong(base, f"unknown protocol {base.name_in_messages}", "a protocol before this one", known)
         for column in self._known[base.text.lower()].columns:
             if column not in columns:  # two bases may inherit one column of a common base
                 self._add(columns, column, base)
@@ -144,7 +144,9 @@ class _SchemaParser:
     def _column(self) -> FileColumn:
         word = self._token
         if word.keyword not in COLUMN_TYPES:
-            raise self._wrong(word, f"unknown type {word.shown}", "a type, then the name of a column", COLUMN_TYPES)
+            raise self._wrong(
+                word, f"unknown type {word.name_in_messages}", "a type, then the name of a column", COLUMN_TYPES
+            )
         self._at += 1
         name = self._name(f"the name of a column of type {word.text}")
         kind, low, high = Type.INT, None, None
@@ -164,7 +166,7 @@ class _SchemaParser:
         word = self._token
         attribute = word.text.lower()
         if attribute not in ATTRIBUTES:
-            raise self._wrong(word, f"unknown attribute {word.shown}", "a temporal attribute", ATTRIBUTES)
+            raise self._wrong(word, f"unknown attribute {word.name_in_messages}", "a temporal attribute", ATTRIBUTES)
         if attribute != "constant" and kind is not Type.TIME:
             raise self._wrong(word, f"{attribute} of a column of type {kind}", "a column of type TIME")
         self._at += 1
@@ -187,6 +189,8 @@ class _SchemaParser:
         if self._token.kind is Kind.WORD:
             unit = self._token.text.lower()
             if unit not in UNITS:
-                raise self._wrong(self._token, f"unknown unit {self._token.shown}", "a unit of time", tuple(UNITS))
+                raise self._wrong(
+                    self._token, f"unknown unit {self._token.name_in_messages}", "a unit of time", tuple(UNITS)
+                )
             self._at += 1
         return duration_of(self._text, Length(number.text, unit, number.start, number.start))

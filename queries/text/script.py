@@ -113,8 +113,8 @@ class _ScriptParser:
         known = {parameter.name for parameter in self.parameters}
         # An unknown name keeps its case, so that the message shows it as it was given.
         given = {name.lower() if name.lower() in known else name: value for name, value in values.items()}
-        shown = " ".join(self._sql.split())
-        texts = literals(self.parameters, given, shown) if values or self.parameters else {}
+        name_in_messages = " ".join(self._sql.split())
+        texts = literals(self.parameters, given, name_in_messages) if values or self.parameters else {}
         for statement in statements:
             self._replace_names(statement, texts)
         self._join(statements)
@@ -149,7 +149,7 @@ class _ScriptParser:
         return QueryError(problem, self._sql, token.start, expected, choices, got)
 
     def _got(self, expected: str, choices: Sequence[str] = ()) -> QueryError:
-        return self._error(self._token, f"got {self._token.shown}", expected, choices, self._token.text)
+        return self._error(self._token, f"got {self._token.name_in_messages}", expected, choices, self._token.text)
 
     def _statement(self) -> _Statement:
         """Read the blocks before a query, and the query up to its semicolon."""
@@ -212,7 +212,7 @@ class _ScriptParser:
 
     def _check_name(self, name: Token) -> None:
         if not name.text.strip() or not name.text.isprintable():
-            raise self._error(name, f"got the query_name {name.shown}", "a name such as 'talkers'")
+            raise self._error(name, f"got the query_name {name.name_in_messages}", "a name such as 'talkers'")
 
     def _param(self) -> None:
         self._open_block()
@@ -223,7 +223,7 @@ class _ScriptParser:
             self._at += 1
             type_ = self._token
             if type_.keyword not in TYPES:
-                problem = f"got {type_.shown} as the type of {name.text}"
+                problem = f"got {type_.name_in_messages} as the type of {name.text}"
                 raise self._error(type_, problem, "a type", tuple(TYPES), type_.text)
             self._at += 1
             parameter = self._parameter(name, type_)
@@ -303,14 +303,18 @@ class _ScriptParser:
                 if name not in texts:
                     expected = f"a parameter, such as PARAM {{ {name} UINT DEFAULT 100; }} before the query"
                     choices = [f"${parameter.name}" for parameter in self.parameters]
-                    raise self._error(token, f"unknown parameter {token.shown}", expected, choices, token.text)
+                    raise self._error(
+                        token, f"unknown parameter {token.name_in_messages}", expected, choices, token.text
+                    )
                 text = texts[name]
                 self._changes.append((token.start, token.end, " " + text if text.startswith("-") else text))
             elif token.kind is Kind.CONSTANT:
                 if name not in statement.constants:
                     expected = f"a constant, such as DEFINE {{ {name} 'text'; }} before the query"
                     choices = [f"#{constant}" for constant in statement.constants]
-                    raise self._error(token, f"unknown constant {token.shown}", expected, choices, token.text)
+                    raise self._error(
+                        token, f"unknown constant {token.name_in_messages}", expected, choices, token.text
+                    )
                 statement.used.add(name)
                 quoted = statement.constants[name][1].text.replace("'", "''")
                 self._changes.append((token.start, token.end, f"'{quoted}'"))
@@ -332,9 +336,9 @@ class _ScriptParser:
                 expected = f"a later query with FROM {name}: only the last query is answered"
                 raise self._error(statement.name, f"no query reads {name!r}", expected)
             plain = name.isascii() and name.isidentifier() and name.upper() not in RESERVED
-            shown = name if plain else '"' + name.replace('"', '""') + '"'
+            name_in_messages = name if plain else '"' + name.replace('"', '""') + '"'
             start = self._tokens[self._tokens.index(statement.first) - 1].end
-            self._changes.append((start, start, f"{', ' if number else 'WITH '}{shown} AS ("))
+            self._changes.append((start, start, f"{', ' if number else 'WITH '}{name_in_messages} AS ("))
             self._changes.append((statement.end.start, statement.end.end, ")"))
         last = statements[-1]
         if len(statements) > 1 and last.first.keyword == "WITH":

@@ -32,7 +32,7 @@ class Word:
     quoted: bool = False
 
     @property
-    def shown(self) -> str:
+    def name_in_messages(self) -> str:
         """The word as messages name it."""
         return f"'{self.text}'"
 
@@ -54,7 +54,7 @@ class Constant:
     minus: int | None = field(default=None, compare=False, repr=False)
 
     @property
-    def shown(self) -> str:
+    def name_in_messages(self) -> str:
         """The literal as messages name it."""
         return f"'{self.text}'"
 

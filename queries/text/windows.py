@@ -83,7 +83,7 @@ class WindowParser(ExpressionParser):
         return Parameter(name, keyword, self._value(name), start)
 
     def _unknown_parameter(self) -> QueryError:
-        return self._wrong(f"got {self._token.shown} in the window clause", "a window parameter", PARAMETERS)
+        return self._wrong(f"got {self._token.name_in_messages} in the window clause", "a window parameter", PARAMETERS)
 
     def _value(self, name: str) -> ParameterValue:
         match name:
@@ -96,13 +96,13 @@ class WindowParser(ExpressionParser):
             case "SLIDE" | "SESSION" | "IDLE":
                 value = self._length()
             case "WA" | "RATTR" | "SATTR":
-                value = self._attribute(f"got {name} {self._token.shown}", _TIME_COLUMN[name])
+                value = self._attribute(f"got {name} {self._token.name_in_messages}", _TIME_COLUMN[name])
             case "PA":
                 value = self._partition()
             case "LATE" | "BOUNDARY":
                 value = self._choice(name, ("DROP", "EMIT") if name == "LATE" else BOUNDARIES)
             case "CAP" if self._token.kind is not Kind.NUMBER:
-                raise self._wrong(f"got {self._token.shown}", "a number of groups")
+                raise self._wrong(f"got {self._token.name_in_messages}", "a number of groups")
             case "CAP":
                 value = self._literal()
             case _:
@@ -112,7 +112,9 @@ class WindowParser(ExpressionParser):
     def _length(self, tumbling: bool = False) -> Length:
         number = self._token
         if number.kind is not Kind.NUMBER or not _DECIMAL.fullmatch(number.text):
-            raise self._wrong(f"got {number.shown}", "a length, for example 1 minute, 6.4 seconds or 100 rows")
+            raise self._wrong(
+                f"got {number.name_in_messages}", "a length, for example 1 minute, 6.4 seconds or 100 rows"
+            )
         self._at += 1
         unit = self._token
         if unit.keyword in (",", "]") or _is_parameter(unit):
@@ -124,7 +126,7 @@ class WindowParser(ExpressionParser):
         return Length(number.text, unit.text, number.start, unit.start, tumbling)
 
     def _unknown_unit(self, number: Token) -> QueryError:
-        problem = f"got {self._token.shown} after {number.text}"
+        problem = f"got {self._token.name_in_messages} after {number.text}"
         return self._wrong(problem, "a unit of time, or rows", (*UNITS, *ROWS))
 
     def _attribute(self, problem: str, expected: str) -> Attribute:
@@ -152,7 +154,9 @@ class WindowParser(ExpressionParser):
         while not names or (self._token.keyword == "," and self._is_column(self._ahead())):
             self._at += bool(names)
             if not self._is_column(self._token):
-                raise self._wrong(f"got PA {self._token.shown}", "a column, or several with commas between them")
+                raise self._wrong(
+                    f"got PA {self._token.name_in_messages}", "a column, or several with commas between them"
+                )
             names.append(self._name())
         return tuple(names)
 
@@ -170,7 +174,7 @@ class WindowParser(ExpressionParser):
             text = hyphened
         if text not in choices:
             expected, listed = ("DROP or EMIT", ()) if name == "LATE" else ("one of these", choices)
-            raise self._wrong(f"got {name} {token.shown}", expected, listed)
+            raise self._wrong(f"got {name} {token.name_in_messages}", expected, listed)
         self._at += 1
         return Word(text, token.start)
 
@@ -181,7 +185,7 @@ class WindowParser(ExpressionParser):
         decimal = token.kind is Kind.NUMBER and token.text.isdecimal()
         if not decimal and (minus or token.kind not in (Kind.STRING, Kind.QUOTED, Kind.TIME)):
             expected = "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'"
-            raise self._wrong(f"got ORIGIN {token.shown}", expected)
+            raise self._wrong(f"got ORIGIN {token.name_in_messages}", expected)
         return self._literal(minus)
 
     def _window_call(self) -> WindowCall:
@@ -192,9 +196,11 @@ class WindowParser(ExpressionParser):
         self._at += 1
         if self._token.keyword == ")":
             raise wrong
-        time = self._attribute(f"{name} over {self._token.shown}", "ts: windows are over it")
+        time = self._attribute(f"{name} over {self._token.name_in_messages}", "ts: windows are over it")
         if self._token.keyword not in (",", ")"):
-            raise QueryError(f"{name} over {time.word.shown}", self._sql, time.word.start, "ts: windows are over it")
+            raise QueryError(
+                f"{name} over {time.word.name_in_messages}", self._sql, time.word.start, "ts: windows are over it"
+            )
         lengths = []
         while self._accept(","):
             start, length = self._token.start, self._interval((",", ")"))
@@ -207,10 +213,10 @@ class WindowParser(ExpressionParser):
         alias = None
         if self._accept("AS"):
             if self._token.kind not in (Kind.WORD, Kind.QUOTED):
-                raise self._wrong(f"got {self._token.shown} after {name}", "AS and a name, or nothing")
+                raise self._wrong(f"got {self._token.name_in_messages} after {name}", "AS and a name, or nothing")
             alias = self._word()
         if self._token.keyword != "," and not self._at_clause_end():
-            raise self._wrong(f"got {self._token.shown} after {name}", "AS and a name, or nothing")
+            raise self._wrong(f"got {self._token.name_in_messages} after {name}", "AS and a name, or nothing")
         return WindowCall(function, time, tuple(lengths), alias)
 
     def _wrong(self, problem: str, expected: str, choices: Sequence[str] = ()) -> QueryError:

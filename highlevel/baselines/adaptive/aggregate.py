@@ -1,7 +1,7 @@
 """AdaptWID: a window aggregate that stores the tuples of a group, or its partials, depending on memory.
 
 A group of few tuples in many overlapping windows is cheaper as tuples (**lazy**). A group of many tuples is cheaper as
-a partial per open window (**eager**, as in WID; Li 2008, §6.3). A group begins lazy. When it grows, its tuples are
+a partial per open window (**eager**, as in WID; Li 2008, §6.3). A group is lazy at first. When it grows, its tuples are
 moved into partials. When it shrinks, new tuples are stored again, and old partials stay until their windows close.
 
                     more than `up` unexpired tuples
@@ -10,13 +10,13 @@ moved into partials. When it shrinks, new tuples are stored again, and old parti
                |    fewer than `down`, when a window closes
             first tuple
 
-Every unexpired tuple is in the buffer or in the partials of all its open windows, never in both. So a window is the
-merge of its partials with the buffered tuples of its range, at any time of a switch. A partial also counts the tuples
-for which it is the last window. When the window closes, the group's volume decreases by this count, also during a
-switch. So an empty state has the volume 0.
+Every unexpired tuple is either in the buffer or in the partials of all its open windows. So a window is always the
+merge of its partials and of the buffered tuples in its range. A partial also counts the tuples for which it is the last
+window. When the window closes, the group's volume (its unexpired tuples) decreases by this count. So an empty state has
+the volume 0.
 
-The work is done by numba kernels over arrays of words (`highlevel.baselines.adaptive.kernels`), one call per batch. A
-punctuation that closes windows reads the state once per step (`highlevel.baselines.adaptive.aggregate`).
+Kernels over arrays of words do the work (`highlevel.baselines.adaptive.kernels`), in one call per batch. A punctuation
+closes windows in steps, and each step reads the state once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from highlevel.baselines.adaptive.extents import Extents
 from highlevel.baselines.adaptive.layout import ACCUMULATORS, END, FIRST, GROUP, TO_EAGER, UPDATES, WID
-from highlevel.baselines.adaptive.state import from_tables, tables_of
+from highlevel.baselines.adaptive.state import restore_store, snapshot_store
 from highlevel.baselines.adaptive.store import Store
 from highlevel.baselines.adaptive.thresholds import MemoryModel, Policy
 from highlevel.groups.key_words import Words
@@ -42,14 +42,14 @@ from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
 from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
 
 CLOSE_ROWS = 65_536
-"""Window memberships of buffered tuples per step. One window may have more."""
+"""Maximum window memberships of buffered tuples per step. One window may have more."""
 
 
-def steps(closed: int, low: int, first: Words, end: Words) -> Iterator[int]:
-    """Split the windows `[closed, low)` into steps of at most CLOSE_ROWS memberships. Yield the ends.
+def split_steps(closed: int, low: int, first: Words, end: Words) -> Iterator[int]:
+    """Split the windows `[closed, low)` into steps of at most CLOSE_ROWS memberships. Yield the end of each step.
 
-    A tuple becomes a partial for each window that is about to close. A long range gives many windows per tuple, and a
-    watermark may close any number of windows. So the work is divided into steps of limited memory.
+    When windows close, a buffered tuple becomes a partial for each of them. A tuple may be in many windows, and a
+    watermark may close any number of windows. The steps limit the memory for these partials.
 
     `[first, end)` are the windows of the tuples. Windows without tuples cost no step.
     """
@@ -80,16 +80,16 @@ OPERATIONS = {
     ("min", Type.FLOAT): MIN_FLOAT,
     ("max", Type.FLOAT): MAX_FLOAT,
 }
-"""Operation that adds a value to an accumulator, by merge rule and type."""
+"""The operation that adds a value to an accumulator, by merge rule and type."""
 
 
 class AdaptiveAggregate:
-    """Merge rows per window and group as tuples or partials.
+    """Aggregates rows by window and group, stored as tuples or as partials.
 
     Rows of the result: `wid`, the groups, the merged sub-aggregates.
 
-    Batches have the columns of `Aggregate`, and a column with the time of a row. Each port is a source; the smallest
-    watermark counts. A row for a final window is left out of it and counted in `late`.
+    Batches have the columns of `Aggregate`, and a column with the time of a row. Each port is a source; its watermark
+    is the minimum of the sources. A row for a final window is left out of it and counted in `late`.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class AdaptiveAggregate:
         self.groups = list(groups)
         self.subaggregates = list(subaggregates)
         known = {sub.name: OPERATIONS.get((MERGE.get(sub.kind, ""), sub.type)) for sub in subaggregates}
-        strange = [name for name, operation in known.items() if operation is None]
-        if strange:
-            raise ValueError(f"AdaptWID supports sums, MIN and MAX of numbers, got {', '.join(strange)}")
+        unsupported = [name for name, operation in known.items() if operation is None]
+        if unsupported:
+            raise ValueError(f"AdaptWID supports sums, MIN and MAX of numbers, got {', '.join(unsupported)}")
         self.operations = np.array(list(known.values()), np.int64)
         self.range, self.slide, self.time = window_range, slide, time
         self.policy = MemoryModel() if policy is None else policy
@@ -124,10 +124,10 @@ class AdaptiveAggregate:
         self.to_lazy = 0
         self.peak_bytes = 0
         self.count_of_rows = count_of_rows(subaggregates)
-        self._choose()
+        self._update_thresholds()
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Store rows or add them to their open windows. No results are emitted."""
+        """Store rows, or add them to their open windows. Emit no results."""
         if batch.num_rows == 0:
             return iter(())
         self.received += batch.num_rows
@@ -149,8 +149,8 @@ class AdaptiveAggregate:
     def _take(self, port: int, batch: pa.RecordBatch, first: Words, end: Words) -> None:
         columns = [batch.column(name) for name in self.groups]
         if self.kinds is None:
-            self._know([column.type for column in columns])
-        self.extents.saw(port, batch.column(self.time).to_numpy(), first, end)
+            self._create_store([column.type for column in columns])
+        self.extents.record(port, batch.column(self.time).to_numpy(), first, end)
         values = np.empty((batch.num_rows, len(self.subaggregates)), np.int64)
         for number, sub in enumerate(self.subaggregates):
             values[:, number] = batch.column(sub.name).to_numpy().view(np.int64)
@@ -158,13 +158,13 @@ class AdaptiveAggregate:
         self.store.take(group_ids, first, end, values, self.closed, self.up)
         self._measure()
 
-    def _know(self, kinds: list[pa.DataType]) -> None:
+    def _create_store(self, kinds: list[pa.DataType]) -> None:
         """Create the store for groups by columns of these types."""
         self.kinds = kinds
         self.store = Store(kinds, self.operations)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit every window that all sources have passed, in the order of IDs, then pass the smallest watermark on."""
+        """Emit the windows below the smallest watermark of the sources, in the order of IDs; then pass it on."""
         for least in self.meld.punctuate(port, punctuation):
             assert isinstance(least, Punctuation)
             if least.watermark > self.closed:
@@ -173,7 +173,7 @@ class AdaptiveAggregate:
 
     def _close(self, low: int) -> Iterator[Item]:
         tuples = self.store.held()
-        for high in steps(self.closed, low, tuples[:, FIRST], tuples[:, END]):
+        for high in split_steps(self.closed, low, tuples[:, FIRST], tuples[:, END]):
             self.store.add_due(self.closed, high)
             self._measure()
             due = self.store.take_due(high)
@@ -181,10 +181,10 @@ class AdaptiveAggregate:
             if len(due):
                 yield self._result(due)
         self.closed = low
-        self.store.close_gaps()
+        self.store.remove_gaps()
         self.extents.close(low)
-        self._choose()
-        self.to_lazy += self.store.settle(self.down)
+        self._update_thresholds()
+        self.to_lazy += self.store.make_lazy(self.down)
 
     def _result(self, due: Words) -> pa.RecordBatch:
         """Return the partials of final windows as a batch, in the order of their windows."""
@@ -200,8 +200,8 @@ class AdaptiveAggregate:
         floats = [sub.type is Type.FLOAT for sub in self.subaggregates]
         return [pa.array(each.view(np.float64) if real else each) for each, real in zip(columns, floats, strict=True)]
 
-    def _choose(self) -> None:
-        """Request new thresholds, based on the current duration of open windows. At least one window is open."""
+    def _update_thresholds(self) -> None:
+        """Compute new thresholds from the current number of open windows, which is at least one."""
         open_windows = max(1.0, self.extents.distance / self.slide)
         chosen = self.policy.of(open_windows, self.store.partials.bytes_of_one, self.store.tuple_bytes)
         self.up = INT_MAX if math.isinf(chosen.up) else math.floor(chosen.up)
@@ -248,17 +248,17 @@ class AdaptiveAggregate:
         return unite([*((int(first), int(end)) for first, end in tuples), *((wid, wid + 1) for wid in wids)])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The progress of sources and windows, groups, the buffer, and a table for each window that has partials."""
+        """Return the progress of sources and windows, groups, the buffer, and a table for each window with partials."""
         tables = {"progress": pa.table({"closed": [self.closed]})}
         tables |= self.meld.snapshot() | self.extents.snapshot()
-        return tables if self.kinds is None else tables | tables_of(self.store, self.groups)
+        return tables if self.kinds is None else tables | snapshot_store(self.store, self.groups)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self.closed = tables["progress"]["closed"][0].as_py()
         self.meld.restore(tables)
         self.extents.restore(tables)
-        self._choose()
+        self._update_thresholds()
         if "groups" in tables:
-            self._know(tables["groups"].schema.types[: len(self.groups)])
-            from_tables(tables, self.store)
+            self._create_store(tables["groups"].schema.types[: len(self.groups)])
+            restore_store(tables, self.store)

@@ -1,4 +1,4 @@
-"""Positions of sources, and durations of open windows: input of the memory model of AdaptWID (Li 2008, §6.3.4)."""
+"""Progress of sources, and durations of open windows: input of the memory model of AdaptWID (Li 2008, §6.3.4)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from lowlevel.punctuation import BEGINNING
 
 
 class Extents:
-    """High watermarks by source, and the extent distance: their increase from a window's first tuple to its close.
+    """The newest time of each source, and the extent distance.
 
-    The distance is that of the last closed window, initially RANGE. Open windows are stored as ranges of IDs, one for
-    each tuple that was the first of some windows.
+    The extent distance of a window is the progress of the newest time from its first tuple to its close. The distance
+    of the last closed window is used, and RANGE before that. Open windows are stored as ranges of IDs, one range for
+    each tuple that was the first tuple of some windows.
     """
 
     def __init__(self, sources: int, range_length: int) -> None:
@@ -25,26 +26,26 @@ class Extents:
         self.distance = range_length
         self.opened: list[
             tuple[int, int, int]
-        ] = []  # first ID, end, and the high watermark at the arrival of their first tuple
+        ] = []  # first ID, end, and the newest time when their first tuple arrived
         self.covered: Ranges = []
 
     @property
     def furthest(self) -> int:
-        """The high watermark of the most advanced source."""
+        """The newest time of all sources."""
         return max(self.high)
 
     def offsets(self) -> list[int | None]:
         """Distance of each source from the most advanced one, None for a source without tuples."""
         return [None if high == BEGINNING else self.furthest - high for high in self.high]
 
-    def saw(
+    def record(
         self,
         source: int,
         times: npt.NDArray[np.int64],
         firsts: npt.NDArray[np.int64],
         ends: npt.NDArray[np.int64],
     ) -> None:
-        """Record tuples in the order of their arrival, and their windows `[first, end)`."""
+        """Record tuples in arrival order, and their windows `[first, end)`."""
         highs = np.maximum.accumulate(np.maximum(times, self.furthest))
         self.high[source] = max(self.high[source], int(times.max()))
         known = self.covered[-1] if self.covered else (0, 0)
@@ -75,7 +76,7 @@ class Extents:
         self.covered = [(max(start, low), end) for start, end in self.covered if end > low]
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The watermarks and the distance, and the open windows."""
+        """Return the newest times, the distance and the open windows."""
         first, end, high = zip(*self.opened, strict=True) if self.opened else ((), (), ())
         columns = [pa.array(each, pa.int64()) for each in (first, end, high)]
         return {
@@ -84,7 +85,7 @@ class Extents:
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Restore the measured values."""
+        """Load the state of a snapshot."""
         *high, self.distance = tables["sources"]["high"].to_pylist()
         self.high[: len(high)] = high
         self.opened = [tuple(row.values()) for row in tables["opened"].to_pylist()]

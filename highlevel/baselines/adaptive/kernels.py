@@ -1,7 +1,7 @@
 """Kernels of AdaptWID: store tuples, or add them to partials.
 
-The caller provides the memory. If there is no room for a row, a kernel stops at this row and notes it in the state. The
-caller makes room and calls again.
+The caller provides the memory. If there is no room for a row, a kernel returns this row and writes the missing room
+into the state. The caller makes room and calls again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from highlevel.baselines.adaptive.partial_kernels import add
 
 @kernel("i64(i64*, i64, i64, i64*)")
 def chain_tuples(tuples, width, rows, groups):  # type: ignore[no-untyped-def]
-    """Link the tuples of each group, whose heads are NONE. Return the number of rows in the buffer."""
+    """Link the tuples of each group. All heads of groups must be NONE. Return the number of rows in the buffer."""
     for row in range(rows):
         head = tuples[row * width + GROUP] * GROUP_WORDS + HEAD
         tuples[row * width + NEXT] = groups[head]
@@ -53,17 +53,17 @@ def take_tuples(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Store each row or add it to its windows. Return the first row without room.
 
-    `values` is rows x op_count. A lazy group that holds more than `up` tuples becomes eager: its tuples move into their
-    windows from `closed` on. The `_float` pointers are the same memory seen as float64.
+    `values` is rows x op_count. A lazy group with more than `up` tuples becomes eager: its tuples move into their
+    windows from `closed` on. The `_float` pointers are the same memory as float64.
     """
     mask = np.uint64(slot_count - 1)
     width = ACCUMULATORS + op_count
     tuple_width = VALUES + op_count
     for row in range(begin, rows):
         group = group_ids[row]
-        about = group * GROUP_WORDS
-        eager = groups[about + HEAD] == EAGER
-        if not eager and groups[about + VOLUME] + 1 <= up:
+        group_word = group * GROUP_WORDS
+        eager = groups[group_word + HEAD] == EAGER
+        if not eager and groups[group_word + VOLUME] + 1 <= up:
             place = state[FREE]
             if place >= 0:
                 state[FREE] = tuples[place * tuple_width + NEXT]
@@ -77,15 +77,15 @@ def take_tuples(  # type: ignore[no-untyped-def]
             tuples[at + GROUP] = group
             tuples[at + FIRST] = firsts[row]
             tuples[at + END] = ends[row]
-            tuples[at + NEXT] = groups[about + HEAD]
+            tuples[at + NEXT] = groups[group_word + HEAD]
             for op in range(op_count):
                 tuples[at + VALUES + op] = values[row * op_count + op]
-            groups[about + HEAD] = place
-            groups[about + VOLUME] += 1
+            groups[group_word + HEAD] = place
+            groups[group_word + VOLUME] += 1
             state[HELD] += 1
             continue
         wanted = ends[row] - firsts[row]
-        place = groups[about + HEAD]
+        place = groups[group_word + HEAD]
         while place >= 0:
             at = place * tuple_width
             wanted += tuples[at + END] - max(tuples[at + FIRST], closed)
@@ -93,7 +93,7 @@ def take_tuples(  # type: ignore[no-untyped-def]
         if state[PARTIALS] + wanted > partial_capacity:
             state[WANTED_PARTIALS] = wanted
             return row
-        place = groups[about + HEAD]
+        place = groups[group_word + HEAD]
         while place >= 0:
             at = place * tuple_width
             last = add(
@@ -108,14 +108,14 @@ def take_tuples(  # type: ignore[no-untyped-def]
             state[HELD] -= 1
             place = following
         if not eager:
-            groups[about + HEAD] = EAGER
+            groups[group_word + HEAD] = EAGER
             state[TO_EAGER] += 1
         last = add(
             partials, partials_float, width, slots, mask, state, ops, op_count, values, values_float, row * op_count,
             group, firsts[row], ends[row],
         )  # fmt: skip
         partials[last * width + LAST] += 1
-        groups[about + VOLUME] += 1
+        groups[group_word + VOLUME] += 1
     return rows
 
 
@@ -126,8 +126,8 @@ def add_due(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Add the buffered tuples to their windows `[low, high)`. Return the first row without room.
 
-    Tuples without other windows leave the buffer, so that no tuple is stored twice. Afterwards the caller links the
-    remaining tuples again.
+    Tuples without later windows are removed from the buffer, so that no tuple is stored twice. The caller must then
+    link the remaining tuples again.
     """
     mask = np.uint64(slot_count - 1)
     tuple_width = VALUES + op_count

@@ -1,10 +1,10 @@
-"""AdaptWID over panes: windows from panes, as in Paned-WID, and only the panes adapt (Li 2008, §6.2, §6.3.5).
+"""AdaptWID over panes: windows consist of panes, as in Paned-WID, and only the panes adapt (Li 2008, §6.2, §6.3.5).
 
     rows ──► panes (tumbling) ──► windows of pane results (sliding)
              AdaptWID             WID
 
-A pane closes once, so a group of a pane is a list of tuples or a partial, and a switch costs little. A window has at
-most RANGE/g items per group, so its aggregate need not adapt. g is the length of a pane.
+A group of a pane is a list of tuples or one partial, so a switch costs little. A window has at most RANGE/g partials
+per group (g: length of a pane), so its aggregate need not adapt.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PanedAdaptiveAggregate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of both levels."""
+        """Bytes of panes and windows."""
         return self.panes.bytes + self.windows.bytes
 
     def _wids(self, times: Words) -> tuple[Words, Words]:
@@ -93,7 +93,7 @@ class PanedAdaptiveAggregate:
             yield from self.windows.rows(0, tagged.append_column(self.time, pa.array(times)))
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The state of both levels."""
+        """Return the state of panes and windows."""
         panes = {PANES + name: table for name, table in self.panes.snapshot().items()}
         return panes | {WINDOWS + name: table for name, table in self.windows.snapshot().items()}
 
@@ -104,5 +104,5 @@ class PanedAdaptiveAggregate:
 
 
 def _tagged(batch: pa.RecordBatch, first: Words, end: Words) -> pa.RecordBatch:
-    """Add the columns of a range of ids."""
+    """Add the columns of a range of window IDs."""
     return batch.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))

@@ -1,7 +1,7 @@
 """Kernels that find the partial of a group and window, and add values to it.
 
-Partials of 8 neighbouring windows of a group have neighbouring slots in the index, because a tuple is added to several
-windows.
+A tuple is added to several neighbouring windows. So the partials of 8 neighbouring windows of a group have neighbouring
+slots in the index.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM
 
 @helper
 def hash_of_partial(group, wid):  # type: ignore[no-untyped-def]
-    """Mix a group with its block of 8 windows. The position of the window in its block is kept."""
+    """Hash a group and its block of 8 windows. The last 3 bits are the position of the window in its block."""
     mixed = (np.uint64(group) << np.uint64(40)) ^ np.uint64(wid >> 3)
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)

@@ -30,13 +30,13 @@ from highlevel.groups.key_words import Words
 WINDOW = "window-"
 
 
-def tables_of(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
+def snapshot_store(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
     """Copy the state of a store. `names` are its group columns."""
-    about = store.groups[: store.group_count]
+    group_row = store.groups[: store.group_count]
     groups = store.keys.columns()
     names = [*names, ".volume", ".eager"]  # no names of SQL
     tables = {
-        "groups": pa.table([*groups, pa.array(about[:, VOLUME]), pa.array(about[:, HEAD] == EAGER)], names),
+        "groups": pa.table([*groups, pa.array(group_row[:, VOLUME]), pa.array(group_row[:, HEAD] == EAGER)], names),
         "tuples": _table(store.held(), ["group", "first", "end"], [GROUP, FIRST, END], VALUES),
     }
     partials = store.partials.held
@@ -62,8 +62,8 @@ def _rows(table: pa.Table, width: int, places: list[int], values: int) -> Words:
     return rows
 
 
-def from_tables(tables: dict[str, pa.Table], store: Store) -> None:
-    """Restore the tables of `tables_of` into an empty store."""
+def restore_store(tables: dict[str, pa.Table], store: Store) -> None:
+    """Restore the tables of `snapshot_store` into an empty store."""
     *columns, volume, eager = [column.combine_chunks() for column in tables["groups"].columns]
     groups = np.empty((len(volume), GROUP_WORDS), np.int64)
     groups[:, VOLUME] = volume.to_numpy()
@@ -75,4 +75,4 @@ def from_tables(tables: dict[str, pa.Table], store: Store) -> None:
             rows = _rows(table, store.partials.rows.shape[1], [GROUP, LAST], ACCUMULATORS)
             rows[:, WID] = int(name.removeprefix(WINDOW))
             partials.append(rows)
-    store.take_over(columns, groups, tuples, np.concatenate(partials))
+    store.load(columns, groups, tuples, np.concatenate(partials))

@@ -1,7 +1,7 @@
 """State of AdaptWID: groups, the buffer of tuples, and partials.
 
 The length of an array of rows is a power of two; the index has two slots per row. If less than a quarter of an array is
-used after windows have closed, it is reduced. So the memory follows the content.
+used after windows have closed, the array is replaced by a smaller one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.baselines.adaptive.arrays import MIN_ROWS, replaced, resized, room
+from highlevel.baselines.adaptive.arrays import MIN_ROWS, choose_capacity, copy_resized, replace_rows
 from highlevel.baselines.adaptive.kernels import add_due, chain_tuples, take_tuples
 from highlevel.baselines.adaptive.layout import (
     ACCUMULATORS,
@@ -42,10 +42,10 @@ SLOT_BYTES = 16
 
 
 class Partials:
-    """Rows in no order, and an index with two slots per row of the array. Kernels write both."""
+    """Partials in no order, and an index with two slots per row of the array. Kernels write both."""
 
     def __init__(self, values: int, state: Words) -> None:
-        """Create an empty table for partials of `values` values. The kernels' `state` contains their number."""
+        """Create an empty table for partials with `values` values. `state`: the state of the kernels."""
         self.state = state
         self.rows = np.empty((MIN_ROWS, ACCUMULATORS + values), np.int64)
         self.index = _empty_index(MIN_ROWS)
@@ -57,27 +57,27 @@ class Partials:
 
     @property
     def held(self) -> Words:
-        """The rows of the partials, not copied."""
+        """The rows of the partials, without a copy."""
         return self.rows[: self.count]
 
     @property
     def bytes_of_one(self) -> int:
-        """Bytes of a partial, its part of the index included."""
+        """Bytes of a partial and of its part of the index."""
         return 8 * self.rows.shape[1] + SLOT_BYTES
 
     def grow(self, wanted: int) -> None:
         """Make room for `wanted` more partials."""
-        rows = room(self.count + wanted)
-        self.rows = resized(self.rows, self.count, max(2 * len(self.rows), rows))
-        self.number_anew()
+        rows = choose_capacity(self.count + wanted)
+        self.rows = copy_resized(self.rows, self.count, max(2 * len(self.rows), rows))
+        self.rebuild_index()
 
     def keep(self, rows: Words) -> None:
         """Replace all partials by `rows`."""
-        self.rows = replaced(self.rows, rows)
+        self.rows = replace_rows(self.rows, rows)
         self.state[PARTIALS] = len(rows)
-        self.number_anew()
+        self.rebuild_index()
 
-    def number_anew(self) -> None:
+    def rebuild_index(self) -> None:
         """Make the index from the rows."""
         self.index = _empty_index(len(self.rows))
         index_partials(self.rows.reshape(-1), self.rows.shape[1], self.count, self.index, len(self.index))
@@ -127,7 +127,7 @@ class Store:
         return rows + self.partials.count * self.partials.bytes_of_one
 
     def held(self) -> Words:
-        """Copy the rows of the buffer that hold a tuple."""
+        """Return a copy of the rows of the buffer that contain a tuple."""
         rows = self.tuples[: self.state[TUPLES]]
         return rows[rows[:, GROUP] != NONE]
 
@@ -138,16 +138,16 @@ class Store:
         return eager
 
     def name(self, columns: Sequence[pa.Array], rows: int) -> Words:
-        """Return the number of each row's group. New groups get the next numbers."""
+        """Return the ID of each row's group. New groups get the next IDs."""
         known = self.group_count
         group_ids = self.keys.find_or_insert(columns, rows)
         if self.group_count > len(self.groups):
-            self.groups = resized(self.groups, known, room(self.group_count))
+            self.groups = copy_resized(self.groups, known, choose_capacity(self.group_count))
         self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
         return group_ids
 
     def take(self, group_ids: Words, firsts: Words, ends: Words, values: Words, closed: int, up: int) -> None:
-        """Store rows or add them to their windows `[firsts, ends)`. Groups of more than `up` tuples become eager."""
+        """Store rows, or add them to their windows `[firsts, ends)`. Groups with more than `up` tuples become eager."""
         done = 0
         flat = values.reshape(-1)
         while True:
@@ -160,12 +160,12 @@ class Store:
             )  # fmt: skip
             if done == len(group_ids):
                 return
-            self._makeroom()
+            self._make_room()
 
     def add_due(self, low: int, high: int) -> None:
         """Add tuples of the buffer to their windows `[low, high)`, which are about to close.
 
-        Tuples without other windows are dropped. The caller must then call `close_gaps`.
+        Tuples without other windows are dropped. The caller must then call `remove_gaps`.
         """
         done = 0
         rows = int(self.state[TUPLES])
@@ -179,22 +179,22 @@ class Store:
             )  # fmt: skip
             if done == rows:
                 return
-            self._makeroom()
+            self._make_room()
 
     def take_due(self, high: int) -> Words:
         """Remove and return the partials of windows below `high`. Subtract their tuples from the volumes."""
         rows = self.partials.held
         due = rows[:, WID] < high
         taken = rows[due]
-        self._fewer_groups(taken[:, GROUP], taken[:, LAST])
+        self._subtract_tuples(taken[:, GROUP], taken[:, LAST])
         self.partials.keep(rows[~due])
         return taken
 
-    def close_gaps(self) -> None:
-        """Close the gaps that tuples left in the buffer."""
+    def remove_gaps(self) -> None:
+        """Move the tuples of the buffer together, into the rows of removed tuples."""
         self._keep_tuples(self.held())
 
-    def settle(self, down: int) -> int:
+    def make_lazy(self, down: int) -> int:
         """Make eager groups of fewer than `down` tuples lazy, but keep their partials. Return their number.
 
         A group without tuples has no partials either and may be removed.
@@ -203,52 +203,52 @@ class Store:
         empty = groups[:, VOLUME] == 0
         calm = self.eager & (groups[:, VOLUME] < down) & ~empty
         groups[calm | empty, HEAD] = NONE
-        self._forget(~empty)
+        self._remove_groups(~empty)
         return int(np.count_nonzero(calm))
 
-    def take_over(self, columns: Sequence[pa.Array], groups: Words, tuples: Words, partials: Words) -> None:
-        """Initialise with these rows, numbered in this order. A group contains VOLUME, and EAGER or NONE."""
+    def load(self, columns: Sequence[pa.Array], groups: Words, tuples: Words, partials: Words) -> None:
+        """Fill the empty store with these rows. Groups are numbered in their order, and contain VOLUME and HEAD."""
         self.name(columns, len(groups))
         self.groups[: len(groups)] = groups
-        self.tuples = np.empty((room(len(tuples)), tuples.shape[1]), np.int64)
+        self.tuples = np.empty((choose_capacity(len(tuples)), tuples.shape[1]), np.int64)
         self._keep_tuples(tuples)
-        self.partials.rows = np.empty((room(len(partials)), partials.shape[1]), np.int64)
+        self.partials.rows = np.empty((choose_capacity(len(partials)), partials.shape[1]), np.int64)
         self.partials.keep(partials)
 
-    def _forget(self, used: npt.NDArray[np.bool_]) -> None:
+    def _remove_groups(self, used: npt.NDArray[np.bool_]) -> None:
         """Remove unused groups if they are a quarter of all, and number the others again."""
         kept = int(np.count_nonzero(used))
         if 4 * kept > 3 * len(used) or kept == len(used):
             return
         numbers = np.cumsum(used) - 1
-        tuples = self.tuples[: self.state[TUPLES]]  # no gaps: they have just been closed
+        tuples = self.tuples[: self.state[TUPLES]]  # without gaps, because the caller has removed them
         for rows in (tuples, self.partials.held):
             rows[:, GROUP] = numbers[rows[:, GROUP]]
         groups = self.groups[: len(used)][used]
-        self.groups = resized(groups, kept, room(kept))
+        self.groups = copy_resized(groups, kept, choose_capacity(kept))
         columns = self.keys.columns(np.flatnonzero(used))
         self.keys = Keys(self.keys.kinds)
         self.keys.find_or_insert(columns, kept)
-        self.partials.number_anew()
+        self.partials.rebuild_index()
 
-    def _fewer_groups(self, groups: Words, tuples: Words) -> None:
+    def _subtract_tuples(self, groups: Words, tuples: Words) -> None:
         """Subtract numbers of tuples from the volumes of groups."""
         if len(groups):
             fewer = np.bincount(groups, tuples, self.group_count)
             self.groups[: self.group_count, VOLUME] -= fewer.astype(np.int64)
 
-    def _makeroom(self) -> None:
+    def _make_room(self) -> None:
         """Enlarge the arrays that were too small for a kernel."""
         wanted_tuples, wanted_partials = self.state[[WANTED_TUPLES, WANTED_PARTIALS]].tolist()
         if wanted_tuples:
-            self.tuples = resized(self.tuples, int(self.state[TUPLES]), 2 * len(self.tuples))
+            self.tuples = copy_resized(self.tuples, int(self.state[TUPLES]), 2 * len(self.tuples))
         if wanted_partials:
             self.partials.grow(wanted_partials)
         self.state[[WANTED_TUPLES, WANTED_PARTIALS]] = 0
 
     def _keep_tuples(self, rows: Words) -> None:
         """Replace all tuples by `rows`."""
-        self.tuples = replaced(self.tuples, rows)
+        self.tuples = replace_rows(self.tuples, rows)
         self.state[[TUPLES, HELD]] = len(rows)
         self.state[FREE] = NONE
         heads = self.groups[: self.group_count, HEAD]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from highlevel.groups.merging import accumulated
+from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import GroupTable, batch_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import TimeGroups, bound_count
@@ -55,7 +55,7 @@ class TimeGroupsOperator:
         self._output_times = [node.input.time_columns.index(column) for column, _, _ in node.times]
         self._has_watermarks = bool(node.time_columns)
         self.width = bound_count(node.input)
-        self._merge_functions = accumulated(node.aggregation.low.subaggregates)
+        self._merge_functions = list_merge_rules(node.aggregation.low.subaggregates)
         self.watermark: Bounds = (BEGINNING,) * self.width
         self.stages, self.finish = make_stages(node.aggregation)
         self.late = 0

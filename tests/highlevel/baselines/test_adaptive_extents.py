@@ -19,16 +19,16 @@ from lowlevel.punctuation import Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 
 
-def saw(extents: Extents, source: int, *tuples: tuple[int, int, int]) -> None:
+def record(extents: Extents, source: int, *tuples: tuple[int, int, int]) -> None:
     times, firsts, ends = (np.array(each, np.int64) for each in zip(*tuples, strict=True))
-    extents.saw(source, times, firsts, ends)
+    extents.record(source, times, firsts, ends)
 
 
 def test_a_distance_is_from_the_first_tuple_of_a_window_to_its_close() -> None:
     extents = Extents(1, 10)
     assert extents.distance == 10
-    saw(extents, 0, (3, 0, 2), (7, 1, 3), (4, 0, 2))
-    saw(extents, 0, (12, 2, 4), (9, 1, 3), (18, 3, 5))
+    record(extents, 0, (3, 0, 2), (7, 1, 3), (4, 0, 2))
+    record(extents, 0, (12, 2, 4), (9, 1, 3), (18, 3, 5))
     assert extents.opened == [(0, 2, 3), (2, 3, 7), (3, 4, 12), (4, 5, 18)]
     extents.close(2)  # windows 0 and 1, whose first tuple came at 3
     assert extents.distance == 15
@@ -40,24 +40,24 @@ def test_a_distance_is_from_the_first_tuple_of_a_window_to_its_close() -> None:
 
 def test_the_furthest_source_is_the_clock_and_others_are_behind_it() -> None:
     extents = Extents(3, 10)
-    saw(extents, 1, (100, 10, 11))
-    saw(extents, 0, (60, 6, 7))
+    record(extents, 1, (100, 10, 11))
+    record(extents, 0, (60, 6, 7))
     assert extents.offsets() == [40, 0, None]
     assert extents.opened == [(6, 7, 100), (10, 11, 100)]
 
 
 def test_windows_over_a_gap_are_never_listed() -> None:
     extents = Extents(1, 10)
-    saw(extents, 0, (0, 0, 10), (10**15, 10**14, 10**14 + 10), (5, 0, 10))
+    record(extents, 0, (0, 0, 10), (10**15, 10**14, 10**14 + 10), (5, 0, 10))
     assert len(extents.opened) == 2
 
 
 def test_a_restart_goes_on_measuring() -> None:
     extents, other = Extents(2, 10), Extents(2, 10)
-    saw(extents, 0, (3, 0, 2), (7, 1, 3))
+    record(extents, 0, (3, 0, 2), (7, 1, 3))
     other.restore(extents.snapshot())
     for each in (extents, other):
-        saw(each, 1, (21, 2, 4))
+        record(each, 1, (21, 2, 4))
         each.close(2)
     assert (other.distance, other.opened, other.high) == (extents.distance, extents.opened, extents.high)
     assert other.distance == 18

@@ -128,7 +128,7 @@ def test_a_row_is_delayed_until_all_that_it_may_meet_is_there_and_no_longer() ->
 @pytest.mark.parametrize("make", [OpobJoin, OpibJoin])
 @pytest.mark.parametrize("kind", [JoinKind.RIGHT, JoinKind.FULL])
 def test_rows_without_a_left_time_have_no_place_in_its_order(make: type, kind: JoinKind) -> None:
-    with pytest.raises(ValueError, match=f"got {kind}"):
+    with pytest.raises(ValueError, match=f"got a {kind} join"):
         make(spec_of(Band(1, 1), kind=kind))
 
 

@@ -47,7 +47,7 @@ def test_inputs_in_order_give_all_pairs_once(monkeypatch: pytest.MonkeyPatch) ->
         random = Random(seed)
         monkeypatch.setattr(chains, "MIN_ROWS", random.choice([1, 4, 1024]))
         monkeypatch.setattr(chains, "MAX_PAIRS", random.choice([1, 5, 65_536]))
-        monkeypatch.setattr(iop_join, "FORGET", random.choice([0, 4096]))
+        monkeypatch.setattr(iop_join, "UNUSED_KEYS", random.choice([0, 4096]))
         inputs, spec = two_streams(random, ordered=True), random_spec(random)
         operator = IopJoin(spec)
         events = batched(random, interleaved(random, inputs), rows)
@@ -92,12 +92,12 @@ def test_a_row_leaves_the_state_as_soon_as_the_other_side_is_beyond_its_window()
     feed(operator, (1, rows([Arrival(7, 0, 0)])))
     assert (operator.rows_held, operator.late) == (1, 1)
     assert operator.bytes > 0
-    with pytest.raises(ValueError, match="got LEFT"):
+    with pytest.raises(ValueError, match="got a LEFT join"):
         IopJoin(spec_of(Band(3, 2), kind=JoinKind.LEFT))
 
 
 def test_keys_that_nobody_has_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iop_join, "FORGET", 8)
+    monkeypatch.setattr(iop_join, "UNUSED_KEYS", 8)
     operator = IopJoin(spec_of(Band(3, 3)))
     for ts in range(200):
         for port in (0, 1):

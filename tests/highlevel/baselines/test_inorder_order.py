@@ -76,7 +76,7 @@ def test_sort_lets_go_of_what_no_later_row_is_before_and_loses_what_is_behind(
     late = 0
     for seed in range(RUNS // 2):
         random = Random(seed)
-        monkeypatch.setattr(sort_buffer, "SMALL", random.choice([2, 8, 32_768]))
+        monkeypatch.setattr(sort_buffer, "SMALL_RUN", random.choice([2, 8, 32_768]))
         stream = random_stream(random)
         if slack is not None and random.random() < 0.5:  # the largest time alone, and the end
             stream = [each for each in stream if each == END or isinstance(each, Arrival)]
@@ -96,7 +96,7 @@ def test_sort_lets_go_of_what_no_later_row_is_before_and_loses_what_is_behind(
             assert found == twin.left, seed
             assert operator.rows_held == len(twin.held)
             assert (operator.bytes > 0) == (operator.rows_held > 0)
-            assert operator.promised == twin.bound
+            assert operator.emitted_watermark == twin.bound
         left = rows_behind_promises(items)
         assert in_order(left)
         assert stopped.results + operator.results == len(left)
@@ -227,5 +227,5 @@ def test_a_buffer_holds_on_to_no_more_than_twice_the_memory_of_its_rows() -> Non
     for low in range(0, 4096, 64):
         feed(operator, (0, Punctuation("M", low)))
         (run,) = operator.buffer._runs
-        assert operator.rows_held <= run.whole <= 2 * operator.rows_held
-        assert run.batch.column(0).buffers()[1].size <= 8 * run.whole + 64
+        assert operator.rows_held <= run.shared_rows <= 2 * operator.rows_held
+        assert run.batch.column(0).buffers()[1].size <= 8 * run.shared_rows + 64

@@ -21,7 +21,7 @@ from highlevel.groups import ids, key_words, long_strings, merging
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Form
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import Accumulated, Rule
+from highlevel.groups.merging import MergeRule, Rule
 from highlevel.groups.table import GroupTable, merged
 from tests.conftest import Rounds
 from tests.references.flat_groups import flat
@@ -109,10 +109,10 @@ def merge_twin(rule: Rule, values: list[Any]) -> Any:
 
 
 WHAT = [
-    *(Accumulated((f"{rule}",), rule) for rule in (Rule.SUM, Rule.MIN, Rule.MAX, Rule.AND, Rule.OR, Rule.XOR)),
-    *(Accumulated((f"{rule} float",), rule) for rule in (Rule.SUM, Rule.MIN, Rule.MAX)),
-    *(Accumulated((f"{rule} ts", f"{rule} of"), rule) for rule in (Rule.FIRST, Rule.LAST)),
-    *(Accumulated((f"{rule} float ts", f"{rule} float of"), rule) for rule in (Rule.FIRST, Rule.LAST)),
+    *(MergeRule((f"{rule}",), rule) for rule in (Rule.SUM, Rule.MIN, Rule.MAX, Rule.AND, Rule.OR, Rule.XOR)),
+    *(MergeRule((f"{rule} float",), rule) for rule in (Rule.SUM, Rule.MIN, Rule.MAX)),
+    *(MergeRule((f"{rule} ts", f"{rule} of"), rule) for rule in (Rule.FIRST, Rule.LAST)),
+    *(MergeRule((f"{rule} float ts", f"{rule} float of"), rule) for rule in (Rule.FIRST, Rule.LAST)),
 ]
 
 
@@ -123,13 +123,13 @@ def random_values(random: Random, name: str, rows: int) -> pa.Array:
     return pa.array([random.choice([-(2**63), -5, 0, 3, 2**63 - 1]) for _ in range(rows)], pa.int64())
 
 
-def random_batch(random: Random, kinds: list[str], what: list[Accumulated], rows: int) -> pa.RecordBatch:
+def random_batch(random: Random, kinds: list[str], merge_rules: list[MergeRule], rows: int) -> pa.RecordBatch:
     columns = {f"k{place}": random_keys(random, kind, rows) for place, kind in enumerate(kinds)}
-    columns |= {name: random_values(random, name, rows) for each in what for name in each.columns}
+    columns |= {name: random_values(random, name, rows) for each in merge_rules for name in each.columns}
     return pa.record_batch(columns)
 
 
-def by_dictionary(batches: list[pa.RecordBatch], groups: list[str], what: list[Accumulated]) -> dict[tuple, tuple]:
+def by_dictionary(batches: list[pa.RecordBatch], groups: list[str], merge_rules: list[MergeRule]) -> dict[tuple, tuple]:
     seen: dict[tuple, list[dict[str, Any]]] = {}
     for batch in batches:
         for row in batch.to_pylist():
@@ -137,7 +137,7 @@ def by_dictionary(batches: list[pa.RecordBatch], groups: list[str], what: list[A
     found = {}
     for key, rows in seen.items():
         values: list[Any] = []
-        for each in what:
+        for each in merge_rules:
             pairs = [tuple(row[name] for name in each.columns) for row in rows]
             one = merge_twin(each.rule, pairs if len(each.columns) == 2 else [pair[0] for pair in pairs])
             values += one if isinstance(one, tuple) else [one]
@@ -154,15 +154,17 @@ def as_dictionary(batch: pa.RecordBatch, groups: int) -> dict[tuple, tuple]:
 
 def run(random: Random) -> None:
     kinds = random.sample(list(KINDS), random.randint(0, 4))
-    what = random.sample(WHAT, random.randint(0, 4))
-    if not what and not kinds:
-        what = WHAT[:1]
-    batches = [random_batch(random, kinds, what, random.choice([0, 1, 5, 40])) for _ in range(random.randint(1, 4))]
+    merge_rules = random.sample(WHAT, random.randint(0, 4))
+    if not merge_rules and not kinds:
+        merge_rules = WHAT[:1]
+    batches = [
+        random_batch(random, kinds, merge_rules, random.choice([0, 1, 5, 40])) for _ in range(random.randint(1, 4))
+    ]
     groups = [f"k{place}" for place in range(len(kinds))]
-    found = merged(batches, groups, what)
-    assert found.schema.names == groups + [name for each in what for name in each.columns]
+    found = merged(batches, groups, merge_rules)
+    assert found.schema.names == groups + [name for each in merge_rules for name in each.columns]
     assert found.schema.types == [batches[0].schema.field(name).type for name in found.schema.names]
-    assert as_dictionary(found, len(groups)) == by_dictionary(batches, groups, what), kinds
+    assert as_dictionary(found, len(groups)) == by_dictionary(batches, groups, merge_rules), kinds
     found.validate(full=True)
 
 
@@ -191,8 +193,8 @@ def test_many_groups_are_merged_as_arrow_merges_them() -> None:
     ]
     values = random.integers(-(2**40), 2**40, (3, rows))
     table = pa.table([*columns, *map(pa.array, values)], ["a", "b", "sum", "min", "max"])
-    what = [Accumulated((rule,), Rule(rule)) for rule in ("sum", "min", "max")]
-    found = pa.Table.from_batches([merged(table.to_batches(max_chunksize=70_000), ["a", "b"], what)])
+    merge_rules = [MergeRule((rule,), Rule(rule)) for rule in ("sum", "min", "max")]
+    found = pa.Table.from_batches([merged(table.to_batches(max_chunksize=70_000), ["a", "b"], merge_rules)])
     expected = table.group_by(["a", "b"]).aggregate([(rule, rule) for rule in ("sum", "min", "max")])
     order = [("a", "ascending"), ("b", "ascending")]
     assert found.num_rows > 100_000
@@ -204,19 +206,19 @@ def test_many_long_strings_are_merged_as_arrow_merges_them() -> None:
     names = [f"host-{number}.{'sub.' * (number % 5)}example.org" for number in range(20_000)]
     texts = pa.array([None, "", *names]).take(pa.array(random.integers(0, 20_002, 60_000)))
     table = pa.table([texts, pa.array(np.arange(60_000))], ["name", "sum"])
-    found = pa.Table.from_batches([merged(table.to_batches(7000), ["name"], [Accumulated(("sum",), Rule.SUM)])])
+    found = pa.Table.from_batches([merged(table.to_batches(7000), ["name"], [MergeRule(("sum",), Rule.SUM)])])
     expected = table.group_by("name").aggregate([("sum", "sum")]).rename_columns(found.schema.names)
     assert found.sort_by("name").equals(expected.sort_by("name"))
 
 
 def test_groups_leave_in_the_order_in_which_they_came() -> None:
     batch = pa.record_batch({"k": pa.array([5, 3, 5, None, 3]), "n": pa.array([1] * 5)})
-    found = merged([batch, batch], ["k"], [Accumulated(("n",), Rule.SUM)])
+    found = merged([batch, batch], ["k"], [MergeRule(("n",), Rule.SUM)])
     assert found.to_pydict() == {"k": [5, 3, None], "n": [4, 4, 2]}
 
 
 def test_what_is_taken_out_leaves_no_trace(rounds: Rounds) -> None:
-    what = [Accumulated(("n",), Rule.SUM), Accumulated(("x",), Rule.XOR)]
+    merge_rules = [MergeRule(("n",), Rule.SUM), MergeRule(("x",), Rule.XOR)]
     for seed in rounds(300):
         random = Random(seed)
         kinds = random.sample(list(KINDS), random.randint(1, 2))
@@ -228,7 +230,7 @@ def test_what_is_taken_out_leaves_no_trace(rounds: Rounds) -> None:
             return pa.record_batch(columns | values)
 
         inside: list[tuple[pa.RecordBatch, np.ndarray]] = []
-        table = GroupTable(batch().schema, groups, what, held=True)
+        table = GroupTable(batch().schema, groups, merge_rules, held=True)
         for _ in range(12):
             if inside and random.random() < 0.5:
                 table.undo(*inside.pop(random.randrange(len(inside))))
@@ -238,7 +240,7 @@ def test_what_is_taken_out_leaves_no_trace(rounds: Rounds) -> None:
                 became = table.purge()
                 inside = [(each, became[numbers]) for each, numbers in inside]
                 assert table.count == table.to_arrow().num_rows
-            expected = by_dictionary([each for each, _ in inside], groups, what)
+            expected = by_dictionary([each for each, _ in inside], groups, merge_rules)
             assert as_dictionary(table.to_arrow(), len(groups)) == expected, seed
 
 
@@ -276,6 +278,6 @@ def test_a_column_that_is_no_group_is_refused() -> None:
 def test_an_open_group_with_one_count_takes_64_bytes_and_its_key_at_most() -> None:
     for groups in (1000, 20_000, 100_000, 300_000):
         batch = pa.record_batch({"k": pa.array(range(groups)), "n": pa.array([1] * groups)})
-        table = GroupTable(batch.schema, ["k"], [Accumulated(("n",), Rule.SUM)])
+        table = GroupTable(batch.schema, ["k"], [MergeRule(("n",), Rule.SUM)])
         table.merge(batch)
         assert table.bytes / groups <= 64 + 8

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from highlevel.aggregation import Selection, SelectionKind
-from highlevel.results.select_groups import selected
+from highlevel.results.select_groups import select
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -60,19 +60,19 @@ def test_groups_are_selected_among_those_of_their_window(rounds: Rounds) -> None
         )
         data = np.array([0 if value is None else value for value in values], np.float64 if floats else np.int64)
         vector = Vector(data, np.array([value is not None for value in values]))
-        got = selected(Selection("w0", kind, VALUE, parameter), vector, np.array(windows))
+        got = select(Selection("w0", kind, VALUE, parameter), vector, np.array(windows))
         if not (floats and parameter == "0.07"):  # a share of floats is a float
             assert got.tolist() == twin(kind, parameter, values, windows), seed
 
 
 def test_seven_percent_of_a_hundred_are_seven() -> None:
     assert 0.07 * 100 > 7
-    got = selected(Selection("w0", SelectionKind.HEAVY, VALUE, "0.07"), Vector(np.array([7, 6, 87])), np.zeros(3, int))
+    got = select(Selection("w0", SelectionKind.HEAVY, VALUE, "0.07"), Vector(np.array([7, 6, 87])), np.zeros(3, int))
     assert got.tolist() == [True, False, True]
 
 
 def test_a_value_that_is_the_same_for_all_groups_selects_all_of_them() -> None:
-    got = selected(Selection("w0", SelectionKind.TOP, VALUE, "1"), Vector(np.array(5)), np.zeros(3, int))
+    got = select(Selection("w0", SelectionKind.TOP, VALUE, "1"), Vector(np.array(5)), np.zeros(3, int))
     assert got.tolist() == [True] * 3
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.groups.merging import Accumulated, Rule
+from highlevel.groups.merging import MergeRule, Rule
 from highlevel.slide_by_tuple import extent, kernels, runs
 from highlevel.slide_by_tuple import rows as held_rows
 from highlevel.slide_by_tuple.extent import Extent
@@ -79,7 +79,7 @@ def totals(random: Random, rule: Rule, is_float: bool) -> None:
     pair = rule in (Rule.FIRST, Rule.LAST)
     floats = [False, is_float] if pair else [is_float]
     columns = ("t", "v") if pair else ("v",)
-    held = Extent(reach, [(Accumulated(("n",), Rule.SUM), [False]), (Accumulated(columns, rule), floats)])
+    held = Extent(reach, [(MergeRule(("n",), Rule.SUM), [False]), (MergeRule(columns, rule), floats)])
     held.reserve(3)
     times = sorted(random.choices(range(60), k=random.randint(1, 40)))
     rows = [(time, random.randrange(3), random_value(random, rule, is_float)) for time in times]

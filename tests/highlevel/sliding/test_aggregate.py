@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.sliding import aggregate, window_rows
-from highlevel.sliding import merge_buffers as pile
+from highlevel.sliding import merge_buffers as buffer
 from highlevel.sliding.aggregate import WID, Aggregate
 from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.sliding.scattered_partials import ScatteredPartials
@@ -96,7 +96,7 @@ def test_the_printed_trace_of_a_disordered_sliding_count() -> None:
 def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.MonkeyPatch, rounds: Rounds) -> None:
     for seed in rounds(300):
         random = Random(seed)
-        monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
+        monkeypatch.setattr(buffer, "MERGE_ROWS", random.choice([0, 3, 16_384]))
         monkeypatch.setattr(aggregate, "MANY_WINDOWS", random.choice([1, 2, 64]))
         spec = random_spec(random)
         stream = in_wids(spec, random_stream(random, 30))
@@ -153,7 +153,7 @@ def test_rows_after_the_end_are_late_and_leave_no_state() -> None:
     feed(operator, (0, partials(Spec(10, 10), [Arrival(1, 0, 0)])))
     feed(operator, (0, Punctuation("M", END)))
     feed(operator, (0, partials(Spec(10, 10), [Arrival(95, 0, 0)])))
-    assert (operator.late, operator.open.piles) == (1, {})
+    assert (operator.late, operator.open.buffers) == (1, {})
 
 
 def test_a_batch_without_rows_is_nothing() -> None:
@@ -166,7 +166,7 @@ def test_a_gap_of_years_holds_two_tables_and_closes_two_windows() -> None:
     year = 365 * 86_400 * 10**9
     spec, operator = Spec(60 * 10**9, 60 * 10**9), Aggregate(["k0"], SUBS[:1])
     feed(operator, (0, partials(spec, [Arrival(5, 0, 0), Arrival(30 * year, 0, 0)])))
-    assert (len(operator.open.piles), count(operator.open_windows())) == (2, 2)
+    assert (len(operator.open.buffers), count(operator.open_windows())) == (2, 2)
     items = feed(operator, (0, Punctuation("M", END)))
     assert [isinstance(item, Punctuation) for item in items] == [False, True]
     assert [item[WID].to_pylist() for item in items[:-1]] == [[0, 30 * year // spec.slide]]
@@ -186,18 +186,18 @@ def test_however_many_windows_are_merged_at_a_time_the_rows_are_the_same(
     other = Aggregate(["k0"], SUBS[:1])
     feed(other, (0, partials(spec, arrivals)))
     assert rows_of(emitted) == rows_of(feed(other, (0, Punctuation("M", END))))
-    assert operator.open.piles == {}
+    assert operator.open.buffers == {}
 
 
 def test_a_pile_never_holds_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pile, "MERGE_ROWS", 10)
+    monkeypatch.setattr(buffer, "MERGE_ROWS", 10)
     random = Random(1)
     operator = Aggregate(["k0"], SUBS)
     groups = 5
     for _ in range(200):
         rows = [Arrival(random.randrange(20), random.randrange(groups), 1) for _ in range(random.randint(1, 7))]
         feed(operator, (0, partials(Spec(10, 10), rows)))
-        for each in operator.open.piles.values():
+        for each in operator.open.buffers.values():
             assert each.waiting_rows == sum(batch.num_rows for batch in each.waiting) <= 10
             assert each.table is None or each.table.count <= groups
             assert each.rest == []
@@ -207,17 +207,17 @@ def test_a_pile_keeps_no_more_memory_alive_than_its_rows() -> None:
     operator = Aggregate(["k0"], SUBS)
     batch = partials(Spec(10, 10), [Arrival(0, group, 1) for group in range(5000)] + [Arrival(15, 0, 1)])
     feed(operator, (0, batch))
-    small = operator.open.piles[1, 2].waiting[0]
+    small = operator.open.buffers[1, 2].waiting[0]
     assert small.get_total_buffer_size() <= 2 * small.nbytes
 
 
 def test_merging_changes_neither_columns_nor_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pile, "MERGE_ROWS", 0)
+    monkeypatch.setattr(buffer, "MERGE_ROWS", 0)
     operator = Aggregate(["k0"], SUBS)
     batch = partials(Spec(10, 10), [Arrival(1, 0, 3)])
     for each in (batch, batch, partials(Spec(10, 10), [Arrival(1, 0, 4)])):
         feed(operator, (0, each))
-    merged = operator.open.piles[0, 1].at_rest()
+    merged = operator.open.buffers[0, 1].merged_batches()
     assert [each.schema for each in merged] == [batch.select(operator.columns).schema]
     assert rows_of(merged) == {(0, 3, 10, 3, 4): 1}
 
@@ -242,7 +242,7 @@ def test_a_thousand_short_windows_in_one_batch_need_no_pile_each_and_close_in_or
     found: list[tuple[int, ...]] = []
     for start in range(0, 8000, 1000):
         feed(operator, (0, partials(spec, arrivals[start : start + 1000])))
-    assert not operator.open.piles
+    assert not operator.open.buffers
     assert count(operator.open_windows()) == len({each.ts // 10 for each in arrivals})
     # One more merge buffer, for a window with scattered rows: both are one window.
     arrivals.append(Arrival(55, 0, 1))

@@ -17,7 +17,7 @@ import pytest
 from highlevel.groups.layer import Layer
 from highlevel.groups.running_totals import RunningTotals
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.sliding import merge_buffers as pile
+from highlevel.sliding import merge_buffers as buffer
 from highlevel.sliding import window_rows
 from highlevel.sliding import window_rows as strategy
 from highlevel.sliding.aggregate import Aggregate
@@ -96,7 +96,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, random: Random, way: str) -> None:
     pile_cost, totals_cost = prices[way]
     monkeypatch.setattr(strategy, "BUFFER_COST", pile_cost)
     monkeypatch.setattr(strategy, "TOTALS_COST", totals_cost)
-    monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
+    monkeypatch.setattr(buffer, "MERGE_ROWS", random.choice([0, 3, 16_384]))
     monkeypatch.setattr(window_rows, "CLOSE_ROWS", random.choice([1, 20, 65_536]))
     monkeypatch.setattr(window_rows, "ALONE_ROWS", random.choice([0, 4, 4096]))
 
@@ -135,7 +135,7 @@ def test_every_strategy_gives_the_windows_of_the_definition(
         expected, late = by_definition(spec, subs, events)
         assert found == expected, seed
         assert operator.late == late, seed
-        assert operator.open.piles == {}
+        assert operator.open.buffers == {}
         assert operator.bytes == 0
     wanted = {"merged": {Strategy.MERGE}, "totals": set(Strategy) - {Strategy.MERGE}, "both": set(Strategy)}
     assert set(used) == wanted[way]
@@ -164,7 +164,7 @@ def test_a_pane_is_merged_a_few_times_however_long_the_window(
     merge = Layer.merge
     monkeypatch.setattr(Layer, "merge", lambda self, *given, **named: merges.append(1) or merge(self, *given, **named))
     choose(monkeypatch, Random(0), "totals")
-    monkeypatch.setattr(pile, "MERGE_ROWS", 10**6)
+    monkeypatch.setattr(buffer, "MERGE_ROWS", 10**6)
     operator = Aggregate(["k0"], subs)
     count = 400
     panes(operator, subs, Spec(60, 1), count, 5)
@@ -173,7 +173,7 @@ def test_a_pane_is_merged_a_few_times_however_long_the_window(
 
 def test_two_stacks_keep_few_steps_of_a_long_window() -> None:
     schema = partials(Spec(1, 1), [LEAST], []).schema
-    stacks = TwoStacks(schema, ["k0"], Aggregate(["k0"], [LEAST]).window_rows.what)
+    stacks = TwoStacks(schema, ["k0"], Aggregate(["k0"], [LEAST]).window_rows.merge_rules)
     most = 0
     for wid in range(2500):
         stacks.add((wid, wid + 900), partials(Spec(1, 1), [LEAST], [Arrival(0, 0, wid)]))
@@ -185,7 +185,7 @@ def test_two_stacks_keep_few_steps_of_a_long_window() -> None:
 
 def test_groups_of_which_nothing_is_left_take_no_memory() -> None:
     schema = partials(Spec(1, 1), [COUNT], []).schema
-    totals = RunningTotals(schema, ["k0"], Aggregate(["k0"], [COUNT]).window_rows.what)
+    totals = RunningTotals(schema, ["k0"], Aggregate(["k0"], [COUNT]).window_rows.merge_rules)
     for wid in range(3000):
         totals.pass_on(wid)
         totals.add((wid, wid + 3), partials(Spec(1, 1), [COUNT], [Arrival(0, wid, 0)]))
