@@ -31,7 +31,7 @@ class Criterion:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the criterion holds; None if it was not judged."""
+        """True if the criterion holds; None if it was not judged."""
         if self.measured is None or not self.judged:
             return None
         return COMPARE[self.relation](self.measured, self.target)

@@ -165,7 +165,7 @@ def querying(pair: Pair, options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def catches(process: int, number: int) -> bool:
-    """Whether a process has a handler for a signal."""
+    """Return whether a process has a handler for a signal."""
     status = Path(f"/proc/{process}/status").read_text()
     caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)

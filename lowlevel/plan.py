@@ -82,18 +82,18 @@ class LowLevelPlan:
 
     @property
     def exact_low(self) -> bool:
-        """Whether a watermark of records is also a watermark of rows."""
+        """True if a watermark of records is also a watermark of rows."""
         return self.kind in RECORD_KINDS and not self.by_arrival
 
     @property
     def dealt(self) -> bool:
-        """Whether several readers may read different blocks of a capture."""
+        """True if several readers may read different blocks of a capture."""
         separable = self.kind in SEPARABLE_KINDS and not self.by_arrival
         return separable and not self.in_arrival_order and not self.remembers
 
     @property
     def by_arrival(self) -> bool:
-        """Whether watermarks follow from the rows that have arrived, instead of a scan of the whole file."""
+        """True if watermarks follow from the rows that have arrived, instead of a scan of the whole file."""
         return self.provisional or self.slack is not None
 
     @cached_property

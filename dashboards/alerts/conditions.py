@@ -66,7 +66,7 @@ class Condition:
 
     @property
     def needs_previous(self) -> bool:
-        """Whether the condition refers to the window before."""
+        """True if the condition refers to the window before."""
         return bool(self._values)
 
     def _check(self, key: str, text: str) -> None:

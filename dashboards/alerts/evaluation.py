@@ -60,7 +60,7 @@ class RuleEvaluation:
 
     @property
     def needs_previous(self) -> bool:
-        """Whether the condition refers to the window before."""
+        """True if the condition refers to the window before."""
         return self._condition.needs_previous
 
     def evaluate(self, rows: pa.Table, watermark: int | None) -> list[Change]:

@@ -135,7 +135,7 @@ class SourceOptions:
 
     @property
     def guesses(self) -> bool:
-        """Whether boundaries are guessed. Rows after damage must not be read, so `stop` needs the boundaries before."""
+        """True if boundaries are guessed. Rows after damage must not be read, so `stop` needs the boundaries before."""
         return self.damage == Damage.ERROR and self.ranges == Ranges.GUESSED
 
     @property

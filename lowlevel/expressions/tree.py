@@ -49,7 +49,7 @@ class SeenWithin:
 
     @property
     def nullable(self) -> bool:
-        """Whether a left side may be NULL."""
+        """True if a left side may be NULL."""
         return self.matches.nullable
 
     @property
@@ -131,7 +131,7 @@ class Membership:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL."""
+        """True if the value may be NULL."""
         return self.operand.nullable
 
 
@@ -212,7 +212,7 @@ class Literal:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL."""
+        """True if the value may be NULL."""
         return self.value is None
 
 
@@ -232,7 +232,7 @@ class Unary:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL."""
+        """True if the value may be NULL."""
         return self.operand.nullable
 
 
@@ -257,7 +257,7 @@ class Binary:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL. A division may return NULL, except by a constant other than 0."""
+        """True if the value may be NULL. A division may return NULL, except by a constant other than 0."""
         never_zero = isinstance(self.right, Literal) and bool(self.right.value)
         may_divide_by_zero = self.op in (Op.DIV, Op.MOD) and not never_zero
         return self.left.nullable or self.right.nullable or may_divide_by_zero
@@ -285,7 +285,7 @@ class Call:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL: the operand is NULL, or it has no such byte or name."""
+        """True if the value may be NULL: the operand is NULL, or it has no such byte or name."""
         return self.operand.nullable or self.function is Function.BYTE or self.function in PAYLOAD_NAMES
 
 
@@ -311,7 +311,7 @@ class Conditional:
 
     @property
     def nullable(self) -> bool:
-        """Whether a result may be NULL. In `CASE WHEN NOT a IS NULL THEN a …` the result `a` is never NULL."""
+        """True if a result may be NULL. In `CASE WHEN NOT a IS NULL THEN a …` the result `a` is never NULL."""
         never_null = self.condition == Unary(Op.NOT, IsNull(self.value))
         return self.otherwise.nullable or (self.value.nullable and not never_null)
 
@@ -334,7 +334,7 @@ class Extreme:
 
     @property
     def nullable(self) -> bool:
-        """Whether both operands may be NULL."""
+        """True if both operands may be NULL."""
         return self.left.nullable and self.right.nullable
 
 
@@ -349,7 +349,7 @@ class Masked:
 
     @property
     def nullable(self) -> bool:
-        """Whether the address may be NULL."""
+        """True if the address may be NULL."""
         return self.operand.nullable
 
 
@@ -376,7 +376,7 @@ class ScalarCall:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL: an argument is NULL, or the function has no value for it."""
+        """True if the value may be NULL: an argument is NULL, or the function has no value for it."""
         return self.function in PARTIAL or any(
             part.nullable for part in (self.operand, self.argument) if part is not None
         )
@@ -391,7 +391,7 @@ class TextOf:
 
     @property
     def nullable(self) -> bool:
-        """Whether the text may be NULL."""
+        """True if the text may be NULL."""
         return self.operand.nullable
 
 
@@ -405,7 +405,7 @@ class JoinedText:
 
     @property
     def nullable(self) -> bool:
-        """Whether the text may be NULL."""
+        """True if the text may be NULL."""
         return self.left.nullable or self.right.nullable
 
 

@@ -286,7 +286,7 @@ class HolisticAggregates:
         self._folded: Word | None = None
 
     def __bool__(self) -> bool:
-        """Whether the query has holistic aggregates."""
+        """Return whether the query has holistic aggregates."""
         return bool(self._uses)
 
     def add(self, sql: str, name: Word, operands: Sequence[Operand], time: str = "") -> Column:
@@ -301,8 +301,8 @@ class HolisticAggregates:
         column = self._uses.setdefault(use, f"d{len(self._uses)}")
         kind = result_type(use.function, use.arguments[0].type)
         nullable = use.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
-        name_in_messages = ", ".join(expression_text(operand.bound) for operand in operands)
-        stand_in = f"{name.text.lower()}({name_in_messages})"
+        call = ", ".join(expression_text(operand.bound) for operand in operands)
+        stand_in = f"{name.text.lower()}({call})"
         self._finished[stand_in] = Column(column, kind, nullable)
         return Column(stand_in, kind, nullable)
 
@@ -310,12 +310,10 @@ class HolisticAggregates:
         """Raise QueryError for windows that holistic aggregates do not support."""
         if self._first is None:
             return
-        name_in_messages = f"{self._first.text.lower()} over "
+        call = f"{self._first.text.lower()} over "
         if isinstance(window, SessionWindow):
             # Sessions are computed per group, not per value of a group.
-            raise QueryError(
-                name_in_messages + "sessions", sql, self._first.start, "windows of another kind, or other aggregates"
-            )
+            raise QueryError(call + "sessions", sql, self._first.start, "windows of another kind, or other aggregates")
         if self._folded is not None and not isinstance(window, SlidingWindow):
             # Sketches need panes that are complete before their windows, and only panes of time are.
             called = self._folded.text.lower()
@@ -323,7 +321,7 @@ class HolisticAggregates:
             raise QueryError(f"{called} over windows of this kind", sql, self._folded.start, expected)
         if emit_late:
             raise QueryError(
-                name_in_messages + "rows that are late",
+                call + "rows that are late",
                 sql,
                 self._first.start,
                 "LATE DROP: additional results cannot be added to earlier results",
@@ -436,13 +434,13 @@ class Selections:
         """Raise QueryError for windows that differ between groups, and for LATE EMIT."""
         if self._first is None:
             return
-        name_in_messages, start = self._first.text.lower(), self._first.start
+        call, start = self._first.text.lower(), self._first.start
         if isinstance(window, SessionWindow) or (isinstance(window, TupleWindow) and window.partitioned):
-            problem = f"{name_in_messages} over windows that differ between groups"
+            problem = f"{call} over windows that differ between groups"
             raise QueryError(problem, sql, start, "windows that groups share")
         if emit_late:
             raise QueryError(
-                f"{name_in_messages} over rows that are late",
+                f"{call} over rows that are late",
                 sql,
                 start,
                 "LATE DROP: late rows cannot be compared with all groups",

@@ -392,7 +392,7 @@ def known_aggregates() -> tuple[str, ...]:
 
 
 def has_groups(query: Query) -> bool:
-    """Whether a query has groups: GROUP BY, or an aggregate in SELECT, HAVING or ORDER BY."""
+    """Return whether a query has groups: GROUP BY, or an aggregate in SELECT, HAVING or ORDER BY."""
     expressions = [item.expression for item in query.select]
     expressions += [] if query.order is None else [item.expression for item in query.order.items]
     expressions += [] if query.having is None else [query.having.expression]
@@ -424,11 +424,11 @@ def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -
 
 
 def compares_groups(call: tree.Call) -> bool:
-    """Whether a call is a condition on the groups of a window: `top(3, x)`, but not `top(x, 3)`, or heavy."""
+    """Return whether a call is a condition on the groups of a window: `top(3, x)`, but not `top(x, 3)`, or heavy."""
     name = call.function.text.lower()
     return name in SELECTIONS and (name not in HOLISTIC or _is_literal(call.arguments[0]))
 
 
 def _is_literal(node: Expression) -> bool:
-    """Whether an argument is a literal: `top(3, x)` compares groups, and `top(x, 3)` values of a group."""
+    """Return whether an argument is a literal: `top(3, x)` compares groups, and `top(x, 3)` values of a group."""
     return isinstance(node, tree.Constant) and not node.negative and node.kind is not Kind.WORD

@@ -141,7 +141,7 @@ def time_literal(sql: str, start: int, text: str) -> Literal:
 
 
 def _is_time(operand: Operand) -> bool:
-    """Whether an operand is a text that contains a time."""
+    """Return whether an operand is a text that contains a time."""
     if not isinstance(operand.bound, Literal) or not isinstance(operand.bound.value, str):
         return False
     try:

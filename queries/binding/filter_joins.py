@@ -56,7 +56,7 @@ def refuse_above(sql: str, plan: Plan) -> None:
 
 
 def _holds(value: object, inputs: tuple[object, ...]) -> bool:
-    """Whether a tree contains a `seen_within`, apart from the nodes `inputs`."""
+    """Return whether a tree contains a `seen_within`, apart from the nodes `inputs`."""
     if isinstance(value, SeenWithin):
         return True
     if isinstance(value, tuple):

@@ -32,7 +32,7 @@ class LinkUnion:
     kind: str
 
     @property
-    def name_in_messages(self) -> tuple[str, ...]:
+    def stream_names(self) -> tuple[str, ...]:
         """The streams as FROM spells them."""
         return tuple(
             stream if self.kind == PACKETS or stream.lower() == self.kind else f"{stream}.{self.kind}"

@@ -74,7 +74,7 @@ class Names(Protocol):
         """Return the error for an unknown name. `others` are further names that are valid in the clause."""
         ...
 
-    def name_in_messages(self, name: str) -> str | None:
+    def spell_column(self, name: str) -> str | None:
         """Return the name of a column in results; None if `name` is not a column."""
         ...
 
@@ -105,7 +105,7 @@ class LinkNames:
         is_alias = self._alias is not None and stream.text.lower() == self._alias.lower()
         if not is_alias and known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
             expected = (
-                f"the column without the stream: {' UNION '.join(self._source.name_in_messages)} have the same columns"
+                f"the column without the stream: {' UNION '.join(self._source.stream_names)} have the same columns"
             )
             layers = tuple(Layer) if self._kind.layered else ()
             choices = (*(self._source.streams if self._alias is None else (self._alias,)), *layers)
@@ -128,7 +128,7 @@ class LinkNames:
             expected = dialects.FUNCTIONS[key]
         return QueryError(problem, self._sql, name.start, expected, choices, dialects.COLUMNS.get(key, whole))
 
-    def name_in_messages(self, name: str) -> str | None:
+    def spell_column(self, name: str) -> str | None:
         """Return the name of a column as a query spells it under this layer; None if `name` is not a column."""
         column = self._kind.find(name)
         if column is None or self._layer == Layer.OUTER or not self._kind.layered:

@@ -51,11 +51,9 @@ class RunningAggregates:
         function = name.text.lower()
         length = None if function == "running_sum" else _length(function, operands[1])
         decay = _decay(function, operands[2]) if function == "moving_sum_exp" else 1.0
-        name_in_messages = f"{function}({', '.join(expression_text(operand.bound) for operand in operands)})"
+        call = f"{function}({', '.join(expression_text(operand.bound) for operand in operands)})"
         kind = Type.FLOAT if function == "moving_sum_exp" else total.type
-        return self.uses.setdefault(
-            name_in_messages, RunningUse(Column(name_in_messages, kind), total, length, decay)
-        ).column
+        return self.uses.setdefault(call, RunningUse(Column(call, kind), total, length, decay)).column
 
 
 def check_arguments(sql: str, name: Word, operands: Sequence[Operand]) -> None:

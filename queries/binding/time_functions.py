@@ -72,10 +72,8 @@ def _choice(operand: Operand, function: str, choices: Sequence[str]) -> str:
     bound = operand.bound
     text = operand.quoted or (bound.value if isinstance(bound, Literal) else None)
     if not isinstance(text, str) or text.lower() not in choices:
-        name_in_messages = f"'{text}'" if isinstance(text, str) else "a value that is no text"
-        raise QueryError(
-            f"{function} got {name_in_messages}", operand.sql, operand.start, "a unit of time", choices, str(text)
-        )
+        unit = f"'{text}'" if isinstance(text, str) else "a value that is no text"
+        raise QueryError(f"{function} got {unit}", operand.sql, operand.start, "a unit of time", choices, str(text))
     return text.lower()
 
 

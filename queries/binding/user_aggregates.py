@@ -38,7 +38,7 @@ class UserColumns:
         """Uses by their placeholders. Their parts contain placeholders of aggregates."""
 
     def __bool__(self) -> bool:
-        """Whether the query has such uses."""
+        """Return whether the query has such uses."""
         return bool(self.uses)
 
     def column(self, name: str, argument: Expression) -> Column:

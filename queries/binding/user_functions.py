@@ -39,39 +39,39 @@ def define_function(
     """Define a function for the queries of this process. `taken`: names that it cannot have. Raises FunctionError."""
     if not inspect.isfunction(body):
         raise FunctionError(f"got {type(body).__name__}, expected a function with annotations")
-    name_in_messages = name or body.__name__
-    if not name_in_messages.isidentifier() or not name_in_messages.isascii():
-        raise FunctionError(f"got the name {name_in_messages!r} of a function, expected a word such as risk")
-    if name_in_messages.lower() in taken:
-        raise FunctionError(f"the name {name_in_messages!r} is taken, expected one that SQL does not have: name='...'")
+    function_name = name or body.__name__
+    if not function_name.isidentifier() or not function_name.isascii():
+        raise FunctionError(f"got the name {function_name!r} of a function, expected a word such as risk")
+    if function_name.lower() in taken:
+        raise FunctionError(f"the name {function_name!r} is taken, expected one that SQL does not have: name='...'")
     try:
         hints = typing.get_type_hints(body)
     except NameError as error:
-        raise FunctionError(f"{name_in_messages}: an annotation is unknown: {error}") from None
+        raise FunctionError(f"{function_name}: an annotation is unknown: {error}") from None
     kinds: list[Type] = []
     optional: list[int] = []
     for parameter in inspect.signature(body).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            raise FunctionError(f"{name_in_messages}: got the parameter {parameter}, expected one value per parameter")
+            raise FunctionError(f"{function_name}: got the parameter {parameter}, expected one value per parameter")
         annotation = hints.get(parameter.name)
         if _without_none(annotation) is not annotation:
             optional.append(len(kinds))
-        kinds.append(_type_of(name_in_messages, parameter.name, _without_none(annotation)))
+        kinds.append(_type_of(function_name, parameter.name, _without_none(annotation)))
     if not kinds:
-        raise FunctionError(f"{name_in_messages} has no parameter, expected one or more")
+        raise FunctionError(f"{function_name} has no parameter, expected one or more")
     if of_columns and compiled:
-        raise FunctionError(f"{name_in_messages}: got columns=True and compiled=True, expected one of them")
-    result = _type_of(name_in_messages, "return", _without_none(hints.get("return")))
+        raise FunctionError(f"{function_name}: got columns=True and compiled=True, expected one of them")
+    result = _type_of(function_name, "return", _without_none(hints.get("return")))
     for kind in (Type.TEXT, Type.BYTES):
         if compiled and kind in (*kinds, result):
             raise FunctionError(
-                f"{name_in_messages}: got compiled=True and {ANNOTATIONS[kind]}, expected int, float and bool only"
+                f"{function_name}: got compiled=True and {ANNOTATIONS[kind]}, expected int, float and bool only"
             )
     if compiled and optional:
         raise FunctionError(
-            f"{name_in_messages}: got compiled=True and a parameter that can be None, expected int, float or bool"
+            f"{function_name}: got compiled=True and a parameter that can be None, expected int, float or bool"
         )
-    define(UserFunction(name_in_messages, tuple(kinds), result, body, of_columns, compiled, tuple(optional)))
+    define(UserFunction(function_name, tuple(kinds), result, body, of_columns, compiled, tuple(optional)))
 
 
 def _without_none(annotation: object) -> object:

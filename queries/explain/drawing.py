@@ -107,12 +107,12 @@ def _boxes(plan: Plan, figures: Mapping[Node, Figures]) -> list[Box]:
     boxes = []
     for node, name in names.items():
         lines = [": ".join(filter(None, parts_of_line(text))) for text in node_lines(node, names)]
-        name_in_messages = [_shortened(text, MAX_WIDTH) for text in lines[:MAX_LINES]]
+        box_lines = [_shortened(text, MAX_WIDTH) for text in lines[:MAX_LINES]]
         if len(lines) > MAX_LINES:
-            name_in_messages[-1] = f"… {len(lines) - MAX_LINES + 1} more lines"
+            box_lines[-1] = f"… {len(lines) - MAX_LINES + 1} more lines"
         if node in figures:
-            name_in_messages.append(f"returned {figures[node].returned}")
-        boxes.append(Box(node, name, name_in_messages, [name, *lines]))
+            box_lines.append(f"returned {figures[node].returned}")
+        boxes.append(Box(node, name, box_lines, [name, *lines]))
     return boxes
 
 

@@ -291,15 +291,15 @@ def _sort(node: Sort) -> Iterator[str]:
 
 def _watermark(node: Node, plan: Plan) -> str:
     """Return the times of a node's watermarks and, for a join, the nodes that need them."""
-    name_in_messages = " and ".join(_spelled(name) for name in node.time_columns)
-    if not name_in_messages:
+    times = " and ".join(_spelled(name) for name in node.time_columns)
+    if not times:
         return "none before the end"
     if not isinstance(node, Join):
-        return name_in_messages
+        return times
     if node.watermark_form is WatermarkForm.JOINT:
-        return f"{name_in_messages}, joint: a group is written once a joint watermark covers both times"
+        return f"{times}, joint: a group is written once a joint watermark covers both times"
     readers = [type(each).__name__.lower() for each in plan.nodes if node in each.inputs]
-    return f"{name_in_messages}, for {', '.join(readers) or 'the results'}"
+    return f"{times}, for {', '.join(readers) or 'the results'}"
 
 
 def _text(expression: Expression) -> str:

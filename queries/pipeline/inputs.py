@@ -55,17 +55,17 @@ def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:
 
 
 def can_be_read_once(path: Path) -> bool:
-    """Whether the path is standard input, a named pipe or a live interface, which cannot be read again."""
+    """Return whether the path is standard input, a named pipe or a live interface, which cannot be read again."""
     return str(path) == STANDARD_INPUT or is_interface(path) or path.is_fifo()
 
 
 def is_live(source: Input) -> bool:
-    """Whether the input may grow: it is followed, or it is standard input, a named pipe or a live interface."""
+    """Return whether the input may grow: it is followed, or it is standard input, a named pipe or a live interface."""
     return source.follow or can_be_read_once(source.path)
 
 
 def never_ends(source: Input) -> bool:
-    """Whether only the user ends the input: it is followed, or it is a live interface."""
+    """Return whether only the user ends the input: it is followed, or it is a live interface."""
     return source.follow or is_interface(source.path)
 
 

@@ -180,9 +180,9 @@ class Compiler:
             return self.compile_query(_as_groups(query))
         if query.selects_all:
             columns = [
-                (name, column) for name in relation.name_in_messages if (column := relation.column(name)) is not None
+                (name, column) for name in relation.visible_names if (column := relation.column(name)) is not None
             ]
-            named = [(names.name_in_messages(name) or name, column) for name, column in columns]
+            named = [(names.spell_column(name) or name, column) for name, column in columns]
             selected = select_all(named, [names.time])
         else:
             selected = select_rows(query, names, [names.time])
@@ -427,7 +427,7 @@ def _with_columns(query: Query, names: TableNames) -> Query:
             items.append(item)
             continue
         table = names.table(star.table)
-        columns = (Word(column, star.start, quoted=True) for column in table.relation.name_in_messages)
+        columns = (Word(column, star.start, quoted=True) for column in table.relation.visible_names)
         items += [SelectItem(tree.Name(column, star.table)) for column in columns]
     return replace(query, select=tuple(items))
 

@@ -299,7 +299,7 @@ class _ClauseBinder:
         return TS.name if self._time is not None and self._time[0] == name else value.text
 
     def _in_rows(self, name: str) -> bool:
-        """Whether the value of a parameter is a number of rows."""
+        """Return whether the value of a parameter is a number of rows."""
         value = self._given[name].value
         return isinstance(value, Length) and value.unit.lower() in ROWS
 

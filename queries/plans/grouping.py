@@ -273,10 +273,10 @@ class Grouping:
         binders = [self._over_groups("SELECT", item.expression, self._scope.in_select) for item in items]
         bound = [binder.bind() for binder in binders]
         reserved = () if self._has_own_bounds else (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
-        given, name_in_messages = self._group_names, cast(ColumnName, self._names.name_in_messages)
+        given, shown_name = self._group_names, cast(ColumnName, self._names.spell_column)
         if self._links is None:
-            given, name_in_messages = spelled(items, bound) | given, plain_names(bound, name_in_messages)
-        names = output_names(self._sql, items, bound, given, name_in_messages, reserved)
+            given, shown_name = spelled(items, bound) | given, plain_names(bound, shown_name)
+        names = output_names(self._sql, items, bound, given, shown_name, reserved)
         outputs = []
         for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
             self._refuse_bytes("SELECT of", expression, item)

@@ -66,12 +66,12 @@ def is_correlated(query: tree.Query, around: frozenset[str]) -> bool:
         if id(name) in allowed:
             continue
         assert name.table is not None
-        name_in_messages = f"'{name.table.text}.{name.word.text}'"
+        qualified_name = f"'{name.table.text}.{name.word.text}'"
         if id(name) in direct:
-            problem = f"{name_in_messages}, a column of the query around the sub-query, outside WHERE of the sub-query"
+            problem = f"{qualified_name}, a column of the query around the sub-query, outside WHERE of the sub-query"
             expected = "such columns in WHERE of the sub-query only"
         else:
-            problem = f"{name_in_messages}, a column of a query two levels around"
+            problem = f"{qualified_name}, a column of a query two levels around"
             expected = "columns of the query directly around; that query may select this one, if it joins or reads it"
         raise QueryError(problem, query.sql, name.start, expected)
     return bool(names)

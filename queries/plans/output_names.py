@@ -110,12 +110,12 @@ def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Ex
     return given
 
 
-def plain_names(bound: Sequence[Expression], name_in_messages: ColumnName) -> ColumnName:
+def plain_names(bound: Sequence[Expression], shown_name: ColumnName) -> ColumnName:
     """Return the names of the columns of `bound`, a select list, without their table if they are unique."""
-    uses = Counter(name_in_messages(name) for name in {each.name for each in bound if isinstance(each, Column)})
+    uses = Counter(shown_name(name) for name in {each.name for each in bound if isinstance(each, Column)})
 
     def named(column: str) -> str | None:
-        plain = name_in_messages(column)
+        plain = shown_name(column)
         return column if plain is not None and uses[plain] > 1 else plain
 
     return named

@@ -51,7 +51,7 @@ class Relation(Protocol):
         ...
 
     @property
-    def name_in_messages(self) -> tuple[str, ...]:
+    def visible_names(self) -> tuple[str, ...]:
         """The columns that `*` means."""
         ...
 
@@ -84,7 +84,7 @@ class LinkRelation:
         return (TS,)
 
     @property
-    def name_in_messages(self) -> tuple[str, ...]:
+    def visible_names(self) -> tuple[str, ...]:
         """The listed columns, without payloads."""
         kind = columns_of_kind(self.links.source.kind)
         columns = (kind.column(name, self.links.layer) for name in kind.listed_names)
@@ -144,7 +144,7 @@ class QueryRelation:
         return self.query.times
 
     @property
-    def name_in_messages(self) -> tuple[str, ...]:
+    def visible_names(self) -> tuple[str, ...]:
         """The columns of the query."""
         return tuple(column.name for column in self.query.columns)
 
@@ -173,7 +173,7 @@ class UnionRelation:
         return self.common_times
 
     @property
-    def name_in_messages(self) -> tuple[str, ...]:
+    def visible_names(self) -> tuple[str, ...]:
         """The columns of all."""
         return tuple(column.name for column in self.columns)
 
@@ -201,7 +201,7 @@ def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> Uni
     """Return the union of relations, at least one of them a query. Raises QueryError if one lacks a column."""
     model = next(part for part in parts if not isinstance(part, LinkRelation))
     columns = []
-    for name in model.name_in_messages:
+    for name in model.visible_names:
         found = [part.column(name) for part in parts]
         for column, place in zip(found, places, strict=True):
             first = found[0]
@@ -310,7 +310,7 @@ class TableNames:
     def all(self) -> Iterator[tuple[str, Column]]:
         """The columns of `*`, each with its name."""
         for table in self.tables:
-            for name in table.relation.name_in_messages:
+            for name in table.relation.visible_names:
                 column = self._of(table, name)
                 assert column is not None
                 yield (column.name if len(self.tables) > 1 else name), column
@@ -353,20 +353,18 @@ class TableNames:
         """Return an error that lists the columns of the table `stream`, or of all tables if it is None."""
         named = self._table(stream) if stream is not None else None
         tables = [named] if named is not None else self._shown
-        name_in_messages = [column for table in tables for column in table.relation.name_in_messages]
+        names = [column for table in tables for column in table.relation.visible_names]
         whose = " and ".join(table.name for table in tables)
         problem = f"unknown column '{name.text}'" + (f" of {whose}" if whose else "")
-        return QueryError(
-            problem, self._sql, name.start, "one of the valid names", (*others, *name_in_messages), name.text
-        )
+        return QueryError(problem, self._sql, name.start, "one of the valid names", (*others, *names), name.text)
 
-    def name_in_messages(self, name: str) -> str | None:
+    def spell_column(self, name: str) -> str | None:
         """Return the name of a column without its table; None for other names."""
         for table in self.tables:
             plain_name = self._plain(table, name)
             if self.qualified(table, plain_name) == name and table.relation.column(plain_name) is not None:
                 plain = (
-                    table.relation.names(None).name_in_messages(plain_name)
+                    table.relation.names(None).spell_column(plain_name)
                     if isinstance(table.relation, LinkRelation)
                     else plain_name
                 )

@@ -83,7 +83,7 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise QueryError("SELECT of bytes", sql, item.start, expected)
     output_names_of_items = output_names(
-        sql, items, bound, spelled(items, bound), plain_names(bound, names.name_in_messages), ()
+        sql, items, bound, spelled(items, bound), plain_names(bound, names.spell_column), ()
     )
     return _selected(
         tuple(Output(name, each) for name, each in zip(output_names_of_items, bound, strict=True)), times, functions

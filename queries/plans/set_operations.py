@@ -63,7 +63,7 @@ class QueryRows:
     times: tuple[str, ...]
 
     @property
-    def name_in_messages(self) -> tuple[str, ...]:
+    def visible_names(self) -> tuple[str, ...]:
         """The columns of the result."""
         return tuple(column.name for column in self.columns if column.name != SIDE)
 
@@ -198,7 +198,7 @@ def query_over_rows(sql: str, operation: SetOperation, rows: QueryRows) -> Query
             counts = tuple(Call(Word("least", start), part) if len(part) > 1 else part[0] for part in parts)
         return counts[0]
 
-    items = tuple(SelectItem(name(column)) for column in rows.name_in_messages)
+    items = tuple(SelectItem(name(column)) for column in rows.visible_names)
     query = Query(sql, word, items, (FromItem(operation, start),))
     if operator is SetOperator.UNION:
         return replace(query, distinct=word)

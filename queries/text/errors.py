@@ -62,10 +62,8 @@ class QueryError(WiretideError, ValueError):
         line = self.sql.split("\n")[self.line - 1].rstrip("\r")
         caret = self.column - 1
         first = max(0, min(caret - SHOWN // 2, len(line) - SHOWN))
-        name_in_messages = "".join(
-            character if character.isprintable() else " " for character in line[first : first + SHOWN]
-        )
-        return ["    " + name_in_messages, "    " + " " * (caret - first) + "^"]
+        excerpt = "".join(character if character.isprintable() else " " for character in line[first : first + SHOWN])
+        return ["    " + excerpt, "    " + " " * (caret - first) + "^"]
 
 
 def _shortened(text: str) -> str:

@@ -136,7 +136,7 @@ class ExpressionParser:
         return accepted
 
     def _is_name(self, token: Token) -> bool:
-        """Whether a token may be a name: a word that is not reserved, or text in double quotes."""
+        """Return whether a token may be a name: a word that is not reserved, or text in double quotes."""
         return token.kind in (Kind.WORD, Kind.QUOTED) and token.keyword not in RESERVED
 
     def _word(self) -> Word:
@@ -144,7 +144,7 @@ class ExpressionParser:
         return Word(token.text, token.start, token.kind is Kind.QUOTED)
 
     def _at_clause_end(self) -> bool:
-        """Whether the current token begins the next clause or ends the query."""
+        """Return whether the current token begins the next clause or ends the query."""
         token = self._token
         ends = token.kind is Kind.END or token.keyword == ")" or token.keyword in CLAUSE_WORDS
         return ends or self._begins_operation()
@@ -155,7 +155,7 @@ class ExpressionParser:
         return self._ahead(2).keyword if keyword in ("ALL", "DISTINCT") else keyword
 
     def _begins_operation(self) -> bool:
-        """Whether the current token is a set operator between queries. In FROM, UNION is also between tables."""
+        """Return whether the current token is a set operator between queries. In FROM, UNION is also between tables."""
         keyword = self._token.keyword
         if keyword not in ("UNION", "INTERSECT", "EXCEPT"):
             return False
@@ -282,12 +282,12 @@ class ExpressionParser:
         return self._call() if self._ahead().keyword == "(" else self._name()
 
     def _begins_query(self) -> bool:
-        """Whether the current token is a parenthesis before a query, which may be a set operation."""
+        """Return whether the current token is a parenthesis before a query, which may be a set operation."""
         following = self._ahead().keyword
         return self._token.keyword == "(" and (following in ("SELECT", "WITH") or self._begins_enclosed())
 
     def _begins_enclosed(self, *operators: str) -> bool:
-        """Whether a query in parentheses and a set operator follow the current parenthesis."""
+        """Return whether a query in parentheses and a set operator follow the current parenthesis."""
         at = self._at + 1
         while self._tokens[at].keyword == "(":
             at += 1

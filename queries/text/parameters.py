@@ -185,10 +185,10 @@ def _duration(text: str) -> int:
     return nanoseconds
 
 
-def literals(parameters: Sequence[Parameter], values: Mapping[str, object], name_in_messages: str) -> dict[str, str]:
+def literals(parameters: Sequence[Parameter], values: Mapping[str, object], sql: str) -> dict[str, str]:
     """Return the texts of all parameters by name: given `values`, which are numbers or text, and defaults.
 
-    Raises QueryError in the text `name_in_messages` for an unknown parameter, an invalid value and a missing value.
+    Raises QueryError in the text `sql` for an unknown parameter, an invalid value and a missing value.
     """
     names = [parameter.name for parameter in parameters]
     for name in values:
@@ -196,18 +196,18 @@ def literals(parameters: Sequence[Parameter], values: Mapping[str, object], name
             expected = (
                 "a parameter of this query" if names else "no parameter, or PARAM before the query: PARAM { n UINT; }"
             )
-            raise QueryError(f"unknown parameter '{name}'", name_in_messages, 0, expected, names, name)
+            raise QueryError(f"unknown parameter '{name}'", sql, 0, expected, names, name)
     texts = {}
     for parameter in parameters:
         value = values.get(parameter.name, parameter.default)
         if value is None and parameter.name not in values:
             problem = f"the parameter {parameter.name} has no value and no DEFAULT"
-            raise QueryError(problem, name_in_messages, 0, parameter.expected)
+            raise QueryError(problem, sql, 0, parameter.expected)
         try:
             texts[parameter.name] = parameter.given(value)
         except ValueError as error:
             problem = f"got {parameter.name} = {str(value)!r}" + (f": {error}" if str(error) else "")
-            raise QueryError(problem, name_in_messages, 0, parameter.expected) from None
+            raise QueryError(problem, sql, 0, parameter.expected) from None
     return texts
 
 

@@ -334,7 +334,7 @@ class _QueryParser(WindowParser):
         return condition
 
     def _begins(self, clause: str, before: str) -> bool:
-        """Whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
+        """Return whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
         token = self._token
         if token.keyword in SAMPLING_WORDS or token.keyword not in CLAUSE_WORDS or token.keyword == "SELECT":
             return False
@@ -460,7 +460,7 @@ class _QueryParser(WindowParser):
         return elements
 
     def _closes_a_list(self) -> bool:
-        """Whether ',' or ')' follows the parentheses that begin at the current token: they are a list."""
+        """Return whether ',' or ')' follows the parentheses that begin at the current token: they are a list."""
         depth, at = 0, self._at
         while True:
             depth += {"(": 1, ")": -1}.get(self._tokens[at].keyword, 0)

@@ -113,8 +113,8 @@ class _ScriptParser:
         known = {parameter.name for parameter in self.parameters}
         # An unknown name keeps its case, so that the message shows it as it was given.
         given = {name.lower() if name.lower() in known else name: value for name, value in values.items()}
-        name_in_messages = " ".join(self._sql.split())
-        texts = literals(self.parameters, given, name_in_messages) if values or self.parameters else {}
+        one_line = " ".join(self._sql.split())
+        texts = literals(self.parameters, given, one_line) if values or self.parameters else {}
         for statement in statements:
             self._replace_names(statement, texts)
         self._join(statements)
@@ -336,9 +336,9 @@ class _ScriptParser:
                 expected = f"a later query with FROM {name}: only the last query is answered"
                 raise self._error(statement.name, f"no query reads {name!r}", expected)
             plain = name.isascii() and name.isidentifier() and name.upper() not in RESERVED
-            name_in_messages = name if plain else '"' + name.replace('"', '""') + '"'
+            query_name = name if plain else '"' + name.replace('"', '""') + '"'
             start = self._tokens[self._tokens.index(statement.first) - 1].end
-            self._changes.append((start, start, f"{', ' if number else 'WITH '}{name_in_messages} AS ("))
+            self._changes.append((start, start, f"{', ' if number else 'WITH '}{query_name} AS ("))
             self._changes.append((statement.end.start, statement.end.end, ")"))
         last = statements[-1]
         if len(statements) > 1 and last.first.keyword == "WITH":

@@ -379,7 +379,7 @@ class SetOperator(StrEnum):
 
     @property
     def is_except(self) -> bool:
-        """Whether rows of the first query remain that the others do not have."""
+        """True if rows of the first query remain that the others do not have."""
         return self in (SetOperator.EXCEPT, SetOperator.EXCEPT_ALL)
 
 
@@ -547,7 +547,7 @@ class Query:
 
     @property
     def selects_all(self) -> bool:
-        """Whether the select list is `*`."""
+        """True if the select list is `*`."""
         first = self.select[0].expression
         return isinstance(first, Star) and first.table is None
 

@@ -86,9 +86,9 @@ def check_samples(samples: list[Sample], windows: dict[float, dict[str, tuple[in
     for time, groups in windows.items():
         for metric in ("packets", "bytes"):
             expected[metric, time] = sum(group[metric == "bytes"] for group in groups.values())
-            name_in_messages = [sample for sample in own if sample[0] == metric and sample[2] == time]
-            assert len(name_in_messages) <= top
-            assert len(name_in_messages) > 0
+            shown = [sample for sample in own if sample[0] == metric and sample[2] == time]
+            assert len(shown) <= top
+            assert len(shown) > 0
     assert totals(samples) == expected
 
 

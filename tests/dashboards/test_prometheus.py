@@ -156,7 +156,7 @@ def test_the_balance_equations_of_the_documentation_hold_for_a_real_run(scraped:
     text = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "metrics.md").read_text("utf-8")
     block = re.search(r"^```promql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert block
-    records, packets, partials, name_in_messages = [
+    records, packets, partials, shown = [
         line for line in block.group(1).replace("\n  ", " ").splitlines() if line and line[0] != "#"
     ]
     # A comparison in PromQL leaves out what does not hold.
@@ -170,7 +170,7 @@ def test_the_balance_equations_of_the_documentation_hold_for_a_real_run(scraped:
     assert seen.values("wiretide_rows_filtered_total{query='by_target', link='a'}") == {
         (("link", "a"), ("query", "by_target")): 1
     }
-    assert seen.values(name_in_messages).items() >= {(("query", "all"),): 1, (("query", "by_target"),): 1}.items()
+    assert seen.values(shown).items() >= {(("query", "all"),): 1, (("query", "by_target"),): 1}.items()
 
 
 def test_a_group_that_left_the_window_is_gone_after_the_next_scrape(scraped: Scraped) -> None:

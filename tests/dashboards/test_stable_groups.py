@@ -18,12 +18,10 @@ def changes(windows: list[dict[str, float]], size: int) -> int:
     stable, before, count = StableGroups(size), set[object](), 0
     for time, values in enumerate(windows):
         largest = dict(sorted(values.items(), key=lambda pair: -pair[1])[: stable.candidates])
-        name_in_messages = {
-            *stable.update(time, {**largest, **{name: values[name] for name in before & values.keys()}})
-        }  # type: ignore[index,misc]
-        assert len(name_in_messages) <= size
-        count += len(before - name_in_messages)
-        before = name_in_messages
+        shown = {*stable.update(time, {**largest, **{name: values[name] for name in before & values.keys()}})}  # type: ignore[index,misc]
+        assert len(shown) <= size
+        count += len(before - shown)
+        before = shown
     return count
 
 
@@ -48,9 +46,9 @@ def test_a_clearly_larger_group_gets_a_series() -> None:
     stable = StableGroups(1)
     for time in range(30):
         assert stable.update(time, {"old": 100.0, "new": 1.0}) == ("old",)
-    name_in_messages = [stable.update(time, {"new": 200.0, "old": 100.0}) for time in range(30, 45)]
-    assert name_in_messages[0] == ("old",)
-    assert name_in_messages[-1] == ("new",)
+    shown = [stable.update(time, {"new": 200.0, "old": 100.0}) for time in range(30, 45)]
+    assert shown[0] == ("old",)
+    assert shown[-1] == ("new",)
 
 
 def test_a_group_without_rows_gives_its_place_to_a_larger_one() -> None:
@@ -72,7 +70,7 @@ def test_an_older_window_changes_nothing() -> None:
     stable = StableGroups(2)
     stable.update(5, {"a": 9.0, "b": 8.0})
     assert stable.update(4, {"c": 100.0, "b": 1.0, "d": 0.5}) == ("b", "c")
-    assert stable.name_in_messages == ("a", "b")
+    assert stable.shown == ("a", "b")
     assert stable.update(6, {"a": 9.0, "b": 8.0}) == ("a", "b")
 
 
@@ -99,13 +97,11 @@ def test_series_and_others_add_up_in_every_window(
             (random.choice([None, "10.0.0.1", "10.0.0.2", "2001:db8::1"]), random.choice([None, 53, 80, 443])): n
             for n in range(1, random.randint(2, 20))
         }
-        name_in_messages = series.name_in_messages(
-            rows(query, 60 * window, *((*key, n) for key, n in groups.items())), stable, window
-        )
-        (values,) = name_in_messages.series
+        shown = series.shown(rows(query, 60 * window, *((*key, n) for key, n in groups.items())), stable, window)
+        (values,) = shown.series
         own = {labels: value for labels, value in values if labels != ("other", "other")}
         assert len(own) <= 3
         for (address, port), value in own.items():
             assert value == groups[address or None, int(port) if port else None]
         assert sum(value for _, value in values) == sum(groups.values())
-        assert name_in_messages.folded == len(groups) - len(own)
+        assert shown.folded == len(groups) - len(own)

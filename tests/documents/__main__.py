@@ -22,10 +22,10 @@ def shortened(output: str, command: Command) -> str:
     if command.output and is_shown(output, command.output):
         return command.output
     lines = output.strip("\n").split("\n")
-    name_in_messages = command.output.split("\n") if command.output else []
-    if LEFT_OUT in name_in_messages and name_in_messages.index(LEFT_OUT):
-        rows = name_in_messages.index(LEFT_OUT)
-    elif LEFT_OUT in name_in_messages or (not name_in_messages and len(lines) > ROWS + 4):
+    shown = command.output.split("\n") if command.output else []
+    if LEFT_OUT in shown and shown.index(LEFT_OUT):
+        rows = shown.index(LEFT_OUT)
+    elif LEFT_OUT in shown or (not shown and len(lines) > ROWS + 4):
         rows = ROWS
     else:
         return "\n".join(lines)

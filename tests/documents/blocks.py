@@ -88,9 +88,9 @@ def sql_statements(block: Block) -> list[str]:
     return [text for text in re.split(r"\n\s*\n", block.text.strip()) if re.sub(r"--.*", "", text).strip()]
 
 
-def is_shown(output: str, name_in_messages: str) -> bool:
+def is_shown(output: str, shown: str) -> bool:
     """Return True if a page shows this output. Rows have no order, so lines are compared as sets with repetition."""
-    actual, expected = ([line.rstrip() for line in text.strip("\n").split("\n")] for text in (output, name_in_messages))
+    actual, expected = ([line.rstrip() for line in text.strip("\n").split("\n")] for text in (output, shown))
     for line in (line for line in expected if line != LEFT_OUT):
         pattern = re.compile(".*".join(map(re.escape, line.split(LEFT_OUT))))
         match = next(filter(pattern.fullmatch, actual), None)

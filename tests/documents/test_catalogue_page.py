@@ -12,6 +12,6 @@ def test_the_page_is_made_from_the_catalogue() -> None:
 def test_every_ready_query_has_a_command_with_an_output() -> None:
     commands = [command for block in blocks_of(PAGE) if block.language == "console" for command in commands_of(block)]
     for name in CATALOGUE:
-        name_in_messages = [command for command in commands if f"@{name}" in command.text.split()]
-        assert name_in_messages
-        assert all(command.output and not command.output.startswith("no rows") for command in name_in_messages)
+        shown = [command for command in commands if f"@{name}" in command.text.split()]
+        assert shown
+        assert all(command.output and not command.output.startswith("no rows") for command in shown)

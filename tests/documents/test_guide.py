@@ -157,10 +157,10 @@ def run_python_blocks(page: Path, terminal: Terminal, *, spark: bool) -> None:
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=ids)
 def test_notebooks_run_and_print_what_they_show(notebook: Path, tmp_path: Path) -> None:
-    name_in_messages = nbformat.read(notebook, as_version=4)
+    shown = nbformat.read(notebook, as_version=4)
     run = notebooks.executed(notebook, tmp_path)
-    assert notebooks.texts(run) == notebooks.texts(name_in_messages)
-    assert len(notebooks.images(run)) == len(notebooks.images(name_in_messages)) > 0
+    assert notebooks.texts(run) == notebooks.texts(shown)
+    assert len(notebooks.images(run)) == len(notebooks.images(shown)) > 0
     assert notebook.stat().st_size < MAX_NOTEBOOK_BYTES
 
 

@@ -94,8 +94,8 @@ def test_commands_in_documents_have_the_options_that_are_shown(path: Path) -> No
     wrong = []
     text = path.read_text("utf-8").replace("\\\n", " ")
     for line in text.splitlines():
-        for name_in_messages in re.finditer(r"\bwiretide (\w+)((?:\s+(?:\"[^\"]*\"|'[^']*'|[^\s`|;&]+))*)", line):
-            command, words = name_in_messages.groups()
+        for shown in re.finditer(r"\bwiretide (\w+)((?:\s+(?:\"[^\"]*\"|'[^']*'|[^\s`|;&]+))*)", line):
+            command, words = shown.groups()
             if command in OPTIONS:
                 outside_quotes = re.sub(r"\"[^\"]*\"|'[^']*'", "", words)
                 wrong += [

@@ -106,8 +106,8 @@ def plan_of(window: SlidingWindow, group: tuple[Key, ...]) -> Aggregation:
     low = LowLevelPlan(None, group, (SubAggregate("c", Kind.COUNT), total, least, *last), window.pane, window.origin)
     names = [key.name for key in group]
     kinds = {key.name: key.expression.type for key in group}
-    name_in_messages = (*names, "c", "s", "m", "l")
-    select = tuple(Output(name, Column(name, kinds.get(name, Type.INT), nullable=True)) for name in name_in_messages)
+    shown = (*names, "c", "s", "m", "l")
+    select = tuple(Output(name, Column(name, kinds.get(name, Type.INT), nullable=True)) for name in shown)
     return Aggregation(window, low, tuple(names), None, select)
 
 
@@ -234,13 +234,13 @@ def in_order(node: Sort, rows: Sequence[tuple]) -> list[tuple]:
             values = sorted(values, key=lambda row: -ordinal(ordered, row, place))
         nulls = [row for row in ordered if row[place] is None]
         ordered = nulls + values if key.nulls_first else values + nulls
-    name_in_messages, counts = [], Counter[tuple]()
+    shown, counts = [], Counter[tuple]()
     for row in ordered:
         group = tuple(row[names.index(name)] for name in node.window_columns)
         counts[group] += 1
         if counts[group] > node.offset and (node.limit is None or counts[group] <= node.offset + node.limit):
-            name_in_messages.append(row)
-    return name_in_messages
+            shown.append(row)
+    return shown
 
 
 def ordinal(rows: Sequence[tuple], row: tuple, place: int) -> int:
@@ -432,7 +432,7 @@ def _in_running(node: Node, inputs: Inputs) -> Counter[tuple]:
             mine = present.get(group, [])
             history = [*values.pop(group, []), sum(row[3] for row in mine)]
             missing = (True, 0)
-            name_in_messages = max(
+            shown = max(
                 ((row[1] is None, row[1] or 0, row[2] is None, row[2] or "", row[3]) for row in mine),
                 default=(missing, None if not node.counts else 0),
             )[-1]
@@ -442,7 +442,7 @@ def _in_running(node: Node, inputs: Inputs) -> Counter[tuple]:
                 sum(value * 0.5**age for age, value in enumerate(history[: -decayed.length - 1 : -1])),
             )
             if node.having is None or sums[0] > 4:
-                found[(ts, *group, name_in_messages, *sums)] += 1
+                found[(ts, *group, shown, *sums)] += 1
             limit = node.closing.right.value
             assert isinstance(limit, int)
             if not (sums[1] <= limit if node.closing.op is Op.LE else sums[1] >= limit):

@@ -26,7 +26,7 @@ class ProvisionalReference:
     low: int = -(10**9)
     rows: list[tuple[str | None, int, list[int]]] = field(default_factory=list)
     """The group and the number of each row, and the windows for which it is not late."""
-    name_in_messages: dict[int, Counter[tuple]] = field(default_factory=dict)
+    shown: dict[int, Counter[tuple]] = field(default_factory=dict)
     shown_at: dict[int, int] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)
     late: int = 0
@@ -74,9 +74,9 @@ class ProvisionalReference:
     def publish(self, ends: Sequence[int], *, final: bool) -> Counter[Change]:
         changes: Counter[Change] = Counter()
         for end in ends:
-            before, after = self.name_in_messages.get(end, Counter()), self.result(end)
+            before, after = self.shown.get(end, Counter()), self.result(end)
             changes.update((row, -1, final) for row in (before - after).elements())
             changes.update((row, 1, final) for row in (after - before).elements())
-            self.name_in_messages[end], self.shown_at[end] = after, self.clock
+            self.shown[end], self.shown_at[end] = after, self.clock
             self.changed.discard(end)
         return changes

@@ -126,7 +126,7 @@ def hexadecimal(proto: ET.Element, name: str) -> int | None:
     return int(value, 16) if value else None
 
 
-def name_in_messages(proto: ET.Element, name: str) -> int | None:
+def shown(proto: ET.Element, name: str) -> int | None:
     element = proto.find(f".//field[@name='{name}']")
     return None if element is None or not element.get("show") else int(element.get("show", ""), 0)
 
@@ -142,7 +142,7 @@ def note_link(below: Row, name: str, proto: ET.Element) -> None:
         found = [hexadecimal(proto, tag) for tag in TAGS]
         below.setdefault("vlan", next((tag for tag in found if tag is not None), None))
     elif name == "mpls":
-        below.setdefault("mpls", name_in_messages(proto, "mpls.label"))
+        below.setdefault("mpls", shown(proto, "mpls.label"))
     elif name == "eth":
         below.setdefault("srcMAC", hexadecimal(proto, "eth.src"))
         below.setdefault("destMAC", hexadecimal(proto, "eth.dst"))
@@ -159,18 +159,18 @@ def note_link(below: Row, name: str, proto: ET.Element) -> None:
 def ipv4(proto: ET.Element) -> Row:
     row: Row = {"ip_version": 4}
     row["srcIP"], row["destIP"] = (address(proto, name, IPv4Address) for name in ("ip.src", "ip.dst"))
-    row |= {name: name_in_messages(proto, source) for name, source in IPV4.items()}
-    row["fragment_offset"] = (name_in_messages(proto, "ip.frag_offset") or 0) * 8
+    row |= {name: shown(proto, source) for name, source in IPV4.items()}
+    row["fragment_offset"] = (shown(proto, "ip.frag_offset") or 0) * 8
     return row
 
 
 def ipv6(proto: ET.Element) -> Row:
     row: Row = {"ip_version": 6}
     row["srcIP"], row["destIP"] = (address(proto, name, IPv6Address) for name in ("ipv6.src", "ipv6.dst"))
-    row |= {"ttl": name_in_messages(proto, "ipv6.hlim"), "tos": name_in_messages(proto, "ipv6.tclass")}
-    length = name_in_messages(proto, "ipv6.plen")
+    row |= {"ttl": shown(proto, "ipv6.hlim"), "tos": shown(proto, "ipv6.tclass")}
+    length = shown(proto, "ipv6.plen")
     row["ip_len"] = None if length is None else length + 40
-    row["protocol"] = name_in_messages(proto, "ipv6.nxt")
+    row["protocol"] = shown(proto, "ipv6.nxt")
     for element in proto.iter("field"):
         if element.get("name") in EXTENSIONS:
             row["protocol"] = int(element.get("show", "0"), 0)
@@ -184,9 +184,9 @@ def ipv6(proto: ET.Element) -> Row:
 
 def transport(name: str, proto: ET.Element) -> Row:
     if name == "tcp":
-        flags = name_in_messages(proto, "tcp.flags")
-        found = {column: name_in_messages(proto, source) for column, source in TCP.items()}
+        flags = shown(proto, "tcp.flags")
+        found = {column: shown(proto, source) for column, source in TCP.items()}
         return found | {"tcp_flags": None if flags is None else flags & 255}
     if name == "udp":
-        return {"srcPort": name_in_messages(proto, "udp.srcport"), "destPort": name_in_messages(proto, "udp.dstport")}
-    return {"icmp_type": name_in_messages(proto, f"{name}.type"), "icmp_code": name_in_messages(proto, f"{name}.code")}
+        return {"srcPort": shown(proto, "udp.srcport"), "destPort": shown(proto, "udp.dstport")}
+    return {"icmp_type": shown(proto, f"{name}.type"), "icmp_code": shown(proto, f"{name}.code")}

@@ -208,16 +208,12 @@ def check_metrics(exposition: str, question: Question, table: pa.Table) -> None:
         column = f"a{place}"
         values = {source: row[place] for source, row in rows_by_source(table).items()}
         if pa.types.is_string(types.field(column).type) or pa.types.is_binary(types.field(column).type):
-            name_in_messages = {
-                sample.labels["src_ip"]: sample.labels[column] for sample in families[count_of(question)].samples
-            }
-            assert name_in_messages == {source: value or "" for source, value in values.items()}, call
+            shown = {sample.labels["src_ip"]: sample.labels[column] for sample in families[count_of(question)].samples}
+            assert shown == {source: value or "" for source, value in values.items()}, call
             continue
         family = families[f"wiretide_query_{question.name}_{column}"]
-        name_in_messages = {sample.labels["src_ip"]: sample.value for sample in family.samples}
-        assert name_in_messages == pytest.approx(
-            {source: value for source, value in values.items() if value is not None}
-        ), call
+        shown = {sample.labels["src_ip"]: sample.value for sample in family.samples}
+        assert shown == pytest.approx({source: value for source, value in values.items() if value is not None}), call
 
 
 def count_of(question: Question) -> str:
@@ -269,14 +265,14 @@ def test_a_pipeline_on_spark_gives_every_aggregate(
     said: list[str] = []
     with Monitor(pipeline, said.append) as monitor:
         monitor.wait()
-        name_in_messages = exposition(monitor.exporter)
+        shown = exposition(monitor.exporter)
     for question in questions:
         want = answers[question.name]
         assert (
             differing(question, rows_by_source(read_results(tmp_path / "state", question.plan)), rows_by_source(want))
             == []
         )
-        check_metrics(name_in_messages, question, want)
+        check_metrics(shown, question, want)
         assert sum(f"  {question.name}: 3 rows" in line for line in said) == 1
     numbers = questions[0]
     batch = BatchRun(spark, numbers.plan, [Input("M", capture)]).run()

@@ -112,15 +112,15 @@ def answered(folder: Path, *answers: str) -> tuple[int, str]:
     # The process is the leader of a session with this terminal: otherwise Ctrl-C would be no signal.
     with subprocess.Popen(command, cwd=folder, env=environment(), preexec_fn=lambda: os.login_tty(end)) as process:
         os.close(end)
-        name_in_messages = b""
-        while b"Inputs [" not in name_in_messages:  # before the first question Ctrl-C would end Python's own start
-            name_in_messages += os.read(terminal, 4096)
+        shown = b""
+        while b"Inputs [" not in shown:  # before the first question Ctrl-C would end Python's own start
+            shown += os.read(terminal, 4096)
         os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
         with contextlib.suppress(OSError):  # the end of a terminal whose process has ended
             while data := os.read(terminal, 4096):
-                name_in_messages += data
+                shown += data
     os.close(terminal)
-    return process.returncode, name_in_messages.decode().replace("\r\n", "\n")
+    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 def test_a_terminal_is_asked_and_wrong_answers_are_asked_again(folder: Path) -> None:
@@ -134,14 +134,14 @@ def test_a_terminal_is_asked_and_wrong_answers_are_asked_again(folder: Path) -> 
         "1 parsec",
         "10 seconds",
     )
-    status, name_in_messages = answered(folder, *answers)
-    assert status == 0, name_in_messages
+    status, shown = answered(folder, *answers)
+    assert status == 0, shown
     for reason in (
         "none.pcap: no such file or folder",
         "got the topic 'weather', expected one of overview, talkers",
         "expected a duration such as 500ms",
     ):
-        assert reason in name_in_messages
+        assert reason in shown
     pipeline = read_pipeline(folder / "pipeline.toml")
     assert [Path(path).resolve() for paths in pipeline.links.values() for path in paths] == [first, second]
     assert {query.topic for query in pipeline.queries.values()} == {Topic.TALKERS, Topic.HANDSHAKES}
@@ -149,15 +149,15 @@ def test_a_terminal_is_asked_and_wrong_answers_are_asked_again(folder: Path) -> 
 
 
 def test_empty_answers_take_the_proposed_capture_and_the_usual_topics(folder: Path) -> None:
-    status, name_in_messages = answered(folder, "", "", "", "")
-    assert status == 0, name_in_messages
+    status, shown = answered(folder, "", "", "", "")
+    assert status == 0, shown
     pipeline = read_pipeline(folder / "pipeline.toml")
     assert len(pipeline.links) == 1
     assert len({query.topic for query in pipeline.queries.values()}) == 5
 
 
 def test_ctrl_c_at_a_question_writes_nothing(folder: Path) -> None:
-    status, name_in_messages = answered(folder, "\x03")
+    status, shown = answered(folder, "\x03")
     assert status == 130
-    assert "Traceback" not in name_in_messages
+    assert "Traceback" not in shown
     assert not (folder / "pipeline.toml").exists()

@@ -47,7 +47,7 @@ def packets(paths: list[Path]) -> list[Row]:
     return [row for path in paths for row in read_pcap(path).rows() if not isinstance(row, str)]
 
 
-def name_in_messages(row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
+def shown(row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(str(row[name]) if name.endswith("IP") else row[name] for name in names)
 
 
@@ -55,7 +55,7 @@ def sessions(rows: list[Row], gap: int) -> list[tuple]:
     """Return the sessions of a 5-tuple: its packets in the order of time, cut at pauses of a gap or more."""
     groups: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
-        groups[name_in_messages(row, TUPLE)].append((row["ts"], row["len"]))
+        groups[shown(row, TUPLE)].append((row["ts"], row["len"]))
     found = []
     for group, each in groups.items():
         each.sort()
@@ -148,7 +148,7 @@ def landmarks(rows: list[Row], slide: int, origin: int) -> list[tuple]:
         groups: dict[tuple, list[int]] = defaultdict(list)
         for row in rows:
             if row["ts"] < end:
-                groups[name_in_messages(row, ("srcIP",))].append(row["len"])
+                groups[shown(row, ("srcIP",))].append(row["len"])
         found += [(origin, end, *group, len(each), sum(each)) for group, each in groups.items()]
     return sorted(found, key=repr)
 

@@ -49,7 +49,7 @@ def on_terminal(*words: str | Path) -> str:
     return written.decode()
 
 
-def name_in_messages(written: str) -> list[str]:
+def shown(written: str) -> list[str]:
     """The lines on the screen after everything has been written."""
     lines, row, column = [""], 0, 0
     for match in CONTROL.finditer(written):
@@ -81,7 +81,7 @@ def test_an_answer_and_the_progress_bar_do_not_mix(format: str, capture: Path) -
     )
     answer = piped.stdout.decode().splitlines()
     assert len(answer) >= 3
-    lines = name_in_messages(written)
+    lines = shown(written)
     assert lines[: len(answer)] == answer
     assert re.fullmatch(r"30,000 records \(\d\.\d MB\), 30,000 IP packets, 0 others", lines[len(answer)])
     assert not any(lines[len(answer) + 1 :])

@@ -178,10 +178,8 @@ def test_rules_fire_in_a_real_prometheus_that_scrapes_a_run(tmp_path: Path) -> N
         health = next(each for name, each in read_dashboards(files_of(file)).items() if name.endswith("-health"))
         panels = [panel for panel in panels_of(health) if panel["title"] in titles]
         assert len(panels) == len(titles)
-        name_in_messages = {**health, "panels": panels, "templating": {}}
-        server.until(
-            lambda: [*empty_queries(name_in_messages, server, "5s", "1h")] == [], "the panels of alerts have data"
-        )
+        shown = {**health, "panels": panels, "templating": {}}
+        server.until(lambda: [*empty_queries(shown, server, "5s", "1h")] == [], "the panels of alerts have data")
         alerts.evaluate(2, {}, {"scans": 2 * MINUTE})
         server.until(lambda: firing() == {}, "no alert")
     alerts.close()

@@ -229,8 +229,8 @@ def test_panels_of_a_live_interface_have_data(tmp_path: Path) -> None:
             server.until(lambda: server.values("rate(wiretide_interface_received_total[5s]) > 0"), "scraped twice")
             panels = [panel for panel in panels_of(health) if panel["title"] in titles]
             assert len(panels) == len(titles)
-            name_in_messages = {**health, "panels": panels, "templating": {}}
-            assert list(empty_queries(name_in_messages, server, "5s", "1h")) == []
+            shown = {**health, "panels": panels, "templating": {}}
+            assert list(empty_queries(shown, server, "5s", "1h")) == []
 
 
 def may_capture() -> bool:

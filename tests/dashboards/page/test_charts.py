@@ -45,8 +45,8 @@ def test_lines_are_the_largest_groups_of_the_range(seed: int, tmp_path: Path) ->
                 assert line.total == sums[line.name]
             assert chart.other is not None
             for number, rows in enumerate(windows):
-                name_in_messages = sum(line.values[number] or 0 for line in chart.lines)
-                assert chart.other.values[number] == sum(row[column] for row in rows) - name_in_messages
+                shown = sum(line.values[number] or 0 for line in chart.lines)
+                assert chart.other.values[number] == sum(row[column] for row in rows) - shown
 
 
 def test_a_group_at_the_boundary_of_a_window_does_not_flicker(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_windows_appear_as_they_close(browser: Any, tmp_path: Path) -> None:
         rows = drawn_rows(random, plan, 3)
         live.history.add(5, "talkers", window_rows(plan, 5, rows))
         expect(page.locator(CAPTION)).to_contain_text(": 3 rows")
-        name_in_messages = [line.split("\t")[:2] for line in texts(page, ROWS)]
+        shown = [line.split("\t")[:2] for line in texts(page, ROWS)]
         expected = sorted(((row["n"], ".".join(map(str, row["srcIP"]))) for row in rows), reverse=True)
-        assert name_in_messages == [[address, f"{n:,}"] for n, address in expected]
+        assert shown == [[address, f"{n:,}"] for n, address in expected]
         page.click("#pause")
         live.history.add(6, "talkers", window_rows(plan, 6, drawn_rows(random, plan, 4)))
         expect(page.locator("#status")).to_have_text(re.compile("^paused"))
@@ -89,9 +89,9 @@ def test_the_chart_is_also_a_table(browser: Any, tmp_path: Path) -> None:
         page.wait_for_selector(".chart canvas")
         page.click("text=The chart as a table")
         expect(page.locator("figure details tbody tr")).to_have_count(4)
-        name_in_messages = [line.split("\t") for line in texts(page, "figure details tbody tr")]
-        assert [row[1] for row in name_in_messages] == ["1", "2", "3", "4"]
-        assert name_in_messages[0][0] == "2023-11-14T22:13:30Z"
+        shown = [line.split("\t") for line in texts(page, "figure details tbody tr")]
+        assert [row[1] for row in shown] == ["1", "2", "3", "4"]
+        assert shown[0][0] == "2023-11-14T22:13:30Z"
         page.context.close()
     assert messages.lines == []
 

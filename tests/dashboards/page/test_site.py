@@ -95,8 +95,8 @@ def test_windows_and_charts_have_the_rows_of_the_results(tmp_path: Path) -> None
         assert [row[2:] for row in window["rows"]] == sorted(expected, key=lambda row: -row[1])
     assert chart["ends"] == [START + 10.0 * number + 10 for number in range(4)]
     totals = [sum(row["bytes"] for row in drawn) for drawn in rows]
-    name_in_messages = [sum(line["values"][number] for line in chart["lines"]) for number in range(4)]
-    assert [part + other for part, other in zip(name_in_messages, chart["other"]["values"], strict=True)] == totals
+    shown = [sum(line["values"][number] for line in chart["lines"]) for number in range(4)]
+    assert [part + other for part, other in zip(shown, chart["other"]["values"], strict=True)] == totals
     assert sum(line["total"] for line in chart["lines"]) + chart["other"]["total"] == sum(totals)
 
 

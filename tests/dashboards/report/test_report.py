@@ -66,9 +66,9 @@ def test_rows_are_those_of_the_queries(document: str, folder: Path) -> None:
     status, out, _ = run("query", "a.pcap", MARKUP, "@top-talkers", "--format", "csv", cwd=folder)
     assert status == 0
     rows = [line.split(",") for line in out.splitlines()[1:]]
-    name_in_messages = section(document, "talkers").split("\n")
+    shown = section(document, "talkers").split("\n")
     for address, packets, size in rows:
-        assert {address, f"{int(packets):,}", f"{int(size):,}"} <= set(name_in_messages)
+        assert {address, f"{int(packets):,}", f"{int(size):,}"} <= set(shown)
 
 
 @pytest.mark.slow("a process")

@@ -135,7 +135,7 @@ def test_the_exact_answer_is_that_of_the_definition(links: dict[str, list[str]])
     from ipaddress import ip_address
 
     told = {}
-    for start, _, source, n, b in found.exact.name_in_messages:
+    for start, _, source, n, b in found.exact.shown:
         assert isinstance(source, bytes)
         told[start, str(ip_address(source))] = (n, b)
     assert told == {key: (rows[key], sizes[key]) for key in rows}
@@ -274,11 +274,11 @@ def test_plots_are_drawn(links: dict[str, list[str]], tmp_path: Path) -> None:
     found = compared(COUNT, links, Injection(disorder=SECOND), 0, ENOUGH)
     table = figures(found)
     state, latency = (file.read_text() for file in draw(found, table, tmp_path / "plots"))
-    name_in_messages = [row["variant"] for row in shown_variants(table.to_pylist())]
-    assert name_in_messages[:2] == ["out of order, exact", "out of order, 8s late"]
-    assert "in order, exact" in name_in_messages
+    shown = [row["variant"] for row in shown_variants(table.to_pylist())]
+    assert shown[:2] == ["out of order, exact", "out of order, 8s late"]
+    assert "in order, exact" in shown
     for row in table.to_pylist():
-        assert (f">{row['variant']}<" in state) == (row["variant"] in name_in_messages)
+        assert (f">{row['variant']}<" in state) == (row["variant"] in shown)
         assert f">{row['variant']}<" in latency
     assert f">{state_title(table.to_pylist())}<" in state
 

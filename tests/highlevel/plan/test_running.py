@@ -114,8 +114,8 @@ def expected_rows(rows: list[Row], group: str, slide: int, length: int, windows:
             history = [*histories.pop(key, []), sum(lengths)]
             moving = sum(history[-windows:])
             decayed = sum(value * 0.5**age for age, value in enumerate(history[: -windows - 1 : -1]))
-            name_in_messages = sum(lengths) if lengths else None
-            results.append((start, key, len(lengths), name_in_messages, sum(history), moving, decayed))
+            shown = sum(lengths) if lengths else None
+            results.append((start, key, len(lengths), shown, sum(history), moving, decayed))
             if moving > limit:
                 histories[key] = history
     return results
@@ -140,8 +140,8 @@ def test_queries_have_the_rows_of_a_walk_over_all_windows(tmp_path: Path, thread
             threads=threads,
         )
         starts = found.column("window_start").cast(pa.int64()).to_pylist()
-        name_in_messages = found.drop_columns(["window_start", "window_end"]).to_pylist()
-        ours = [(start, *row.values()) for start, row in zip(starts, name_in_messages, strict=True)]
+        shown = found.drop_columns(["window_start", "window_end"]).to_pylist()
+        ours = [(start, *row.values()) for start, row in zip(starts, shown, strict=True)]
         expected = expected_rows(rows, group, slide, length, windows, limit)
         assert sorted(map(rounded, ours)) == sorted(map(rounded, expected)), seed
 

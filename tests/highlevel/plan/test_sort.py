@@ -47,9 +47,9 @@ def test_rows_have_the_order_of_the_reference_in_every_order_of_arrival(rounds: 
 
 def sorted_like(found: list, rows: list[tuple]) -> list[tuple]:
     """Return the rows in the order found: without keys any order is right."""
-    name_in_messages = rows_in(found)
-    assert sorted(map(str, name_in_messages)) == sorted(map(str, rows))
-    return name_in_messages
+    shown = rows_in(found)
+    assert sorted(map(str, shown)) == sorted(map(str, rows))
+    return shown
 
 
 def test_rows_below_a_watermark_are_returned_if_the_time_is_the_first_key() -> None:

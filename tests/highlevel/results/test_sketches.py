@@ -176,18 +176,9 @@ def by_definition(arrivals: list[Arrival]) -> list[tuple[Any, ...]]:
     for (wid, group), numbers in numbers_by_window(arrivals, Spec(20, 10)).items():
         top = sorted(Counter(str(number % 3) for number in numbers).items(), key=lambda each: (-each[1], each[0]))[:2]
         middle = float(sorted(numbers)[math.ceil(len(numbers) / 2) - 1])
-        name_in_messages = " ".join(f"{value}={count}" for value, count in top)
+        shown = " ".join(f"{value}={count}" for value, count in top)
         found.append(
-            (
-                wid * 10 - 10,
-                wid * 10 + 10,
-                group,
-                len(numbers),
-                len(set(numbers)),
-                middle,
-                name_in_messages,
-                max(numbers),
-            )
+            (wid * 10 - 10, wid * 10 + 10, group, len(numbers), len(set(numbers)), middle, shown, max(numbers))
         )
     return found
 

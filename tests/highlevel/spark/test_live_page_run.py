@@ -44,9 +44,9 @@ def test_the_page_has_the_windows_of_the_query(tmp_path: Path) -> None:
         with urlopen(f"{monitor.server.url}api/panel?query=q&seconds=3600&groups=5") as response:
             newest = json.load(response)["newest"]
         last = max(row[1] for row in rows)
-        name_in_messages = {(row[2], row[3], row[4]) for row in newest["rows"]}
-        assert len(name_in_messages) == min(HEAD_ROWS, len([row for row in rows if row[1] == last]))
-        assert name_in_messages <= {row[2:] for row in rows if row[1] == last}
+        shown = {(row[2], row[3], row[4]) for row in newest["rows"]}
+        assert len(shown) == min(HEAD_ROWS, len([row for row in rows if row[1] == last]))
+        assert shown <= {row[2:] for row in rows if row[1] == last}
         folder = monitor.pipeline.folder
     for path in (folder, folder / "history.sqlite"):
         again = wiretide.query("SELECT * FROM q WHERE srcIP IN '0.0.0.0/0' OR srcIP IN '::/0'", path)

@@ -58,8 +58,8 @@ def test_every_number_is_in_one_run_up_to_the_last_segment(seed: int) -> None:
     places, covered = [0] * 3, [[] for _ in spools]
     for step in range(1000):
         # As far as it is written by now; all of it in the end.
-        name_in_messages = [spool[: random.randrange(len(spool) + 1) if step < 900 else None] for spool in spools]
-        after = select_segments(places, name_in_messages, random.choice([1, 10, 1000]))
+        shown = [spool[: random.randrange(len(spool) + 1) if step < 900 else None] for spool in spools]
+        after = select_segments(places, shown, random.choice([1, 10, 1000]))
         for n in range(3):
             runs = (
                 split_segments(places[n], after[n], there[n], random.randrange(1, 5)) if after[n] != places[n] else []
