@@ -56,8 +56,8 @@ def describe(summary: RunSummary) -> str:
     if summary.planned >= summary.next_batch:
         state += f"; micro-batch {summary.planned} is planned and not committed, so it is repeated"
     inputs = [
-        [text.partition(", link ")[0], *(("-", "-") if progress is None else (f"{progress[0]:,}", f"{progress[1]:,}"))]
-        for text, progress in summary.inputs.items()
+        [path, *(("-", "-") if progress is None else (f"{progress[0]:,}", f"{progress[1]:,}"))]
+        for path, progress in summary.inputs.items()
     ]
     queries = []
     for name in summary.queries:
@@ -78,9 +78,9 @@ def describe(summary: RunSummary) -> str:
 def _verify(folder: Path) -> None:
     from dashboards.wire_text import escape
     from highlevel.spark.errors import FolderError
-    from highlevel.spark.run_folder import is_in_use, read_description, verify
+    from highlevel.spark.run_folder import is_in_use, read_run, verify
 
-    read_description(folder)
+    read_run(folder)
     if is_in_use(folder):
         raise FolderError(f"{folder} is in use by a run, whose files change; stop it, or verify a copy")
     count = damaged = 0

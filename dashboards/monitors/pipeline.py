@@ -221,6 +221,8 @@ class Monitor:
             self.samples = totals.samples
             self.exporter.samples(totals.samples)
             for plan in self.plans:
+                if plan.name not in totals.watermarks:  # a query that begins now
+                    continue
                 rows = read_last_results(self.pipeline.folder / "output", plan, last) if plan.windowed else None
                 if rows is not None:
                     newest = pc.max(rows["window_end"])

@@ -12,6 +12,9 @@ from dashboards.output.run_warnings import count
 from dashboards.prometheus.pipeline_series import make_pipeline_series
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
+from highlevel.plan.plan import Plan
+from highlevel.spark.errors import FolderError
+from highlevel.spark.run_identity import find_changes
 from lowlevel.durations import duration_text
 from lowlevel.node.memory import list_versions, max_table_bytes
 from lowlevel.node.node import TABLE_SLOTS
@@ -33,6 +36,8 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     check_names(plans, [*pipeline.links, *pipeline.spooled])
     yield f"pipeline: {count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_count_queries(len(plans))}"
     yield _format_line("results", f"{pipeline.folder}, and the state from which `wiretide run` continues")
+    for line in _change_lines(pipeline.folder, plans):
+        yield _format_line("next start", line)
     leaves_of_links = group_leaves_by_link(pipeline, pipeline.leaves(plans), list(pipeline.spooled.values()))
     memory = pipeline.node.memory // max(1, sum(map(bool, leaves_of_links.values())))
     for name, link in pipeline.spooled.items():
@@ -47,6 +52,17 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     if pipeline.alerts.rules:
         for evaluated in Evaluation(pipeline.alerts, plans, make_pipeline_series(pipeline, plans)).rules:
             yield from ["", *_alert_lines(evaluated.rule, pipeline.alerts)]
+
+
+def _change_lines(folder: Path, plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield a line for each query that differs from the query that the run of the folder had at its last start."""
+    try:
+        changes = find_changes(folder, plans)
+    except FolderError as error:
+        yield str(error)
+        return
+    if changes:
+        yield from changes.lines()
 
 
 def _alert_lines(rule: AlertRule, settings: AlertSettings) -> Iterator[str]:

@@ -12,7 +12,7 @@ results. Such a checkpoint would repeat rows under other batch IDs, or continue 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 
 from highlevel.spark.checked_files import REMEDY, checksum, read_bytes
@@ -25,11 +25,16 @@ def offsets_checksum(checkpoint: Path, batch_id: int) -> str:
     return checksum(read_bytes(checkpoint / "offsets" / str(batch_id)))
 
 
-def check_checkpoint(folder: Path, offset_keys: Collection[str]) -> int:
+def newest_planned(folder: Path) -> int:
+    """Return the number of the newest micro-batch with planned offsets in a run's folder, or -1."""
+    return max(_batch_ids(folder / "checkpoint" / "offsets"), default=-1)
+
+
+def check_checkpoint(folder: Path, offset_keys: Mapping[str, int]) -> int:
     """Return the number of the next micro-batch of a run's folder.
 
-    `offset_keys` are the keys of the offsets. Raises FolderError if the checkpoint is damaged, or does not belong to
-    the totals and results of the folder.
+    `offset_keys` are the keys of the offsets, each with the first micro-batch whose offsets contain it. Raises
+    FolderError if the checkpoint is damaged, or does not belong to the totals and results of the folder.
     """
     checkpoint = folder / "checkpoint"
     totals_files = TotalsFiles(folder / "totals")
@@ -52,7 +57,8 @@ def check_checkpoint(folder: Path, offset_keys: Collection[str]) -> int:
     for batch_id in range(max(0, next_batch_id - 1), newest_batch_id + 1):
         path = checkpoint / "offsets" / str(batch_id)
         planned_offsets = _parse(path, 3)
-        if set(planned_offsets) != set(offset_keys) or not all(
+        expected_keys = {key for key, since in offset_keys.items() if since <= batch_id}
+        if not expected_keys <= set(planned_offsets) <= set(offset_keys) or not all(
             type(value) is int for value in planned_offsets.values()
         ):
             raise FolderError(f"{path}: damaged: got offsets of {', '.join(planned_offsets) or 'no input'}; {REMEDY}")

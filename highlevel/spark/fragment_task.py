@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import pyarrow as pa
@@ -80,6 +80,11 @@ class FragmentTask:
         return self.fragments.fragments[self.fragment_number]
 
     @property
+    def state_key(self) -> str:
+        """The key of the state: the ID of the query and the number of the fragment."""
+        return f"{self.assignment.query_ids[self.query]}.{self.fragment_number}"
+
+    @property
     def is_last(self) -> bool:
         """Return True if the output is the result of the query."""
         return self.fragment_number == len(self.fragments.fragments) - 1
@@ -138,6 +143,16 @@ class FragmentTask:
                 )
                 output.add(self.pipeline.punctuate(port, punctuation))
         return output
+
+    def ends_of(self, input_ids: Collection[int]) -> list[Arrival]:
+        """Return the ends of the links that are inputs with these IDs, for the ports of this fragment."""
+        arrivals = []
+        for port in self.ports:
+            source_port = self.assignment.ports[self.query][port]
+            is_link = self.fragments.sources[source_port.source].leaf is not None
+            if is_link and self.assignment.input_ids[source_port.number] in input_ids:
+                arrivals.append(Arrival(self.query, port, 0, END, BEGINNING, pa.scalar(None, pa.binary())))
+        return arrivals
 
     def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Process all rows of a finite input, then the end of every port."""

@@ -38,12 +38,17 @@ ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 
 @dataclass(frozen=True)
 class Host:
-    """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`."""
+    """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`.
+
+    `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. Such an input sends no
+    watermark any more, so a query that begins with this micro-batch receives the last one here.
+    """
 
     assignment: InputAssignment
     state: Path
     batch_id: int
     level: int = 0
+    ended_inputs: frozenset[int] = frozenset()
 
     @property
     def schema(self) -> str:
@@ -89,13 +94,17 @@ class Host:
             schema=ARROW_SCHEMA,
         )
 
+    def _begins(self, query: int) -> bool:
+        """Return True if the query has no state before this micro-batch."""
+        return self.assignment.first_batches[query] >= self.batch_id
+
     def _last_level_of(self, query: int, port: int) -> int:
         """Return the highest level that reads the rows of a port."""
         return self.assignment.fragments[query].last_level(self.assignment.ports[query][port].source)
 
     def _run_fragments(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
         state = PartState(self._folder, part)
-        snapshots = []
+        snapshots = {}
         counts = []
         arrivals.sort(key=lambda arrival_: (arrival_.query, arrival_.port, arrival_.sequence))
         query_fragments = [
@@ -104,15 +113,20 @@ class Host:
             for fragment_number, level in enumerate(query_fragments.levels)
             if level == self.level
         ]
-        for task, tables in zip(query_fragments, state.load(self.batch_id - 1, len(query_fragments)), strict=True):
-            task.pipeline.restore(tables)
-            output = task.feed([arrival for arrival in arrivals if arrival.query == task.query])
+        is_new = {task.state_key: self._begins(task.query) for task in query_fragments}
+        stored_tables = state.load(self.batch_id - 1, is_new)
+        for task in query_fragments:
+            task.pipeline.restore(stored_tables[task.state_key])
+            query_arrivals = [arrival for arrival in arrivals if arrival.query == task.query]
+            if self._begins(task.query):
+                query_arrivals += task.ends_of(self.ended_inputs)
+            output = task.feed(query_arrivals)
             counts.append(collect_counts(task, output))
             if not task.is_last:
                 yield from task.repartition(output, self.batch_id)
             elif output.batches:
                 payload = pack(pa.Table.from_batches(output.batches))
                 yield part, task.query, RESULTS, 0, BEGINNING, BEGINNING, payload
-            snapshots.append(task.pipeline.snapshot())
+            snapshots[task.state_key] = task.pipeline.snapshot()
         state.save(self.batch_id, snapshots)
         yield part, COUNTERS, RESULTS, 0, BEGINNING, BEGINNING, json.dumps(counts).encode()

@@ -31,16 +31,35 @@ class InputAssignment:
     """The queries and inputs of a run. Immutable and picklable: it is sent to every task.
 
     Rows are repartitioned into `partitions` partitions. The leaves are numbered over all queries.
+
+    Queries and inputs are numbered by their positions. Everything that is stored has their IDs instead
+    (`highlevel.spark.run_identity`), which are the positions in a new run. `first_batches` are the micro-batches in
+    which the queries begin.
     """
 
     plans: tuple[Plan, ...]
     inputs: tuple[Input, ...]
     partitions: int = 1
+    query_ids: tuple[int, ...] = ()
+    input_ids: tuple[int, ...] = ()
+    first_batches: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, plans: Sequence[Plan], inputs: Sequence[Input], partitions: int = 1) -> InputAssignment:
-        """Assign `inputs` to `plans`."""
-        return cls(tuple(plans), tuple(inputs), partitions)
+        """Assign `inputs` to `plans`, for a new run."""
+        return cls(
+            tuple(plans),
+            tuple(inputs),
+            partitions,
+            tuple(range(len(plans))),
+            tuple(range(len(inputs))),
+            (0,) * len(plans),
+        )
+
+    @property
+    def offset_keys(self) -> list[str]:
+        """The keys of offsets, input by input."""
+        return [f"{number} {input_.path}" for number, input_ in zip(self.input_ids, self.inputs, strict=True)]
 
     @cached_property
     def fragments(self) -> list[Fragments]:

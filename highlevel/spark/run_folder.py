@@ -6,7 +6,6 @@ The plans are not needed: the identity of the run, the checkpoint and the manife
 from __future__ import annotations
 
 import fcntl
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import partial
@@ -21,6 +20,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.spark.checked_files import REMEDY, read_document
 from highlevel.spark.checkpoint import check_checkpoint
 from highlevel.spark.errors import FolderError
+from highlevel.spark.run_identity import RunIdentity, read_identity
 from highlevel.spark.state import PartState
 from highlevel.spark.totals import Totals, TotalsFiles
 
@@ -30,13 +30,12 @@ class RunSummary:
     """The contents of the folder of a run. Sizes are in bytes, times in ns.
 
     `next_batch` is the number of the next micro-batch, `planned` that of the last planned one or -1. `inputs` are the
-    descriptions of the inputs with position and size in blocks or segments; None before the first micro-batch.
+    paths of the inputs with position and size in blocks or segments; None before the first micro-batch.
     `queries` are the texts of the queries by name. `files` contains number and bytes of the files of each subfolder.
     """
 
     next_batch: int
     planned: int
-    description: dict[str, Any]
     totals: Totals
     inputs: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     queries: dict[str, str] = field(default_factory=dict)
@@ -44,13 +43,15 @@ class RunSummary:
     results: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def read_description(folder: Path) -> dict[str, Any]:
+def read_run(folder: Path) -> RunIdentity:
     """Return the identity of the run of a folder. Raises FolderError if it is damaged, or not the folder of a run."""
     try:
-        description: dict[str, Any] = read_document(folder / "run.json")
-    except (FileNotFoundError, NotADirectoryError):
-        raise FolderError(f"{folder}: got no run.json, expected the folder of a run, such as state") from None
-    return description
+        identity = read_identity(folder)
+    except NotADirectoryError:
+        identity = None
+    if identity is None:
+        raise FolderError(f"{folder}: got no run.json, expected the folder of a run, such as state")
+    return identity
 
 
 def is_in_use(folder: Path) -> bool:
@@ -67,18 +68,15 @@ def is_in_use(folder: Path) -> bool:
 
 def summarise(folder: Path) -> RunSummary:
     """Return progress and sizes of a folder, which may be in use. Raises FolderError if its small files are damaged."""
-    description = read_description(folder)
+    identity = read_run(folder)
     planned, committed = (_newest(folder / "checkpoint" / name) for name in ("offsets", "commits"))
     totals_files = TotalsFiles(folder / "totals")
     totals = totals_files.load(totals_files.last_batch_id())
-    summary = RunSummary(max(planned, committed + 1), planned, description, totals)
-    for key, text in description.items():
-        kind, _, number = key.partition(" ")
-        if kind == "input" and number.isdigit():
-            summary.inputs[str(text)] = totals.progress.get(int(number))
-        elif kind == "query" and number.isdigit():
-            name, _, sql = str(text).partition(": ")
-            summary.queries[name] = sql
+    summary = RunSummary(max(planned, committed + 1), planned, totals)
+    for input_ in identity.inputs:
+        summary.inputs[input_.path] = totals.progress.get(input_.id)
+    for query in identity.queries:
+        summary.queries[query.name] = query.sql
     for name in ("checkpoint", "inputs", "output", "state", "totals"):
         summary.files[name] = _measure(folder / name)
     for path in sorted((folder / "output").glob("*/")):
@@ -91,11 +89,11 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
 
     The folder must not be in use.
     """
-    description = read_description(folder)
+    identity = read_run(folder)
     yield folder / "run.json", None
     next_batch, problem = 0, None
     try:
-        next_batch = check_checkpoint(folder, _offset_keys(folder, description))
+        next_batch = check_checkpoint(folder, {input_.offset_key: input_.since for input_ in identity.inputs})
     except FolderError as error:
         problem = str(error)
     yield folder / "checkpoint", problem
@@ -103,7 +101,7 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
         yield path, _problem_of(path, partial(TotalsFiles(folder / "totals").load, int(path.stem)))
     parts = {path for path in (folder / "state").rglob("[0-9]*") if path.is_dir() and path.name.isdigit()}
     if next_batch > 0:
-        parts |= {folder / "state" / str(part) for part in range(description["operator partitions"])}
+        parts |= {folder / "state" / str(part) for part in range(identity.settings["operator partitions"])}
     for part in sorted(parts):
         batches = {int(path.stem) for path in part.glob("[0-9]*.json")}
         if problem is None and next_batch > 0:
@@ -117,8 +115,8 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
 
 def _load_state(part: Path, batch: int) -> None:
     manifest = part / f"{batch}.json"
-    query_count = len(read_document(manifest)) if manifest.exists() else 0
-    PartState(part.parent, int(part.name)).load(batch, query_count)
+    keys = dict.fromkeys(read_document(manifest), False) if manifest.exists() else {"0.0": False}
+    PartState(part.parent, int(part.name)).load(batch, keys)
 
 
 def _read_rows(path: Path) -> None:
@@ -134,17 +132,6 @@ def _problem_of(path: Path, read: Callable[[], Any]) -> str | None:
     except (pa.ArrowException, OSError) as error:
         return f"{path}: damaged: {str(error).splitlines()[0]}; {REMEDY}"
     return None
-
-
-def _offset_keys(folder: Path, description: dict[str, Any]) -> list[str]:
-    """Return the keys of the newest planned offsets, if they have the numbers of all inputs; otherwise the numbers."""
-    numbers = sorted(key.removeprefix("input ") for key in description if key.startswith("input "))
-    newest = folder / "checkpoint" / "offsets" / str(_newest(folder / "checkpoint" / "offsets"))
-    try:
-        keys = list(json.loads(newest.read_text("utf-8").splitlines()[-1]))
-    except (OSError, ValueError, IndexError, TypeError):
-        return numbers
-    return keys if sorted(key.partition(" ")[0] for key in keys) == numbers else numbers
 
 
 def _newest(folder: Path) -> int:

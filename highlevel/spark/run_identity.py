@@ -1,28 +1,121 @@
-"""Identity of a run's folder, so that a checkpoint is never continued with other queries or inputs.
+"""Identity of a run's folder: its queries and inputs, with the numbers under which state and offsets are stored.
+
+    run.json    state format, partitions, …; queries: id, name, fingerprint, …; inputs: id, path, …
 
 Offsets count blocks of certain files and segments of certain spools, and state belongs to certain queries in a certain
-number of partitions. This identity is written to `run.json` when a folder is first used, and compared at each later
-start.
+number of partitions. The identity is written when a folder is first used, and compared at each later start.
+
+Queries may change between two starts. A query keeps its ID, and thereby its state, as long as its *fingerprint* is the
+same (`highlevel.plan.query_fingerprint`): its position and its name may change. Every other query receives a new ID. It
+has no state before the micro-batch `since`, so it begins there. IDs are never used again, so no query can load the
+state of another query. An input that no query reads any more keeps its ID and its offset, and continues there if a
+query reads it again.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from capture.files.capture import Capture
 from capture.files.read_ahead import CHUNK_BYTES
+from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
+from highlevel.plan.plan import Plan
+from highlevel.plan.query_fingerprint import query_fingerprint
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.input_assignment import InputAssignment
-from lowlevel.expressions.user_functions import UserFunction
-from lowlevel.layers import Layer
-from lowlevel.node.watching import find_instances
 
-STATE_FORMAT = 6
+STATE_FORMAT = 7
 """Version of the layout of operator states and results. A version that cannot continue older folders raises it."""
+
+ANOTHER_FOLDER = "take another folder, or delete this one to start again"
+
+
+@dataclass(frozen=True)
+class StoredQuery:
+    """A query of a run. It reads the inputs with the IDs `inputs`, and exists since micro-batch `since`."""
+
+    id: int
+    name: str
+    fingerprint: str
+    sql: str
+    inputs: tuple[int, ...]
+    since: int = 0
+
+
+@dataclass(frozen=True)
+class StoredInput:
+    """An input of a run. The offsets contain it since micro-batch `since`. `is_read`: a query reads it.
+
+    `content` is a digest of a capture, or "a spool".
+    """
+
+    id: int
+    path: str
+    link: str
+    stream: str
+    content: str
+    since: int = 0
+    is_read: bool = True
+
+    @property
+    def offset_key(self) -> str:
+        """The key of the input in offsets."""
+        return f"{self.id} {self.path}"
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What identifies the input in a pipeline."""
+        return self.path, self.link, self.stream
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The contents of run.json. `settings` are values that must never change, by their names in messages."""
+
+    settings: Mapping[str, Any]
+    queries: tuple[StoredQuery, ...]
+    inputs: tuple[StoredInput, ...]
+    next_query_id: int
+
+
+@dataclass(frozen=True)
+class QueryChanges:
+    """Differences between the queries of two starts, as names of queries. `renamed` contains (old name, new name)."""
+
+    kept: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is a difference."""
+        return bool(self.renamed or self.changed or self.added or self.removed)
+
+    def lines(self, ended: Sequence[str] = ()) -> Iterator[str]:
+        """Yield lines for the user. `ended`: queries of which all inputs have been read."""
+        if self.kept:
+            yield f"queries with their open windows: {', '.join(self.kept)}"
+        for old, new in self.renamed:
+            yield f"query {new}: was {old}; it keeps its open windows, and its results go to a new folder"
+        for name in self.changed:
+            yield f"query {name}: changed; its open windows are dropped; {_beginning(name, ended)}"
+        for name in self.added:
+            yield f"query {name}: new; {_beginning(name, ended)}"
+        for name in self.removed:
+            yield f"query {name}: removed; its open windows are dropped, its results stay"
+
+
+def _beginning(name: str, ended: Sequence[str]) -> str:
+    if name in ended:
+        return "its inputs have been read to their ends, so it has no results in this folder"
+    return "it begins where its inputs continue, so its first windows lack earlier rows"
 
 
 def digest_file(file: Capture) -> str:
@@ -33,48 +126,199 @@ def digest_file(file: Capture) -> str:
     return f"{len(file.data)} bytes, {digest.hexdigest()}"
 
 
-def describe_run(assignment: InputAssignment, part_count: int, block_records: int, is_paced: bool) -> dict[str, Any]:
-    """Describe a run by the names that the error message uses. Raises InputError for a file that is no capture."""
-    description: dict[str, Any] = {
+def describe_queries(plans: Sequence[Plan]) -> list[StoredQuery]:
+    """Describe the queries of a run that begins, without their inputs."""
+    return [StoredQuery(number, plan.name, query_fingerprint(plan), plan.sql, ()) for number, plan in enumerate(plans)]
+
+
+def find_changes(folder: Path, plans: Sequence[Plan]) -> QueryChanges | None:
+    """Return how the queries of the run in a folder differ from `plans`, None if there is no run.
+
+    Inputs are not opened. Raises FolderError as `read_identity` does.
+    """
+    stored = read_identity(folder)
+    if stored is None:
+        return None
+    new = describe_queries(plans)
+    return _compare(stored.queries, new, _match_queries(stored.queries, new))
+
+
+def describe_run(assignment: InputAssignment, part_count: int, block_records: int, is_paced: bool) -> RunIdentity:
+    """Describe a run that begins. Raises InputError for a file that is no capture."""
+    settings = {
         "state format": STATE_FORMAT,
         "operator partitions": part_count,
         "records in a block": block_records,
         "paced by a speed": is_paced,
     }
-    # By number, because state is stored by number: exchanged queries would load each other's windows.
-    for number, plan in enumerate(assignment.plans):
-        description[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
-        for function in find_instances(plan, UserFunction):
-            description[f"query {number}, function {function.name}"] = f"{function.usage} of type {function.result}"
-        for aggregation in plan.aggregations:
-            subaggregates = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregation.low.subaggregates}
-            for column in aggregation.user_columns:
-                description[f"query {number}, {column.name_in_messages}"] = (
-                    f"a function in Python of {column.parts}, over {subaggregates}"
-                )
+    queries = tuple(
+        replace(query, inputs=tuple(sorted(assignment.inputs_of(number))))
+        for number, query in enumerate(describe_queries(assignment.plans))
+    )
+    inputs = []
     for number, input_ in enumerate(assignment.inputs):
         content = "a spool" if input_.spool else digest_file(open_mapped(input_.path, "the stream engine"))
-        description[f"input {number}"] = (
-            f"{input_.path}, link {input_.link}, stream {input_.stream or 'any'}, {content}"
-        )
-    return description
+        inputs.append(StoredInput(number, str(input_.path), input_.link, input_.stream or "any", content))
+    return RunIdentity(settings, queries, tuple(inputs), len(queries))
 
 
-def claim_folder(folder: Path, description: dict[str, Any]) -> None:
-    """Claim `folder` for this run, or check that it belongs to this run.
+def read_identity(folder: Path) -> RunIdentity | None:
+    """Return the identity of the run in a folder, None for a new folder.
 
-    Raises FolderError that names the first difference.
+    Raises FolderError for a folder of another version, and for a checkpoint without an identity.
     """
     path = folder / "run.json"
-    if not path.exists():
+    try:
+        document = read_document(path)
+    except FileNotFoundError:
         if (folder / "checkpoint").exists():
-            raise FolderError(f"{path}: missing, but there is a checkpoint; use another folder, or delete {folder}")
-        write_document(path, description, indent=1)
-        return
-    stored_description = read_document(path)
-    for key in [*description, *stored_description]:
-        if stored_description.get(key) != description.get(key):
             raise FolderError(
-                f"{folder} contains a run with a different {key}: got {description.get(key, 'none')}, expected "
-                f"{stored_description.get(key, 'none')}; take another folder, or delete this one to start again"
+                f"{path}: missing, but there is a checkpoint; use another folder, or delete {folder}"
+            ) from None
+        return None
+    found = document.get("state format", "none")
+    if found != STATE_FORMAT:
+        raise FolderError(
+            f"{folder} contains the state of another version of Wiretide: got the state format {found}, expected "
+            f"{STATE_FORMAT}; {ANOTHER_FOLDER}"
+        )
+    return RunIdentity(
+        {key: value for key, value in document.items() if key not in ("queries", "inputs", "next query id")},
+        tuple(StoredQuery(**{**query, "inputs": tuple(query["inputs"])}) for query in document["queries"]),
+        tuple(StoredInput(**input_) for input_ in document["inputs"]),
+        document["next query id"],
+    )
+
+
+def write_identity(folder: Path, identity: RunIdentity) -> None:
+    """Write the identity of a run."""
+    document = {
+        **identity.settings,
+        "queries": [asdict(query) for query in identity.queries],
+        "inputs": [asdict(input_) for input_ in identity.inputs],
+        "next query id": identity.next_query_id,
+    }
+    write_document(folder / "run.json", document, indent=1)
+
+
+def continue_identity(
+    folder: Path, stored: RunIdentity, new: RunIdentity, next_batch: int, next_offsets: int
+) -> tuple[RunIdentity, QueryChanges]:
+    """Give the queries and inputs of `new` the IDs of a stored run. Return the identity, and the differences.
+
+    New queries begin with micro-batch `next_batch`, new inputs with the offsets of `next_offsets`. Raises FolderError
+    for a run that must not continue in this folder.
+    """
+    for key in [*new.settings, *stored.settings]:
+        if stored.settings.get(key) != new.settings.get(key):
+            raise FolderError(
+                f"{folder} contains a run with a different {key}: got {new.settings.get(key, 'none')}, expected "
+                f"{stored.settings.get(key, 'none')}; {ANOTHER_FOLDER}"
             )
+    inputs, id_of_input = _match_inputs(folder, stored, new, next_offsets)
+    matches = _match_queries(stored.queries, new.queries)
+    common_names = {query.name for query in stored.queries} & {query.name for query in new.queries}
+    if stored.queries and not (any(matches) or common_names):
+        raise FolderError(
+            f"{folder} contains a run of other queries: got {_names(new.queries)}, expected some of "
+            f"{_names(stored.queries)}; {ANOTHER_FOLDER}"
+        )
+    queries: list[StoredQuery] = []
+    next_id = stored.next_query_id
+    for query, match in zip(new.queries, matches, strict=True):
+        ids = tuple(sorted(id_of_input[number] for number in query.inputs))
+        if match is None:
+            queries.append(replace(query, id=next_id, inputs=ids, since=next_batch))
+            next_id += 1
+            continue
+        if ids != match.inputs:
+            paths = {input_.id: input_.path for input_ in inputs}
+            raise FolderError(
+                f"{folder} contains a run in which the query {match.name} reads other inputs: got "
+                f"{', '.join(paths[number] for number in ids) or 'none'}, expected "
+                f"{', '.join(paths[number] for number in match.inputs) or 'none'}; {ANOTHER_FOLDER}"
+            )
+        queries.append(replace(query, id=match.id, inputs=ids, since=match.since))
+    identity = RunIdentity(stored.settings, tuple(queries), inputs, next_id)
+    return identity, _compare(stored.queries, new.queries, matches)
+
+
+def _names(queries: Sequence[StoredQuery]) -> str:
+    return ", ".join(query.name for query in queries)
+
+
+def _match_queries(stored: Sequence[StoredQuery], new: Sequence[StoredQuery]) -> list[StoredQuery | None]:
+    """Return for each new query the stored query with its fingerprint, if possible with its name too."""
+    matches: list[StoredQuery | None] = [None] * len(new)
+    remaining = list(stored)
+    for needs_name in (True, False):
+        for number, query in enumerate(new):
+            for candidate in remaining if matches[number] is None else ():
+                if candidate.fingerprint == query.fingerprint and (candidate.name == query.name or not needs_name):
+                    matches[number] = candidate
+                    remaining.remove(candidate)
+                    break
+    return matches
+
+
+def _compare(
+    stored: Sequence[StoredQuery], new: Sequence[StoredQuery], matches: Sequence[StoredQuery | None]
+) -> QueryChanges:
+    kept: list[str] = []
+    renamed: list[tuple[str, str]] = []
+    changed: list[str] = []
+    added: list[str] = []
+    old_names = {query.name for query in stored}
+    for query, match in zip(new, matches, strict=True):
+        if match is not None and match.name == query.name:
+            kept.append(query.name)
+        elif match is not None:
+            renamed.append((match.name, query.name))
+        else:
+            (changed if query.name in old_names else added).append(query.name)
+    new_names = {query.name for query in new} | {old for old, _ in renamed}
+    removed = [query.name for query in stored if query.name not in new_names]
+    return QueryChanges(tuple(kept), tuple(renamed), tuple(changed), tuple(added), tuple(removed))
+
+
+def _match_inputs(
+    folder: Path, stored: RunIdentity, new: RunIdentity, next_offsets: int
+) -> tuple[tuple[StoredInput, ...], dict[int, int]]:
+    """Return the inputs of the run, those that no query reads included, and the ID of each input of `new`."""
+    remaining = list(stored.inputs)
+    known: list[StoredInput] = []
+    next_id = 1 + max((input_.id for input_ in stored.inputs), default=-1)
+    id_of_input: dict[int, int] = {}
+    for input_ in new.inputs:
+        match = next((candidate for candidate in remaining if candidate.place == input_.place), None)
+        if match is not None and match.content != input_.content:
+            raise FolderError(
+                f"{folder} contains a run with another content of {input_.path}: got {input_.content}, expected "
+                f"{match.content}; {ANOTHER_FOLDER}"
+            )
+        if match is None:
+            known.append(replace(input_, id=next_id, since=next_offsets))
+            next_id += 1
+        else:
+            remaining.remove(match)
+            known.append(replace(match, is_read=True))
+        id_of_input[input_.id] = known[-1].id
+    unread = [replace(input_, is_read=False) for input_ in remaining]
+    return tuple(sorted([*known, *unread], key=lambda input_: input_.id)), id_of_input
+
+
+def apply_identity(assignment: InputAssignment, new: RunIdentity, identity: RunIdentity) -> InputAssignment:
+    """Return an assignment with the IDs of `identity`. `new` describes the assignment without these IDs."""
+    ids: dict[tuple[str, str, str], list[int]] = {input_.place: [] for input_ in identity.inputs}
+    for input_ in identity.inputs:
+        ids[input_.place].append(input_.id)
+    input_ids = [ids[input_.place].pop(0) for input_ in new.inputs]
+    # In the order of the IDs, so that the ports of a query keep their numbers.
+    order = sorted(range(len(input_ids)), key=input_ids.__getitem__)
+    return replace(
+        assignment,
+        inputs=tuple(assignment.inputs[number] for number in order),
+        input_ids=tuple(input_ids[number] for number in order),
+        query_ids=tuple(query.id for query in identity.queries),
+        first_batches=tuple(query.since for query in identity.queries),
+    )

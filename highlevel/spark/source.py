@@ -138,10 +138,17 @@ class CaptureReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Return the offsets before the first read."""
-        keys = self._keys()
-        return {
+        return self._add_new_inputs({})
+
+    def _add_new_inputs(self, offsets: dict[str, int]) -> dict[str, int]:
+        """Return offsets with the first position of each input that they lack: of inputs that a new query reads.
+
+        The first position of a spool does not change before the offsets contain it and are committed.
+        """
+        return offsets | {
             key: self.spools[number].first_position() if number in self.spools else UNREAD
-            for number, key in enumerate(keys)
+            for number, key in enumerate(self._keys())
+            if key not in offsets
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -149,8 +156,9 @@ class CaptureReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Return the end offsets of the next micro-batch."""
+        """Return the end offsets of the next micro-batch. Inputs that no query reads any more keep their offsets."""
         keys, now = self._keys(), time.monotonic_ns()
+        start = self._add_new_inputs(start)
         block_positions = self.admission.select_blocks([start[keys[number]] for number in self.files], now)
         spool_positions = [start[keys[number]] for number in self.spools]
         waiting_segments = [
@@ -161,7 +169,7 @@ class CaptureReader(DataSourceStreamReader):
         end_positions |= zip(
             self.spools, select_segments(spool_positions, waiting_segments, self.spec.max_bytes), strict=True
         )
-        return {key: end_positions[number] for number, key in enumerate(keys)}
+        return start | {key: end_positions[number] for number, key in enumerate(keys)}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the end offsets of the available data, for progress reports."""
@@ -177,8 +185,10 @@ class CaptureReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Divide the data between two offsets into tasks."""
         partitions: list[InputPartition] = []
+        start = self._add_new_inputs(start)
         for number, key in enumerate(self._keys()):
-            start_position, end_position = start[key], end[key]
+            start_position = start[key]
+            end_position = end.get(key, start_position)  # planned before a query read the input
             if start_position == end_position:
                 continue
             input_ranges = (
@@ -214,18 +224,14 @@ class CaptureReader(DataSourceStreamReader):
         """Release the segments of spools before `end`, because the checkpoint contains their results."""
         keys = self._keys()
         for number, spool in self.spools.items():
-            spool.commit(end[keys[number]])
+            if keys[number] in end:
+                spool.commit(end[keys[number]])
 
     def stop(self) -> None:
         """Do nothing, because no resources are open."""
 
     def _keys(self) -> list[str]:
-        return offset_keys(self.spec.assignment)
-
-
-def offset_keys(assignment: InputAssignment) -> list[str]:
-    """Return the keys of offsets, input by input."""
-    return [f"{number} {input_.path}" for number, input_ in enumerate(assignment.inputs)]
+        return self.spec.assignment.offset_keys
 
 
 def index_file(file: Capture, spec: StreamSpec) -> IndexedCapture:

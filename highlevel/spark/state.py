@@ -1,8 +1,10 @@
 """State of the operators as files, one version per micro-batch.
 
-    state/<part>/<batch id>.json          manifest: for each query its tables by their files, and its packs
-    state/<part>/<query>-<table>-<batch id>.arrow
-    state/<part>/<query>-pack<n>-<batch id>.arrow
+    state/<part>/<batch id>.json          manifest: for each key its tables by their files, and its packs
+    state/<part>/<key>-<table>-<batch id>.arrow
+    state/<part>/<key>-pack<n>-<batch id>.arrow
+
+A key is a fragment of a query: the ID of the query, a dot, and the number of the fragment.
 
 Version n depends on version n - 1 only. Files are written under temporary names and renamed, the manifest last, so a
 reader sees the complete version or none. A repeated micro-batch n reads version n - 1 and writes the same
@@ -17,7 +19,7 @@ each file (`highlevel.spark.checked_files`). Damaged state is a FolderError, nev
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import accumulate
 from pathlib import Path
@@ -101,15 +103,18 @@ class PartState:
     def __init__(self, folder: Path, part: int) -> None:
         """The state of partition `part` is below `folder`."""
         self.folder = folder / str(part)
-        self.loaded_tables: dict[tuple[int, str], tuple[FileEntry, tuple[int, ...]]] = {}
+        self.loaded_tables: dict[tuple[str, str], tuple[FileEntry, tuple[int, ...]]] = {}
 
-    def load(self, batch_id: int, query_count: int) -> list[dict[str, pa.Table]]:
-        """Return the tables of each query after micro-batch `batch_id`, none before the first.
+    def load(self, batch_id: int, keys: Mapping[str, bool]) -> dict[str, dict[str, pa.Table]]:
+        """Return the tables of each key after micro-batch `batch_id`, none before the first.
 
-        Raises FolderError if the version is missing or damaged.
+        `keys` contains whether the query of a key is new after `batch_id`, so that it has no tables yet. Tables of
+        other keys are ignored, because their queries were removed. Raises FolderError if the version is missing or
+        damaged.
         """
-        if batch_id < 0:
-            return [{} for _ in range(query_count)]
+        stored_keys = [key for key, is_new in keys.items() if not is_new]
+        if batch_id < 0 or not stored_keys:
+            return {key: {} for key in keys}
         path = self._manifest_path(batch_id)
         try:
             manifest = read_document(path)
@@ -118,18 +123,21 @@ class PartState:
                 f"{path}: missing: the checkpoint continues after micro-batch {batch_id}, but its state is gone; "
                 "restore it from a copy, or start again with another folder"
             ) from None
-        if len(manifest) != query_count:
-            raise FolderError(f"{path}: the state of {len(manifest)} queries, expected {query_count}; {REMEDY}")
+        if missing := [key for key in stored_keys if key not in manifest]:
+            raise FolderError(
+                f"{path}: got the state of {', '.join(manifest) or 'no query'}, expected that of {missing[0]} too; "
+                f"{REMEDY}"
+            )
         try:
-            return [self._read_query(query, entry) for query, entry in enumerate(manifest)]
+            return {key: {} if is_new else self._read_query(key, manifest[key]) for key, is_new in keys.items()}
         except FileNotFoundError as error:
             raise FolderError(f"{error.filename}: missing, but {path} names it; {REMEDY}") from None
 
-    def _read_query(self, query: int, entry: dict[str, Any]) -> dict[str, pa.Table]:
+    def _read_query(self, key: str, entry: dict[str, Any]) -> dict[str, pa.Table]:
         tables: dict[str, pa.Table] = {}
         for name, file_entry in entry["files"].items():
             tables[name] = pa.ipc.open_file(self._map_file(file_entry)).read_all()
-            self.loaded_tables[query, name] = file_entry, value_addresses(tables[name])
+            self.loaded_tables[key, name] = file_entry, value_addresses(tables[name])
         for pack_entry in entry["packs"]:
             if "data" in pack_entry:
                 packed_bytes = base64.b64decode(pack_entry["data"])
@@ -154,23 +162,23 @@ class PartState:
         verify(path, content, file_entry["bytes"], file_entry["checksum"])
         return content
 
-    def save(self, batch_id: int, snapshots: Sequence[Tables]) -> None:
+    def save(self, batch_id: int, snapshots: Mapping[str, Tables]) -> None:
         """Write version `batch_id`, then remove the files that no kept version needs."""
         make_private_folder(self.folder)
-        manifest = [self._write_query(batch_id, query, tables) for query, tables in enumerate(snapshots)]
+        manifest = {key: self._write_query(batch_id, key, tables) for key, tables in snapshots.items()}
         write_document(self._manifest_path(batch_id), manifest)
         self._remove_old(batch_id)
 
-    def _write_query(self, batch_id: int, query: int, tables: Tables) -> dict[str, Any]:
+    def _write_query(self, batch_id: int, key: str, tables: Tables) -> dict[str, Any]:
         file_entries, small_tables = {}, {}
         for name, table in tables.items():
-            file_entry, loaded_addresses = self.loaded_tables.get((query, name), ({}, ()))
+            file_entry, loaded_addresses = self.loaded_tables.get((key, name), ({}, ()))
             if file_entry and value_addresses(table) == loaded_addresses:
                 file_entries[name] = file_entry
             elif table.nbytes <= MAX_PACKED_BYTES:
                 small_tables[name] = table
             else:
-                file_entries[name] = self._write_table(f"{query}-{quote(name, safe='')}-{batch_id}.arrow", table)
+                file_entries[name] = self._write_table(f"{key}-{quote(name, safe='')}-{batch_id}.arrow", table)
         pack_entries = []
         for number, small_pack in enumerate(pack_tables(small_tables)):
             packed_bytes = pack(small_pack.table)
@@ -178,7 +186,7 @@ class PartState:
             if len(packed_bytes) <= MAX_PACKED_BYTES:
                 pack_entry["data"] = base64.b64encode(packed_bytes).decode()
             else:
-                pack_name = f"{query}-pack{number}-{batch_id}.arrow"
+                pack_name = f"{key}-pack{number}-{batch_id}.arrow"
                 replace_file(self.folder / pack_name, packed_bytes)
                 pack_entry["file"] = {"name": pack_name, "bytes": len(packed_bytes), "checksum": checksum(packed_bytes)}
             pack_entries.append(pack_entry)
@@ -214,11 +222,12 @@ class PartState:
         return self.folder / f"{batch_id}.json"
 
 
-def _file_names(manifest: Sequence[dict[str, Any]]) -> set[str]:
+def _file_names(manifest: Mapping[str, dict[str, Any]]) -> set[str]:
+    entries = manifest.values()
     pack_files = {
-        pack_entry["file"]["name"] for query in manifest for pack_entry in query["packs"] if "file" in pack_entry
+        pack_entry["file"]["name"] for entry in entries for pack_entry in entry["packs"] if "file" in pack_entry
     }
-    return pack_files | {file["name"] for query in manifest for file in query["files"].values()}
+    return pack_files | {file["name"] for entry in entries for file in entry["files"].values()}
 
 
 def value_addresses(table: pa.Table) -> tuple[int, ...]:

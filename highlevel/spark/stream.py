@@ -42,7 +42,7 @@ from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
-from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
+from highlevel.spark.checkpoint import check_checkpoint, newest_planned, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, map_inputs
 from highlevel.spark.errors import FolderError, RunError, make_report
@@ -53,10 +53,18 @@ from highlevel.spark.packing import unpack
 from highlevel.spark.preflight import check_executors
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.result_files import write_results
-from highlevel.spark.run_identity import claim_folder, describe_run
+from highlevel.spark.result_files import remove_results, set_aside_results, write_results
+from highlevel.spark.run_identity import (
+    QueryChanges,
+    RunIdentity,
+    apply_identity,
+    continue_identity,
+    describe_run,
+    read_identity,
+    write_identity,
+)
 from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
-from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
+from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.expressions.tree import Column
@@ -171,6 +179,8 @@ class StreamRun:
         self.say = say
         self._on_restart = on_restart
         self.totals = Totals()
+        self.changes = QueryChanges()
+        """Differences between the queries of the folder and of this object; known after `prepare`."""
         self.continued_batch = -1
         """Last micro-batch with totals at the start. It may be repeated."""
         self._totals_files = TotalsFiles(self.folder / "totals")
@@ -222,16 +232,49 @@ class StreamRun:
         inputs = map_inputs(self.assignment.inputs, self.folder, self.say)
         inputs = [replace(input_, path=input_.path.absolute()) for input_ in inputs]
         self.assignment = InputAssignment.of(self.assignment.plans, inputs, self.partitions)
-        claim_folder(
-            self.folder, describe_run(self.assignment, self.partitions, self.block_records, self.speed is not None)
-        )
+        new = describe_run(self.assignment, self.partitions, self.block_records, self.speed is not None)
+        stored = read_identity(self.folder)
+        known = new if stored is None else stored
         remove_temporary_files(self.folder)
-        next_batch = check_checkpoint(self.folder, offset_keys(self.assignment))
+        next_batch = check_checkpoint(self.folder, {input_.offset_key: input_.since for input_ in known.inputs})
         self._totals_files.load(next_batch - 1)
         self.continued_batch = self._totals_files.last_batch_id()
-        self.totals = self._totals_files.load(self.continued_batch)
-        if self.totals.is_finished(len(self.assignment.inputs)):
+        totals = self._totals_files.load(self.continued_batch)
+        if stored is None:
+            write_identity(self.folder, new)
+        else:
+            self._continue_run(stored, new, next_batch, totals)
+        totals.rename_queries(self._query_names)
+        self.totals = totals
+        if self.totals.is_finished(self.assignment.input_ids):
             self._ended.set()
+
+    def _continue_run(self, stored: RunIdentity, new: RunIdentity, next_batch: int, totals: Totals) -> None:
+        """Continue the run of the folder with the queries of this object, and report how they differ."""
+        next_offsets = newest_planned(self.folder) + 1
+        identity, self.changes = continue_identity(self.folder, stored, new, next_batch, next_offsets)
+        self.assignment = apply_identity(self.assignment, new, identity)
+        if not self.changes:
+            return
+        # Before run.json is written: if this is interrupted, the next start does it again.
+        remove_results(self.folder / "output", next_batch)
+        for plan in self.assignment.plans:
+            old_folder = set_aside_results(self.folder / "output", plan)
+            if old_folder is not None:
+                self.say(f"query {plan.name}: its columns have changed; its results so far are now in {old_folder}")
+        write_identity(self.folder, identity)
+        ended = [
+            query.name for query in identity.queries if query.since == next_batch and totals.is_finished(query.inputs)
+        ]
+        for line in self.changes.lines(ended):
+            self.say(line)
+
+    @property
+    def _query_names(self) -> dict[int, str]:
+        """The names of the queries by their IDs."""
+        return {
+            number: plan.name for plan, number in zip(self.assignment.plans, self.assignment.query_ids, strict=True)
+        }
 
     def start(self) -> None:
         """Start or continue, after `prepare` if necessary. Raise RunError, or an error of `prepare`."""
@@ -302,8 +345,10 @@ class StreamRun:
 
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._lock_spools()
+        totals = self._totals_files.load(batch_id - 1)
+        totals.rename_queries(self._query_names)
         for level in range(self.assignment.levels):
-            host = Host(self.assignment, self.folder / "state", batch_id, level)
+            host = Host(self.assignment, self.folder / "state", batch_id, level, totals.ended_inputs)
             rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)
         job_output = rows.toArrow()
         tables: dict[int, list[pa.Table]] = {}
@@ -318,7 +363,6 @@ class StreamRun:
             plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
             for query, plan in enumerate(self.assignment.plans)
         }
-        totals = self._totals_files.load(batch_id - 1)
         totals.add(self.assignment, task_counters, host_counters)
         readable_results = {
             plan.name: self._make_readable(query, results[plan.name], totals.sampled_ranges)
@@ -334,7 +378,7 @@ class StreamRun:
                 self.say(f"warning: {line}")
         if self.on_batch is not None:
             self.on_batch(batch_id, results, self._add_restarts(totals.samples))
-        if totals.is_finished(len(self.assignment.inputs)):
+        if totals.is_finished(self.assignment.input_ids):
             self._ended.set()
 
     def _make_readable(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:

@@ -8,7 +8,7 @@ gauges have the values of the last micro-batch. A window of several partitions i
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from lowlevel.punctuation import BEGINNING, END
 class Totals:
     """Counters and progress after some micro-batch.
 
-    `newest_times` is the largest packet time of each input in ns, for a spool the start of its newest pane. `progress`
+    Inputs have their IDs, queries their names; `query_ids` are the IDs of the names. `newest_times` is the largest packet time of each input in ns, for a spool the start of its newest pane. `progress`
     contains for each started input its position and its size, in blocks or segments. While a node writes a spool, the
     size of the spool is larger than its position. `warnings` are the warnings of the last micro-batch's tasks.
     `watermarks` contains the watermark of each query in ns: results that end at or below the watermark are final. The
@@ -49,15 +49,50 @@ class Totals:
     warnings: list[str] = field(default_factory=list)
     offsets: str = ""
     sampled_ranges: dict[str, Ranges] = field(default_factory=dict)
+    query_ids: dict[str, int] = field(default_factory=dict)
 
-    def is_finished(self, input_count: int) -> bool:
-        """Return True if each of `input_count` inputs has been read to its end."""
-        return len(self.progress) == input_count and all(position == size for position, size in self.progress.values())
+    @property
+    def ended_inputs(self) -> frozenset[int]:
+        """The inputs that have been read to their ends."""
+        return frozenset(number for number, (position, size) in self.progress.items() if position == size)
+
+    def is_finished(self, input_ids: Collection[int]) -> bool:
+        """Return True if all of these inputs have been read to their ends."""
+        return self.ended_inputs.issuperset(input_ids)
+
+    def rename_queries(self, names: Mapping[int, str]) -> None:
+        """Give the queries their present names, by their IDs. Values of queries without a present name are removed."""
+        renamed = {old: names.get(number) for old, number in self.query_ids.items()}
+        if all(old == new for old, new in renamed.items()):
+            return
+
+        def present_name(label: str) -> str | None:
+            """Return the name of a query, or of a part of it: `talkers 2`."""
+            query, _, part = (label, "", "") if label in renamed else label.rpartition(" ")
+            new = renamed.get(query, query)
+            return new if new is None or not part else f"{new} {part}"
+
+        samples = Samples()
+        for (metric, labels), value in self.samples.items():
+            metric_labels = ALL_METRICS[metric].labels
+            new_labels = [
+                present_name(value) if label == "query" else value
+                for label, value in zip(metric_labels, labels, strict=True)
+            ]
+            if None not in new_labels:
+                samples[metric, tuple(label for label in new_labels if label is not None)] = value
+        self.samples = samples
+        self.watermarks = {new: value for old, value in self.watermarks.items() if (new := present_name(old))}
+        self.sampled_ranges = {new: value for old, value in self.sampled_ranges.items() if (new := present_name(old))}
+        self.query_ids = {new: number for old, number in self.query_ids.items() if (new := renamed[old])}
 
     def add(self, assignment: InputAssignment, task_counters: Sequence[bytes], host_counters: Sequence[bytes]) -> None:
         """Add the counters of one micro-batch, from the tasks of the source and of the operators."""
         table_bytes = Samples()  # of this micro-batch, because each task has separate tables
         self.warnings = []
+        self.query_ids = {
+            plan.name: number for plan, number in zip(assignment.plans, assignment.query_ids, strict=True)
+        }
         # Sorted, because the last task of an input determines its gauges.
         for counts in sorted(map(json.loads, task_counters), key=lambda counts: (counts["input"], counts["done"])):
             self.warnings += [line for line in counts["warnings"] if line not in self.warnings]
@@ -65,11 +100,10 @@ class Totals:
             for key in [key for key in task_samples if key[0] == TABLE_BYTES.name]:
                 table_bytes[key] = table_bytes.get(key, 0) + task_samples.pop(key)
             self.samples.merge(task_samples, ALL_METRICS)
+            input_id = assignment.input_ids[counts["input"]]
             if counts["newest"] is not None:
-                self.newest_times[counts["input"]] = max(
-                    self.newest_times.get(counts["input"], counts["newest"]), counts["newest"]
-                )
-            self.progress[counts["input"]] = counts["done"], counts["total"]
+                self.newest_times[input_id] = max(self.newest_times.get(input_id, counts["newest"]), counts["newest"])
+            self.progress[input_id] = counts["done"], counts["total"]
             for query, ranges in counts["sampled"]:
                 name = assignment.plans[query].name
                 self.sampled_ranges[name] = merge_ranges(
@@ -96,13 +130,9 @@ class Totals:
 
     def _add_progress(self, assignment: InputAssignment, query: int, bounds: list[tuple[int, int]]) -> None:
         """Set the progress of each link of a query, from (number of an input, its watermark)."""
+        input_ids = (assignment.input_ids[number] for number in assignment.inputs_of(query))
         newest_time = max(
-            (
-                self.newest_times[input_number]
-                for input_number in assignment.inputs_of(query)
-                if input_number in self.newest_times
-            ),
-            default=BEGINNING,
+            (self.newest_times[input_id] for input_id in input_ids if input_id in self.newest_times), default=BEGINNING
         )
         links = ((assignment.inputs[input_number].link, bound) for input_number, bound in bounds)
         set_progress(self.samples, assignment.plans[query].name, links, newest_time)
@@ -144,6 +174,7 @@ class TotalsFiles:
             stored["lows"],
             offsets=stored["offsets"],
             sampled_ranges=sampled_ranges,
+            query_ids=stored["queries"],
         )
 
     def save(self, batch_id: int, totals: Totals) -> None:
@@ -156,6 +187,7 @@ class TotalsFiles:
             "lows": totals.watermarks,
             "offsets": totals.offsets,
             "sampled": totals.sampled_ranges,
+            "queries": totals.query_ids,
         }
         write_document(self.folder / f"{batch_id}.json", stored)
         for path in self.folder.glob("*.json"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
@@ -23,25 +24,28 @@ def fingerprint(plan: LowLevelPlan) -> str:
     trees: `a AND b` is not `b AND a`. Fields with their default value are omitted, so that a new field of plans
     changes only the fingerprints of plans that use it.
     """
-    return hashlib.blake2b(f"{MEANING} {_text(plan)}".encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(f"{MEANING} {tree_text(plan)}".encode(), digest_size=16).hexdigest()
 
 
-def _text(value: object) -> str:
+def tree_text(value: object, translate: Callable[[object], object] = lambda value: value) -> str:
     """Return a text of a tree of plain values; different trees have different texts.
 
-    >>> _text((1, True, "a", 0.5))
+    `translate` replaces a value of the tree before its text is made. Raises TypeError for other values.
+
+    >>> tree_text((1, True, "a", 0.5))
     "tuple(int 1,bool True,str 'a',float 0x1.0000000000000p-1)"
     """
+    value = translate(value)
     name = type(value).__name__
     if is_dataclass(value):
         field_texts = [
-            f"{field.name}={_text(getattr(value, field.name))}"
+            f"{field.name}={tree_text(getattr(value, field.name), translate)}"
             for field in fields(value)
             if field.compare and _is_set(field, value)
         ]
         return f"{name}({','.join(field_texts)})"
     if isinstance(value, tuple):
-        return f"tuple({','.join(_text(member) for member in value)})"
+        return f"tuple({','.join(tree_text(member, translate) for member in value)})"
     if value is Type.TIME:  # partials contain times as integers; earlier versions had no type for times
         value = Type.INT
     if isinstance(value, Enum):
@@ -52,7 +56,7 @@ def _text(value: object) -> str:
         value, (bool, int, str, bytes, Fraction, ipaddress.IPv4Address, ipaddress.IPv6Address)
     ):
         return f"{name} {value!r}"
-    raise TypeError(f"got {name} in a low-level plan, expected plain values, tuples and dataclasses: {value!r}")
+    raise TypeError(f"got {name} in a plan, expected plain values, tuples and dataclasses: {value!r}")
 
 
 def _is_set(field: Field[object], value: object) -> bool:

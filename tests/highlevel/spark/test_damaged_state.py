@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import RECORDS_READ, Samples
-from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.decompressed_inputs import decompress_once
 from highlevel.spark.errors import FolderError
 from highlevel.spark.host import Host
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
-from highlevel.spark.run_identity import claim_folder
+from highlevel.spark.run_identity import describe_run, read_identity, write_identity
 from highlevel.spark.state import PartState
 from highlevel.spark.totals import Totals, TotalsFiles
+from queries.gsql import compile_query
 from tests.harness.hosted_batches import INPUTS, hosted, source_batches, told_rows
 from tests.harness.links import write_links
 from tests.references.window_streams import of_panes
@@ -71,6 +71,9 @@ def check(path: Path, load: Callable[[], Any], same: Callable[[Any], bool], rand
     return len(messages)
 
 
+TWO = {"0.0": False, "1.0": False}
+
+
 def large(random: Random) -> pa.Table:
     return pa.table({"k": pa.array([random.randbytes(4) for _ in range(2000)]), "n": pa.array(range(2000))})
 
@@ -79,26 +82,27 @@ def test_damaged_state_is_never_restored(tmp_path: Path) -> None:
     random = Random(3)
     packed = {f"small {number}": pa.table({"k": [random.randbytes(60) for _ in range(40)]}) for number in range(4)}
     tables = {"large": large(random), "0.meld": pa.table({"bound": [5]}), **packed}
-    PartState(tmp_path, 0).save(0, [tables, {}])
+    expected = {"0.0": tables, "1.0": {}}
+    PartState(tmp_path, 0).save(0, expected)
     files = sorted((tmp_path / "0").iterdir())
-    assert [path.name for path in files] == ["0-large-0.arrow", "0-pack1-0.arrow", "0.json"]
+    assert [path.name for path in files] == ["0.0-large-0.arrow", "0.0-pack1-0.arrow", "0.json"]
     for path in files:
-        refused = check(path, lambda: PartState(tmp_path, 0).load(0, 2), lambda got: got == [tables, {}], random)
+        refused = check(path, lambda: PartState(tmp_path, 0).load(0, TWO), lambda got: got == expected, random)
         assert refused > MOST
-    assert PartState(tmp_path, 0).load(0, 2) == [tables, {}]
+    assert PartState(tmp_path, 0).load(0, TWO) == expected
 
 
 def test_damaged_old_versions_do_not_stop_a_run(tmp_path: Path) -> None:
     random = Random(4)
     for batch_id in range(3):
-        PartState(tmp_path, 0).save(batch_id, [{"large": large(random)}])
+        PartState(tmp_path, 0).save(batch_id, {"0.0": {"large": large(random)}})
     (tmp_path / "0" / "1.json").write_bytes(b"{}")
     for batch_id in range(3, 6):
         state = PartState(tmp_path, 0)
-        state.load(batch_id - 1, 1)
-        state.save(batch_id, [{"large": large(random)}])
+        state.load(batch_id - 1, {"0.0": False})
+        state.save(batch_id, {"0.0": {"large": large(random)}})
     assert sorted(path.name for path in (tmp_path / "0").iterdir()) == [
-        *(f"0-large-{batch_id}.arrow" for batch_id in range(3, 6)),
+        *(f"0.0-large-{batch_id}.arrow" for batch_id in range(3, 6)),
         *(f"{batch_id}.json" for batch_id in range(3, 6)),
     ]
 
@@ -132,14 +136,15 @@ def test_damaged_totals_are_never_continued(tmp_path: Path) -> None:
 
 
 def test_a_damaged_description_of_a_run_is_refused(tmp_path: Path) -> None:
-    described = {"operator partitions": 2, "query 0": "q: SELECT count(*) FROM packets [RANGE 1 second]"}
+    plans = [compile_query("SELECT count(*) FROM packets [RANGE 1 second]", "q")]
+    described = describe_run(InputAssignment.of(plans, []), 2, 100, False)
     (tmp_path / "checkpoint").mkdir()
-    write_document(tmp_path / "run.json", described, indent=1)
-    assert read_document(tmp_path / "run.json") == described
+    write_identity(tmp_path, described)
+    assert read_identity(tmp_path) == described
     refused = 0
     for damage in damages(tmp_path / "run.json", Random(6)):
         with pytest.raises(FolderError, match=r"run\.json.*another folder"):
-            claim_folder(tmp_path, described)
+            read_identity(tmp_path)
         refused += 1
         assert damage
     assert refused > 100

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from dashboards.commands.checkpoint import Action, checkpoint
-from highlevel.spark.checked_files import write_document
 from highlevel.spark.checkpoint import offsets_checksum
 from highlevel.spark.errors import FolderError
 from highlevel.spark.result_files import write_results
 from highlevel.spark.run_folder import summarise, verify
+from highlevel.spark.run_identity import STATE_FORMAT, RunIdentity, StoredInput, StoredQuery, write_identity
 from highlevel.spark.state import PartState
 from highlevel.spark.totals import Totals, TotalsFiles
 
@@ -21,8 +21,10 @@ from highlevel.spark.totals import Totals, TotalsFiles
 def folder(tmp_path: Path) -> Path:
     """The folder of a run with two micro-batches; the second one is not committed."""
     folder = tmp_path / "state"
-    description = {"operator partitions": 2, "query 0": "q: SELECT 1", "input 0": "/a.pcap, link M, stream M, 5 bytes"}
-    write_document(folder / "run.json", description)
+    settings = {"state format": STATE_FORMAT, "operator partitions": 2}
+    queries = (StoredQuery(0, "q", "f", "SELECT 1", (0,)),)
+    inputs = (StoredInput(0, "/a.pcap", "M", "M", "5 bytes"),)
+    write_identity(folder, RunIdentity(settings, queries, inputs, 1))
     (folder / "lock").touch()
     for name in ("offsets", "commits"):
         (folder / "checkpoint" / name).mkdir(parents=True)
@@ -33,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
             "v1\n{}\n" + json.dumps({"0 /a.pcap": 3 * batch + 3})
         )
         for part in range(2):
-            PartState(folder / "state", part).save(batch, [{"large": table}])
+            PartState(folder / "state", part).save(batch, {"0.0": {"large": table}})
         write_results(folder / "output", batch, {"q": pa.table({"n": list(range(500))})})
         totals = Totals(progress={0: (3 * batch + 3, 9)}, watermarks={"q": 60 * 10**9})
         totals.offsets = offsets_checksum(folder / "checkpoint", batch)
@@ -66,7 +68,7 @@ def test_an_intact_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         "checkpoint/offsets/0",
         "totals/0.json",
         "state/0/0.json",
-        "state/1/0-large-0.arrow",
+        "state/1/0.0-large-0.arrow",
         "output/q/part-00000001.parquet",
     ],
 )

@@ -19,7 +19,7 @@ import pytest
 from highlevel.spark.checked_files import read_document
 from highlevel.spark.checkpoint import check_checkpoint
 from highlevel.spark.errors import FolderError
-from highlevel.spark.run_identity import STATE_FORMAT, claim_folder
+from highlevel.spark.run_identity import STATE_FORMAT, RunIdentity, write_identity
 from highlevel.spark.totals import TotalsFiles
 from tests.harness.links import write_links
 
@@ -175,7 +175,7 @@ def test_damage_is_one_line_with_the_name_of_the_file_after_real_restarts(tmp_pa
 def test_what_can_be_checked_without_spark_is_checked_before_it_starts(tmp_path: Path) -> None:
     pipeline(tmp_path)
     (tmp_path / "state").mkdir(0o700)
-    claim_folder(tmp_path / "state", {"state format": STATE_FORMAT, "operator partitions": 7})
+    write_identity(tmp_path / "state", RunIdentity({"state format": STATE_FORMAT, "operator partitions": 7}, (), (), 0))
     with run(tmp_path) as process:
         assert process.wait() == 1
     (said,) = (tmp_path / "said").read_text().splitlines()
@@ -183,9 +183,9 @@ def test_what_can_be_checked_without_spark_is_checked_before_it_starts(tmp_path:
 
 
 def test_a_deleted_checkpoint_is_refused_if_there_are_results(tmp_path: Path) -> None:
-    assert check_checkpoint(tmp_path, ["0 a.pcap"]) == 0
+    assert check_checkpoint(tmp_path, {"0 a.pcap": 0}) == 0
     results = tmp_path / "output" / "q" / "part-00000007.parquet"
     results.parent.mkdir(parents=True)
     results.write_bytes(b"")
     with pytest.raises(FolderError, match=r"checkpoint: incomplete: it ends with micro-batch -1, but .* micro-batch 7"):
-        check_checkpoint(tmp_path, ["0 a.pcap"])
+        check_checkpoint(tmp_path, {"0 a.pcap": 0})

@@ -43,7 +43,7 @@ def test_partitions_give_the_rows_of_one_process(seed: int, tmp_path: Path) -> N
     assert totals.samples.total(RECORDS_READ) == expected.total(RECORDS_READ)
     for metric in (WINDOWS_OPEN, OPERATOR_ROWS_HELD):
         assert totals.samples.total(metric) == 0, metric.name
-    assert totals.is_finished(len(inputs))
+    assert totals.is_finished(range(len(inputs)))
 
 
 def levels(sql: str) -> list[int]:

@@ -103,7 +103,7 @@ class Engine:
 
     @property
     def finished(self) -> bool:
-        return self.totals.is_finished(len(self.spec.assignment.inputs))
+        return self.totals.is_finished(self.spec.assignment.input_ids)
 
     def check(self, captures: list[Input]) -> None:
         """Compare the rows with those of the inline engine over captures."""

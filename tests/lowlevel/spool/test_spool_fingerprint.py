@@ -19,7 +19,7 @@ from lowlevel.expressions.tree import Binary, Column, InList, InPrefix, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.expressions.user_functions import load
 from lowlevel.plan import Key, LowLevelPlan
-from lowlevel.spool.fingerprint import _text, fingerprint
+from lowlevel.spool.fingerprint import fingerprint, tree_text
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.gsql import compile_query
 from tests.references.random_plans import KEY_SHAPES, PACKET, keys_of, random_plan
@@ -86,7 +86,7 @@ def test_expressions_that_differ_at_all_are_different(one, other) -> None:
 def test_rates_set_by_hand_count() -> None:
     rates = [1, 2, ((ip_address("10.0.0.1"), 2),), ((ip_address("::a00:1"), 2),), ((ip_address("10.0.0.1"), 3),)]
     assert len({fingerprint(replace(PLAN, sampling=rate)) for rate in rates}) == len(rates)
-    assert _text(Fraction(1, 2)) != _text(0.5)
+    assert tree_text(Fraction(1, 2)) != tree_text(0.5)
 
 
 def test_random_plans_are_told_apart_and_found_again() -> None:
@@ -122,7 +122,7 @@ def test_a_window_of_the_same_panes_has_the_same_partials() -> None:
 
 
 def test_only_plain_values_are_taken() -> None:
-    with pytest.raises(TypeError, match="got object in a low-level plan"):
+    with pytest.raises(TypeError, match="got object in a plan"):
         fingerprint(replace(PLAN, origin=object()))  # type: ignore[arg-type]
 
 
