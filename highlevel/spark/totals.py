@@ -33,13 +33,13 @@ from lowlevel.punctuation import BEGINNING, END
 class Totals:
     """Counters and progress after some micro-batch.
 
-    Inputs have their IDs, queries their names; `query_ids` are the IDs of the names. `newest_times` is the largest packet time of each input in ns, for a spool the start of its newest pane. `progress`
-    contains for each started input its position and its size, in blocks or segments. While a node writes a spool, the
-    size of the spool is larger than its position. `warnings` are the warnings of the last micro-batch's tasks.
-    `watermarks` contains the watermark of each query in ns: results that end at or below the watermark are final. The
-    memory of tables is counted for the last micro-batch's tasks, because each task has separate tables. `offsets` is
-    the checksum of the offsets of the micro-batch. `sampled_ranges` contains for each query the times at which a node
-    sampled the packets.
+    Inputs have their IDs, queries their names; `query_ids` are the IDs of the names. `newest_times` is the largest
+    packet time of each input in ns, for a spool the start of its newest pane. `progress` contains for each started
+    input its position and its size, in blocks or segments. While a node writes a spool, the size of the spool is larger
+    than its position. `warnings` are the warnings of the last micro-batch's tasks. `watermarks` contains the watermark
+    of each query in ns: results that end at or below the watermark are final. The memory of tables is counted for the
+    last micro-batch's tasks, because each task has separate tables. `offsets` is the checksum of the offsets of the
+    micro-batch. `sampled_ranges` contains for each query the times at which a node sampled the packets.
     """
 
     samples: Samples = field(default_factory=Samples)
