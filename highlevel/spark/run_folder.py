@@ -72,6 +72,7 @@ def summarise(folder: Path) -> RunSummary:
     planned, committed = (_newest(folder / "checkpoint" / name) for name in ("offsets", "commits"))
     totals_files = TotalsFiles(folder / "totals")
     totals = totals_files.load(totals_files.last_batch_id())
+    totals.rename_queries({query.id: query.name for query in identity.queries})
     summary = RunSummary(max(planned, committed + 1), planned, totals)
     for input_ in identity.inputs:
         summary.inputs[input_.path] = totals.progress.get(input_.id)

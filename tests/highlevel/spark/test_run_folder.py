@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,14 @@ from highlevel.spark.checkpoint import offsets_checksum
 from highlevel.spark.errors import FolderError
 from highlevel.spark.result_files import write_results
 from highlevel.spark.run_folder import summarise, verify
-from highlevel.spark.run_identity import STATE_FORMAT, RunIdentity, StoredInput, StoredQuery, write_identity
+from highlevel.spark.run_identity import (
+    STATE_FORMAT,
+    RunIdentity,
+    StoredInput,
+    StoredQuery,
+    read_identity,
+    write_identity,
+)
 from highlevel.spark.state import PartState
 from highlevel.spark.totals import Totals, TotalsFiles
 
@@ -37,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
         for part in range(2):
             PartState(folder / "state", part).save(batch, {"0.0": {"large": table}})
         write_results(folder / "output", batch, {"q": pa.table({"n": list(range(500))})})
-        totals = Totals(progress={0: (3 * batch + 3, 9)}, watermarks={"q": 60 * 10**9})
+        totals = Totals(progress={0: (3 * batch + 3, 9)}, watermarks={"q": 60 * 10**9}, query_ids={"q": 0})
         totals.offsets = offsets_checksum(folder / "checkpoint", batch)
         TotalsFiles(folder / "totals").save(batch, totals)
     (folder / "checkpoint" / "commits" / "0").write_text("v1\n{}")
@@ -54,6 +62,13 @@ def test_show_has_progress_and_sizes(folder: Path, capsys: pytest.CaptureFixture
     assert "finished micro-batches: 1; micro-batch 1 is planned and not committed, so it is repeated" in out
     assert [line.split() for line in out.splitlines() if line.startswith("/a.pcap")] == [["/a.pcap", "6", "9"]]
     assert "1970-01-01T00:01:00Z" in out
+
+
+def test_show_has_no_progress_of_a_query_that_was_replaced_by_one_of_its_name(folder: Path) -> None:
+    identity = read_identity(folder)
+    assert identity is not None
+    write_identity(folder, replace(identity, queries=(replace(identity.queries[0], id=1, since=1),), next_query_id=2))
+    assert summarise(folder).totals.watermarks == {}
 
 
 def test_an_intact_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
