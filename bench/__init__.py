@@ -1,1 +1,1 @@
-"""Figures of the project, each a ratio measured side by side in one run."""
+"""Benches: each measures figures of the project as ratios. Both sides of a ratio are measured in the same run."""

@@ -1,7 +1,7 @@
 """Run benches: `python -m bench [NAME]…`, all of them without a name.
 
-Each bench prints its tables and one line of JSON per criterion when it ends. So a run that is killed leaves the
-verdicts of the benches that have ended. Exit status: 0 all criteria hold, 1 one does not, 2 the command line is wrong.
+Each bench prints its tables and one line of JSON per criterion when it ends. So a killed run has printed the verdicts
+of the benches that had ended. Exit status: 0 if all criteria hold, 1 if one does not, 2 for a wrong command line.
 A criterion that cannot be judged (a smoke run, a missing tool) has `"pass": null` and a reason. It does not change the
 exit status.
 """
@@ -62,7 +62,7 @@ BENCHES = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the benches asked for; returns the exit status."""
+    """Run the requested benches. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Wiretide.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHES)}; all without one")
     parser.add_argument("--list", action="store_true", help="name the benches and end")

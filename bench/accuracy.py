@@ -1,4 +1,4 @@
-"""Results of windows under disorder and their times, by slack or by punctuation, compared with the true results.
+"""Results of windows over disordered streams, with slack or with punctuations, compared with the true results.
 
 Each batch ends with a tuple that closes a window. So the time of a result is the time of a tuple, not of a batch.
 """
@@ -24,8 +24,8 @@ SUBS = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Col
 
 
 @dataclass(frozen=True)
-class Said:
-    """Count, sum and moment of the result of each window, by its ID.
+class WindowResults:
+    """The count, the sum and the time of the result of each window, by window ID.
 
     The moment is an arrival time in µs, and the number of tuples before it. In the truth these are
     the window's end, and the tuples with which it was complete.
@@ -39,7 +39,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Errors:
-    """Over all windows: those that differ, mean errors of counts and averages, %; and how late they were.
+    """Errors over all windows: the share of wrong windows, mean errors of counts and averages in %, and delays.
 
     `delay` is the median in s behind a window's end, `behind` the mean of tuples from when it was complete.
     """
@@ -51,21 +51,21 @@ class Errors:
     behind: float
 
 
-def truth(stream: Stream, window: SlidingWindow, windows: int) -> Said:
+def compute_true_results(stream: Stream, window: SlidingWindow, windows: int) -> WindowResults:
     """By the definition of extents."""
     order = np.argsort(stream.times, kind="stable")
     times, sums = stream.times[order], np.append(0, np.cumsum(stream.values[order]))
     ends = window.origin + (np.arange(windows) + 1) * window.slide
     first, last = np.searchsorted(times, ends - window.range), np.searchsorted(times, ends)
     complete = np.maximum.accumulate(order) + 1
-    return Said(last - first, sums[last] - sums[first], ends, complete[last - 1])
+    return WindowResults(last - first, sums[last] - sums[first], ends, complete[last - 1])
 
 
-class Collected:
+class ResultCollector:
     """Collects the results of an operator with their times."""
 
     def __init__(self, windows: int) -> None:
-        """Expect the windows with ids below `windows`."""
+        """Collect the windows with IDs below `windows`."""
         self.rows = np.zeros((4, windows), np.int64)
 
     def take(self, items: Iterable[Item], stream: Stream, end: int) -> None:
@@ -80,37 +80,39 @@ class Collected:
                 self.rows[3, wids[known]] = end
 
     @property
-    def said(self) -> Said:
-        """All of it."""
-        return Said(*self.rows)
+    def results(self) -> WindowResults:
+        """Return the collected results."""
+        return WindowResults(*self.rows)
 
 
-def by_slack(stream: Stream, window: SlidingWindow, windows: int, slack: int, lateness: Lateness) -> Said:
-    """Run the in-order operator."""
+def run_with_slack(
+    stream: Stream, window: SlidingWindow, windows: int, slack: int, lateness: Lateness
+) -> WindowResults:
+    """Run the in-order operator with a slack."""
     operator = SlackAggregate([], SUBS, window, slack, lateness)
-    found = Collected(windows)
+    found = ResultCollector(windows)
     high = np.maximum.accumulate(stream.times)
     for first, end in pieces((high - slack - window.origin) // window.slide):
         found.take(operator.rows(0, stream.batch(first, end)), stream, end)
     found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
-    return found.said
+    return found.results
 
 
-def by_punctuation(stream: Stream, window: SlidingWindow, windows: int) -> Said:
-    """Run the operator of the product, with a watermark behind each tuple that lets a window close."""
+def run_with_punctuations(stream: Stream, window: SlidingWindow, windows: int) -> WindowResults:
+    """Run the operator of Wiretide. A watermark follows each tuple after which a window can close."""
     operator = Aggregate([], SUBS)
-    found = Collected(windows)
+    found = ResultCollector(windows)
     lows = np.maximum((stream.lows() - window.origin) // window.slide, 0)
     for first, end in pieces(lows):
         found.take(operator.rows(0, stream.batch(first, end, window)), stream, end)
         found.take(operator.punctuate(0, Punctuation("*", int(lows[end - 1]))), stream, end)
     found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
-    return found.said
+    return found.results
 
 
-def errors(said: Said, true: Said, judged: slice) -> Errors:
+def compute_errors(results: WindowResults, true: WindowResults, judged: slice) -> Errors:
     """Compare the windows `judged`, which have tuples all of them."""
-    counts, sums = said.counts[judged], said.sums[judged]
+    counts, sums = results.counts[judged], results.sums[judged]
     true_counts, true_sums = true.counts[judged], true.sums[judged]
     average = np.divide(sums, counts, out=np.zeros(len(counts)), where=counts > 0)
     true_average = true_sums / true_counts
@@ -118,6 +120,6 @@ def errors(said: Said, true: Said, judged: slice) -> Errors:
         wrong=float(np.mean((counts != true_counts) | (sums != true_sums)) * 100),
         count=float(np.mean(np.abs(true_counts - counts) / true_counts) * 100),
         average=float(np.mean(np.abs(true_average - average) / true_average) * 100),
-        delay=float(np.median(said.closed[judged] - true.closed[judged])) / SECOND,
-        behind=float(np.mean(said.tuples[judged] - true.tuples[judged])),
+        delay=float(np.median(results.closed[judged] - true.closed[judged])) / SECOND,
+        behind=float(np.mean(results.tuples[judged] - true.tuples[judged])),
     )

@@ -1,8 +1,8 @@
-"""The UDP collector on loopback: NetFlow datagrams that it loses in bursts, and whether it counts them.
+"""The UDP collector on loopback: the NetFlow datagrams that it loses in bursts, and its counters of lost datagrams.
 
-A process sends, `wiretide capture` receives and writes. The scan of captures counts the recorded datagrams in the
-files. The collector reports the lost ones at its end. The sum must be the number of sent datagrams. Otherwise the
-collector has lost datagrams uncounted.
+Another process sends; `wiretide capture` receives and writes. The scan of captures counts the recorded datagrams in the
+files. The collector reports the lost datagrams at its end. The sum must be the number of sent datagrams; otherwise the
+collector has lost datagrams without counting them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench.command import wiretide
 from bench.datagram_sender import RECORDS, datagram
-from bench.nfcapd import received
+from bench.nfcapd import count_received
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION
@@ -31,7 +31,7 @@ from bench.traffic import MILLION
 HOST = "127.0.0.1"
 PROMISED_RATE = 100_000
 RATE = 102_000
-"""Datagrams per second: 2 % more than is promised for, since pauses between bursts are a little too long."""
+"""Datagrams per second: 2 % more than the criterion requires, because pauses between bursts are slightly too long."""
 
 BURSTS = (1_000, 10_000)
 BUFFER = "32Mi"
@@ -40,7 +40,7 @@ LOST = re.compile(r"lost before they could be received: ([\d,]+) datagrams")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Datagrams sent, recorded and reported as lost, seconds of sending, CPU seconds of the collector."""
+    """Numbers of datagrams sent, recorded and reported as lost; seconds of sending; CPU seconds of the collector."""
 
     sent: int
     recorded: int
@@ -106,7 +106,7 @@ def _row(name: str, found: Outcome) -> tuple[str, ...]:
 
 
 def measure(data: Path, count: int, burst: int, rate: float, *, stopped: bool = False) -> Outcome:
-    """Send `count` datagrams to a collector; with `stopped` it does not run while they are sent."""
+    """Send `count` datagrams to a collector. If `stopped`, the collector is paused while they are sent."""
     with recording(data) as (process, port, folder):
         if stopped:
             process.send_signal(signal.SIGSTOP)
@@ -116,11 +116,11 @@ def measure(data: Path, count: int, burst: int, rate: float, *, stopped: bool = 
             process.send_signal(signal.SIGCONT)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         process.terminate()
-        said, _ = process.communicate()
+        output, _ = process.communicate()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        told = LOST.search(said)
+        told = LOST.search(output)
         if process.returncode or not told:
-            raise RuntimeError(f"the collector ended with status {process.returncode} and said: {said}")
+            raise RuntimeError(f"the collector ended with status {process.returncode} and said: {output}")
         recorded = sum(map(records, folder.glob("*.pcap")))
     spent = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
     return Outcome(int(sent["sent"]), recorded, int(told[1].replace(",", "")), sent["seconds"], spent)
@@ -136,7 +136,7 @@ def send(port: int, count: int, burst: int, rate: float) -> dict[str, float]:
 def _peer(program: str, data: Path, count: int) -> tuple[str, ...]:
     """Offer nfcapd the larger bursts. It did not report its losses."""
     sent: dict[str, float] = {}
-    got = received(program, data, lambda port: sent.update(send(port, count, BURSTS[-1], RATE)))
+    got = count_received(program, data, lambda port: sent.update(send(port, count, BURSTS[-1], RATE)))
     rate = sent["sent"] / sent["seconds"]
     return f"nfcapd, bursts of {BURSTS[-1]:,}", f"{rate:,.0f}", f"{count:,}", f"{got:,}", "-", f"{count - got:,}", "-"
 
@@ -154,7 +154,7 @@ def records(path: Path) -> int:
 
 @contextmanager
 def recording(data: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
-    """Run a collector on a free port; its process, port and folder, which is deleted in the end."""
+    """Run a collector on a free port. Yield its process, its port and its folder, which is deleted at the end."""
     folder = Path(tempfile.mkdtemp(prefix="collected-", dir=data))
     command = wiretide("capture", "--udp", f"{HOST}:0", "-o", folder, "--buffer", BUFFER)
     try:

@@ -1,8 +1,8 @@
-"""Queries over compressed captures, compared with the decompressor alone, which is the lower bound of the time.
+"""Queries over compressed captures, compared with decompression only, which is the lower bound of the time.
 
-The decompressor is the same library with the same pieces, its output dropped. Both are timed by turns in this process,
-on all cores: decompressing has a thread of its own, so a second core decodes meanwhile. The query is answered in full
-and its packets are counted.
+The decompression uses the same library and pieces of the same size, and drops its output. Both take turns in this
+process, on all cores. A query decompresses in a separate thread, so a second core decodes at the same time. The packets
+in the answer are counted.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def run(setting: Setting) -> Report:
 
 
 def measure(path: Path, codec: Codec, packets: int, runs: int) -> dict[str, list[float]]:
-    """Seconds of each step, several times and by turns."""
+    """Return the seconds of each step in `runs` runs. The steps take turns."""
     work: dict[str, Callable[[], object]] = {
         "decompressor alone": partial(decompress, path, codec),
         "records": partial(records, path),
@@ -112,7 +112,7 @@ def decompress(path: Path, codec: Codec) -> int:
 
 
 def records(path: Path) -> int:
-    """Read a compressed capture up to its blocks; returns its records."""
+    """Read the blocks of a compressed capture. Return the number of records."""
     file = open_capture(path)
     assert isinstance(file, StreamedCapture)
     found = sum(block.records for block in file.blocks() if block is not None)
@@ -121,7 +121,7 @@ def records(path: Path) -> int:
 
 
 def query(path: Path, packets: int) -> None:
-    """Answer the question; RuntimeError where packets are missing."""
+    """Answer the query. Raises RuntimeError if packets are missing."""
     plan = compile_query(PAIRS)
     batches = [batch for _, batch in InlineRun([plan], [Input("link", path)]).results()]
     counted = pc.sum(pa.Table.from_batches(batches)["packets"]).as_py()

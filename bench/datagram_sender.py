@@ -1,7 +1,7 @@
 """Sends NetFlow v5 datagrams in bursts at a rate: `python -m bench.datagram_sender HOST PORT DATAGRAMS BURST RATE`.
 
-A process of its own, so that the collector's interpreter is not kept busy by it. On Linux a burst is handed to the
-system with `sendmmsg`, up to 1024 datagrams with each call. Prints one line of JSON: what was sent, and in how many
+It is a separate process, so that it does not slow down the Python interpreter of the collector. On Linux it sends a
+burst with `sendmmsg`, up to 1024 datagrams per call. It prints one line of JSON: the number of sent datagrams, and the
 seconds.
 """
 
@@ -16,10 +16,10 @@ import sys
 import time
 
 RECORDS = 30
-"""Flow records in each datagram, the most that v5 allows; 1464 bytes."""
+"""Flow records in each datagram: the maximum of v5. A datagram has 1464 bytes."""
 
 PIECE = 1024
-"""Messages that one call takes (UIO_MAXIOV)."""
+"""Maximum messages of one call (UIO_MAXIOV)."""
 
 
 def datagram() -> bytes:
@@ -33,7 +33,7 @@ def datagram() -> bytes:
 
 
 class Burst:
-    """Sends the same datagram many times with few calls."""
+    """Sends the same datagram many times, with few system calls."""
 
     def __init__(self, connected: socket.socket, payload: bytes) -> None:
         """Lay out the messages (`struct mmsghdr` of 64-bit Linux)."""

@@ -1,8 +1,8 @@
-"""The decode + table path on one core: records of a capture to columns to the partials of a fixed-size table.
+"""Decode + table on one core: from records of a capture to columns, and then to partials of a fixed-size table.
 
-Everything runs in one process bound to one core, over a capture in the page cache. A plain loop copies its bytes to
-memory: no reader of these bytes is much faster. dpkt, the usual library in Python, counts the same pairs in the first
-records. The steps take turns; criteria are ratios of one turn.
+Everything runs in one process bound to one core, over a capture in the page cache. One step only copies the bytes,
+because no reader is much faster than a copy. Another step is dpkt, the usual Python library, which counts the same
+pairs in the first records. The steps take turns; criteria are ratios of one turn.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import step, undisturbed
+from bench.undisturbed import run_undisturbed, step
 
 COPY_BYTES = 1 << 20
 DPKT_RECORDS = 50_000
 STEPS = ("memory copy", "scan", "decode", "decode + table", "inline engine")
 TARGETS = {"IPv4": ">= 0.12", "a quarter of the pairs IPv6": ">= 0.08"}
-"""Of the rate at which the same bytes are copied in memory."""
+"""Required share of the rate at which the same bytes are copied in memory."""
 
 
 def run(setting: Setting) -> Report:
-    """Measure the judged capture (only IPv4), and one with every fourth pair IPv6."""
+    """Measure the capture of the criteria (only IPv4), and a capture in which every fourth pair is IPv6."""
     packets = setting.packets(5 * MILLION)
     report = Report("decode")
     judged = not setting.quick
@@ -71,7 +71,7 @@ def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tu
 
 
 def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
-    """Seconds of each step, `runs` times each and by turns, and how many were made again."""
+    """Return the seconds of each step in `runs` runs, and the number of repeated runs. The steps take turns."""
     from capture.files.blocks import BLOCK_RECORDS
     from capture.files.scan import scan
     from capture.open import open_mapped
@@ -115,14 +115,14 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(runs):
         for name, each in work.items():
-            took, repeats = undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            took, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
             seconds[name].append(took.seconds)
             again += repeats
     return dict(seconds), again
 
 
 def count_with_dpkt(path: Path, records: int) -> dict[tuple[bytes, bytes], list[int]]:
-    """Packets and bytes of each address pair in the first records of a capture, one object per packet."""
+    """Return packets and bytes of each address pair in the first records of a capture, with an object per packet."""
     found: dict[tuple[bytes, bytes], list[int]] = {}
     with path.open("rb") as file:
         reader = dpkt.pcap.Reader(file)

@@ -1,4 +1,4 @@
-"""Streams for the experiments of Li 2008, §6: disordered in a band or in blocks, or with groups of three sizes.
+"""Streams for the experiments of Li 2008, §6: with disorder in a band or in blocks, or with groups of three sizes.
 
 Times are µs. A stream is arrays in the order of arrival; the same seed gives the same stream.
 """
@@ -21,22 +21,22 @@ SECOND = 1_000_000
 """µs."""
 
 BAND = 3.2
-"""Seconds that a tuple of a band is late by at most."""
+"""Maximum seconds by which a tuple of a band is late."""
 
 EXPORT = 10
 """Seconds in which a router exports the records of a block."""
 
 SMALL_SHARES = {"DS1": 0.01, "DS2": 0.03, "DS3": 0.05, "DS4": 0.07, "DS5": 0.09}
-"""Part of the records that groups of one record hold (Table 6-2)."""
+"""Share of the records in groups of one record (Table 6-2)."""
 
 MEDIUM, MEDIUM_SHARE = 15, 0.2
 LARGE = 300
-"""Records of a medium group, their part of all, and records of a large one, which the rest is in."""
+"""Records of a medium group, the share of records in medium groups, and records of a large group (the others)."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Tuples in the order of arrival: their times, when they arrive, their groups and values."""
+    """Tuples in the order of arrival: their times, arrival times, groups and values."""
 
     times: Numbers
     arrivals: Numbers
@@ -48,12 +48,12 @@ class Stream:
         return len(self.times)
 
     def lows(self) -> Numbers:
-        """Return the watermark after each tuple: the smallest later time, or after the last tuple its own."""
+        """Return the watermark after each tuple: the smallest time of the later tuples, or the last tuple's time."""
         later = np.append(self.times[1:], self.times[-1])
         return np.asarray(np.minimum.accumulate(later[::-1])[::-1])
 
     def batch(self, first: int, end: int, window: SlidingWindow | None = None) -> pa.RecordBatch:
-        """Tuples `[first, end)` as `ts, group, packets, value`, and their range of window ids."""
+        """Return the tuples `[first, end)` as `ts, group, packets, value`, and their range of window IDs."""
         part = slice(first, end)
         times = self.times[part]
         columns = {"ts": times, "group": self.groups[part], "packets": np.ones_like(times), "value": self.values[part]}
@@ -79,7 +79,7 @@ def pieces(steps: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def band(seconds: int, rate: int, seed: int) -> Stream:
-    """Flows by their start, seen at their 8th packet: late by anything up to BAND, mostly by less than half of it."""
+    """Return flows by their start, which arrive at their 8th packet: late by up to BAND, mostly by less than half."""
     random = np.random.default_rng(seed)
     times = np.sort(random.integers(seconds * SECOND, size=seconds * rate))
     late = (random.beta(1.4, 2.0, len(times)) * BAND * SECOND).astype(np.int64)
@@ -87,10 +87,10 @@ def band(seconds: int, rate: int, seed: int) -> Stream:
 
 
 def blocks(count: int, length: int, rate: int, seed: int) -> Stream:
-    """Records of a router that exports its cache each `length` seconds: rising blocks, at random inside.
+    """Return records of a router that exports its cache every `length` seconds: blocks, with a random order inside.
 
-    The records of a block arrive within EXPORT seconds of its end. The first block begins 100 ms before a full minute,
-    so that blocks begin at times that windows know nothing of.
+    The records of a block arrive within EXPORT seconds after its end. The first block begins 100 ms before a full
+    minute, so that blocks and windows begin at different times.
     """
     random = np.random.default_rng(seed)
     begin = 60 * SECOND - SECOND // 10
@@ -110,7 +110,7 @@ def _arriving(times: Numbers, arrivals: Numbers, random: np.random.Generator) ->
 
 
 def skewed(name: str, records: int, seconds: int, seed: int) -> Stream:
-    """Records of groups of three sizes, as in data set `name`, evenly over time and in its order."""
+    """Return records of groups of three sizes, as in data set `name`, evenly distributed and in the order of time."""
     random = np.random.default_rng(seed)
     small = round(records * SMALL_SHARES[name])
     medium = round(records * MEDIUM_SHARE / MEDIUM)

@@ -1,7 +1,7 @@
 """The exporter with 100 queries of 50 series each: CPU time of a scrape, with and without new windows.
 
-A client in another process scrapes over HTTP. The CPU time of this process is that of the server and of the results.
-With a scrape each second, CPU seconds of a scrape are the share of one core.
+A client in another process scrapes over HTTP. The CPU time of this process is the cost of the server and of new
+windows. With one scrape per second, the CPU seconds of a scrape are the share of one core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highlevel.plan.plan import Plan
 from queries.gsql import compile_query
 
 QUERIES, SERIES, GROUPS = 100, 50, 200
-"""Number of queries, of series of each, and of groups in each window."""
+"""Number of queries, of series per query, and of groups per window."""
 
 CLIENT = """
 import sys
@@ -34,7 +34,7 @@ for line in sys.stdin:
 
 
 def run(setting: Setting) -> Report:
-    """Measure scrapes in turn, after new windows of no query, of a tenth of them, and of all."""
+    """Measure scrapes in turns: after new windows of no query, of a tenth of the queries, and of all queries."""
     queries = 5 if setting.quick else QUERIES
     plans = [
         compile_query(f"SELECT srcIP, count(*) AS n FROM p [RANGE {1 + number} s] GROUP BY srcIP", f"q{number}")

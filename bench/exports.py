@@ -1,4 +1,4 @@
-"""Captures of flow exports, made in memory: one exporter, random flows, datagrams as full as a link lets them be."""
+"""Captures of flow exports in memory: one exporter, random flows, datagrams of the largest size of a link."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from capture.files.pcap import parse_header
 Bytes = npt.NDArray[np.uint8]
 
 PAYLOAD = 1464
-"""Bytes of a datagram at most: 30 records of NetFlow v5, and an Ethernet frame with its headers."""
+"""Maximum bytes of a datagram: 30 records of NetFlow v5; they fit into an Ethernet frame with headers."""
 
 RAW_IP = 101
 EXPORT = 1_700_000_000
 HEAD_EVERY = 1000
-"""Datagrams from one with the template to the next."""
+"""Number of datagrams from one template to the next."""
 
 FIXED = ((8, 4), (12, 4), (15, 4), (10, 4), (14, 4), (2, 4), (1, 4), (22, 4), (21, 4), (7, 2), (11, 2), (6, 1), (4, 1),
          (5, 1), (16, 4), (17, 4), (9, 1), (13, 1), (61, 1))  # fmt: skip
@@ -34,7 +34,7 @@ NAMED = (*ABSOLUTE, (371, 65535))
 
 @dataclass(frozen=True)
 class Export:
-    """How one kind of exporter's records look: version, fields, and the largest number of records in a datagram."""
+    """The format of an exporter: version, fields, and the maximum number of records in a datagram."""
 
     version: int
     fields: tuple[tuple[int, int], ...]
@@ -54,7 +54,7 @@ EXPORTS = {
 }
 
 
-def capture_of(export: Export, records: int) -> Capture:
+def make_capture(export: Export, records: int) -> Capture:
     """Return a capture of about this number of records, in memory. Equal arguments give equal bytes."""
     random = np.random.default_rng(7)
     datagrams = max(1, records // export.records)
@@ -74,7 +74,7 @@ def capture_of(export: Export, records: int) -> Capture:
 
 
 def _records(export: Export, random: np.random.Generator) -> bytes:
-    """The records of one datagram."""
+    """Return the records of one datagram."""
     if export.version == 5:
         return random.bytes(48 * export.records)
     found = bytearray()

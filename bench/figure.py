@@ -1,4 +1,4 @@
-"""One measured quantity: the median of several runs, and how far they lay apart."""
+"""A measured quantity: the median of several runs, with the smallest and the largest value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The middle value: one disturbed run does not move it."""
+        """The middle value, on which one disturbed run has no effect."""
         return statistics.median(self.values)
 
     def rate(self, amount: float) -> Figure:
@@ -34,7 +34,7 @@ class Figure:
 
 
 def quotient(one: Figure, other: Figure) -> Figure:
-    """Divide the values of two steps that took turns, turn by turn.
+    """Divide the values of two steps that took turns, for each turn.
 
     The machine has slow and fast phases of minutes. Both values of a turn are of the same phase, so it cancels out.
 

@@ -1,8 +1,8 @@
 """The cost of a filter join against decode + table on one core, and the keys that it misses if its memory is full.
 
-The capture is that of `decode`. For each packet the query asks whether its source, or its pair of addresses, was seen
-in the last 10 s. So each packet reads one key and writes one. The workloads take turns. Then keys, each told once and
-asked for once, fill a memory more and more.
+The capture is that of `decode`. For each packet the query tests if its source, or its pair of addresses, was seen in
+the last 10 s. So each packet reads one key and writes one key. The workloads take turns. Then more and more keys are
+written into a memory of fixed size, and each key is read once.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ JOINS = {
     "seen_within, a pair": "seen_within('10 seconds', srcIP = srcIP AND destIP = destIP)",
 }
 FILLS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0)
-"""Keys that are wanted at the same time, of those that there is room for."""
+"""Numbers of keys, as shares of the keys for which the memory has room."""
 
 
 def queries() -> dict[str, str]:
-    """The workloads; all keep every packet, so that the tables have the same to do."""
+    """Return the workloads. All keep every packet, so that the tables do the same work."""
     return {WITHOUT: PAIRS} | {
         name: PAIRS.replace(" GROUP", f" WHERE {join} OR len >= 0 GROUP") for name, join in JOINS.items()
     }
 
 
 def run(setting: Setting) -> Report:
-    """Measure both."""
+    """Measure the cost and the missed keys."""
     packets = setting.packets(PACKETS)
     report = Report("filter_join")
     path = cached(address_pairs(packets), setting.data)
@@ -65,7 +65,7 @@ def run(setting: Setting) -> Report:
 
 
 def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[float, int, int]]]:
-    """Return CPU seconds of each query, from `runs` runs by turns, and the share, the keys and the missed keys."""
+    """Return the CPU seconds of each query in `runs` turns; and share of the room, number of keys, missed keys."""
     import numpy as np
 
     from capture.files.scan import scan

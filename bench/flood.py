@@ -1,8 +1,8 @@
-"""A SYN flood: ten million sources that occur once each, and a thousand permanent ones, in a table of 64 K slots.
+"""A SYN flood: ten million sources with one packet each, and a thousand permanent sources, in a table of 64 K slots.
 
-No table has room for them, so nearly every packet evicts an entry. Three criteria: memory does not grow, no chunk of
-packets waits for a flush, and the sum of the partials is the number of packets. The time of the longest chunk is CPU
-time. Of two runs the smaller time counts for each chunk, because the table does the same work in both.
+The table has no room for them, so nearly every packet evicts an entry. There are three criteria: memory does not grow,
+no chunk of packets waits for a flush, and the sum of the partials is the number of packets. The time of a chunk is the
+smaller CPU time of two runs, because the table does the same work in both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MILLION = 1_000_000
 SOURCES = 10 * MILLION
 STAYING = 1000
 SHARE = 10
-"""One packet of so many is from a source that stays."""
+"""One of this number of packets is from a permanent source."""
 
 SLOTS = 1 << 16
 CHUNK = 1024
@@ -53,7 +53,7 @@ def resident() -> int:
 
 
 def flood(policy: Policy, sources: int, runs: int) -> Flood:
-    """Let `sources` pass through a table, `runs` times."""
+    """Process packets of `sources` sources with a table, `runs` times."""
     random = np.random.default_rng(1)
     packets = sources // CHUNK * CHUNK
     keys = np.arange(STAYING, STAYING + packets)

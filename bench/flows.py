@@ -1,7 +1,7 @@
-"""Flow exports on one core: from a capture of datagrams to columns of flow records, and to partials of a query.
+"""Flow exports on one core: from a capture of datagrams to columns of flow records, and then to partials of a query.
 
-Everything runs in one process bound to one core, over captures in memory. Their bytes are first copied by the plainest
-loop there is: what no reader of the same bytes can beat by much. The steps take turns; criteria are ratios of one turn.
+Everything runs in one process bound to one core, over captures in memory. One step only copies the bytes, because no
+reader is much faster than a copy. The steps take turns; criteria are ratios of one turn.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench.exports import EXPORTS, HEAD_EVERY, capture_of
+from bench.exports import EXPORTS, HEAD_EVERY, make_capture
 from bench.figure import Figure, figure, quotient
 from bench.one_core import core, on_one_core
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION
-from bench.undisturbed import step, undisturbed
+from bench.undisturbed import run_undisturbed, step
 from capture.flows.kernels.datagrams import JOB_ROWS
 
 COPY_BYTES = 1 << 20
@@ -27,10 +27,10 @@ RECORDS = 2 * MILLION
 STEPS = ("memory copy", "packets", "columns", "columns + table")
 FEW_SOURCES, MANY_SOURCES = 300, 30_000
 SOURCE_MESSAGE = 40
-"""Bytes of a NetFlow v9 message with a template of one field and one record of it."""
+"""Bytes of a NetFlow v9 message: a template with one field, and one record."""
 
 JUDGED = {"NetFlow v5": ">= 0.05", "NetFlow v9": ">= 0.05"}
-"""Of the rate at which the same bytes are copied in memory."""
+"""Required share of the rate at which the same bytes are copied in memory."""
 
 SHORT = ("NetFlow v5", "NetFlow v9", "IPFIX")
 """Versions in the README."""
@@ -41,7 +41,7 @@ FIVE_TUPLE = ("ts", "srcIP", "destIP", "srcPort", "destPort", "protocol", "packe
 
 
 def run(setting: Setting) -> Report:
-    """Measure every version; v5 and v9 are judged by the step from a capture to columns."""
+    """Measure every version. The criteria of v5 and v9 are about the step from a capture to columns."""
     records = setting.packets(RECORDS)
     report = Report("flows")
     columns = {}
@@ -80,7 +80,7 @@ def run(setting: Setting) -> Report:
 
 
 def source_costs(quick: bool) -> tuple[float, float]:
-    """CPU microseconds of a datagram from each of few and of many source ids, the least of some runs by turns."""
+    """Return the CPU microseconds per datagram with few and with many source IDs: the minimum of several turns."""
     from capture.flows.decoder import Datagrams, FlowDecoder
 
     def cost(sources: int) -> float:
@@ -110,7 +110,7 @@ def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tu
 
 
 def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]], int, int, int]:
-    """Seconds of each step, `runs` times each and by turns; bytes, records, and how many steps were made again."""
+    """Return the seconds of each step in `runs` turns; the bytes, the records, and the number of repeated runs."""
     from capture.files.blocks import BLOCK_RECORDS
     from capture.files.scan import scan
     from capture.packets.decoder import Decoder
@@ -119,7 +119,7 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     from queries.gsql import compile_query
 
     plan = compile_query(QUERY)
-    file = capture_of(EXPORTS[name], records)
+    file = make_capture(EXPORTS[name], records)
     index = scan(file)
     target = np.empty(COPY_BYTES, np.uint8)
 
@@ -157,7 +157,7 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(runs):
         for step_name, each in work.items():
-            took, repeats = undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            took, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
             seconds[step_name].append(took.seconds)
             again += repeats
     return dict(seconds), len(file.data), decoded, again

@@ -1,8 +1,8 @@
 """Sends UDP frames through an interface at a rate: `python -m bench.frame_sender INTERFACE PACKETS RATE BYTES`.
 
-A process of its own, in the namespace that it is started in. `sendmmsg` sends frames over a packet socket: RATE packets
-per second in bursts of a millisecond, or as fast as possible for 0. They have PIECE address pairs. Prints one line of
-JSON: what was sent, and in how many seconds.
+It is a separate process in the network namespace of its caller. `sendmmsg` sends frames over a packet socket: RATE
+packets per second in bursts of a millisecond, or as fast as possible for 0. They have PIECE address pairs. It prints
+one line of JSON: the number of sent frames, and the seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Frames:
         self._send.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
 
     def send(self, count: int) -> None:
-        """Send `count` frames, going round the address pairs."""
+        """Send `count` frames, with the address pairs in rotation."""
         while count:
             first = ctypes.addressof(self._messages) + 64 * self._at
             sent = self._send(self._socket.fileno(), first, min(count, PIECE - self._at), 0)

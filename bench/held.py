@@ -17,8 +17,8 @@ from highlevel.compare.drive import count_state_bytes, count_stored
 
 
 @dataclass
-class Held:
-    """The state of a plan, sampled at each tick after the settling time, its CPU time, and its output."""
+class PlanState:
+    """The state of a plan at each tick after the settling time, its CPU time, and its output."""
 
     items: list[int] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
@@ -30,28 +30,28 @@ class Held:
 
     @property
     def most(self) -> int:
-        """Rows and partials at most."""
+        """Maximum number of rows and partials."""
         return max(self.items)
 
     @property
     def mean(self) -> float:
-        """Rows and partials in the mean."""
+        """Mean number of rows and partials."""
         return float(np.mean(self.items))
 
     @property
     def most_bytes(self) -> int:
-        """Bytes at most."""
+        """Maximum bytes."""
         return max(self.bytes)
 
     @property
     def mean_bytes(self) -> float:
-        """Bytes in the mean."""
+        """Mean bytes."""
         return float(np.mean(self.bytes))
 
 
 @dataclass
 class Pairs:
-    """Counts pairs that leave a join before the END of all links. Later pairs did not wait for their time."""
+    """Measures how long the pairs of a join wait, before the END of all links: at END pairs no longer wait."""
 
     begin: int
     end: int
@@ -59,7 +59,7 @@ class Pairs:
     count: int = 0
 
     def __call__(self, now: int, pairs: pa.RecordBatch) -> None:
-        """Add how long after the later of their times they leave."""
+        """Add the times from the later time of each pair to its emission."""
         if self.begin < now < self.end:
             there = np.maximum(pairs.column("left_ts").to_numpy(), pairs.column("right_ts").to_numpy())
             self.total += int((now - there).sum())
@@ -67,15 +67,15 @@ class Pairs:
 
     @property
     def seconds(self) -> float:
-        """The mean."""
+        """The mean wait, in seconds."""
         return self.total / self.count / SECOND
 
 
 Seen = Callable[[int, pa.RecordBatch], None]
-"""Told of each batch that leaves, and when."""
+"""Receives each emitted batch with its time."""
 
 
-def fed(
+def feed_plan(
     top: Step,
     links: Sequence[Link],
     seconds: int,
@@ -83,12 +83,12 @@ def fed(
     counted: str,
     seen: Seen | None = None,
     sampled: Step | None = None,
-) -> Held:
-    """Feed a plan for this number of seconds. The checksum is computed from the column `counted`.
+) -> PlanState:
+    """Feed a plan with the rows of `seconds` seconds. The checksum is computed from the column `counted`.
 
-    The state is sampled after `settled` µs: that of the plan, or of a step with all steps below it.
+    From `settled` µs on, the state is sampled: the state of the plan, or of a step and all steps below it.
     """
-    found = Held()
+    found = PlanState()
     operators = [step.operator for step in (sampled or top).steps()]
     before = 0
     for at, link, item in events(links, seconds):
@@ -110,36 +110,36 @@ def fed(
     return found
 
 
-FIGURES: dict[str, Callable[[Held], str]] = {
+FIGURES: dict[str, Callable[[PlanState], str]] = {
     "tuples and partials held at most (in the mean)": lambda each: f"{each.most:,} ({each.mean:,.0f})",
     "KB held at most (in the mean)": lambda each: f"{each.most_bytes / 1e3:,.0f} ({each.mean_bytes / 1e3:,.0f})",
     "processor time, ns for a tuple": lambda each: f"{each.processor / each.rows * 1e9:,.0f}",
 }
 
 
-def tell(report: Report, title: str, over: str, found: Mapping[int, Mapping[str, Held]]) -> None:
-    """Add a table for each figure: one column per plan, one row per value of the parameter, in seconds."""
+def add_tables(report: Report, title: str, over: str, found: Mapping[int, Mapping[str, PlanState]]) -> None:
+    """Add a table for each figure: a column per plan, and a row per value of the parameter in seconds."""
     for what, shown in FIGURES.items():
         rows = [(f"{place} s", *(shown(each) for each in plans.values())) for place, plans in found.items()]
         report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
 
 
-def joined(top: Step, links: Sequence[Link], seconds: int, settled: int) -> Held:
-    """Feed a plan that gives pairs; `waited` is the mean of seconds from the later time of a pair to its leaving."""
+def joined(top: Step, links: Sequence[Link], seconds: int, settled: int) -> PlanState:
+    """Feed a plan that emits pairs. `waited`: mean seconds from the later time of a pair to its emission."""
     pairs = Pairs(settled, seconds * SECOND)
-    found = fed(top, links, seconds, settled, "left", pairs)
+    found = feed_plan(top, links, seconds, settled, "left", pairs)
     found.waited = pairs.seconds
     return found
 
 
-def tell_waits(report: Report, title: str, over: str, found: Mapping[int, Mapping[str, Held]]) -> None:
+def add_wait_table(report: Report, title: str, over: str, found: Mapping[int, Mapping[str, PlanState]]) -> None:
     """Add a table of how long pairs wait."""
     rows = [(f"{place} s", *(f"{each.waited:.1f}" for each in plans.values())) for place, plans in found.items()]
     what = "s from the later time of a pair to its leaving, mean"
     report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
 
 
-def same(found: dict[str, Held]) -> None:
+def same(found: dict[str, PlanState]) -> None:
     """Raise ValueError if the results of the plans differ."""
     answers = {name: (each.results, each.checksum) for name, each in found.items()}
     if len(set(answers.values())) != 1:

@@ -1,10 +1,10 @@
-"""Joins over windows: OA-Join as rows come, against Arrow's hash join of all rows at once, on one core.
+"""Joins over windows on one core: OA-Join while rows arrive, compared with Arrow's hash join of all rows at once.
 
-Each side has half a million rows per second, up to 50 ms late, in batches of 16,384. After each batch there is the
-watermark that a file gives. A tenth of the rows of a side have a partner. Windows of a second to either side hold a
-million rows. The measured rows arrive when the window is full. Arrow has all rows of both sides in memory, joins them
-by the keys alone, and filters by the window. The dictionary is Python's, with lists of rows, over fewer of them. All
-figures are the least processor time of several runs, by turns.
+Each side has half a million rows per second, up to 50 ms late, in batches of 16,384. The watermark of a file follows
+each batch. A tenth of the rows of a side have a partner. Windows of a second to either side contain a million rows. The
+measured rows arrive when the window is full. Arrow has all rows of both sides in memory, joins them by the keys only,
+and filters by the window. The third method is a Python dictionary with lists of rows, over fewer rows. All figures are
+the smallest CPU time of several runs. The methods take turns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RATE = 500_000
 LATE = SECOND // 20
 BATCH = 16_384
 FILL = 50 * BATCH
-"""Rows of each side that come before the clock starts: 1.6 seconds."""
+"""Rows of each side before the measurement starts: 1.6 seconds."""
 
 PARTNERS = 0.1
 ADDRESSES = ("srcIP", "destIP")
@@ -45,18 +45,18 @@ SCHEMA = pa.schema(
     ]
 )
 DICTIONARY = 200_000
-"""Rows of each side that Python's dictionary is given."""
+"""Rows of each side for the Python dictionary."""
 
 
 def addresses(values: np.ndarray) -> pa.Array:
-    """IPv4 addresses."""
+    """Return IPv4 addresses."""
     data = values.astype(">u4")
     offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(4)
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def side_rows(rows: int, side: int) -> pa.RecordBatch:
-    """Return rows of connections, each with one row. Those of PARTNERS are rows of the other side too."""
+    """Return one row for each connection. The connections of PARTNERS are on the other side too."""
     random = np.random.default_rng(side)
     number = np.arange(rows)
     times = number * (SECOND // RATE) + random.integers(0, LATE, rows)
@@ -92,7 +92,7 @@ class Form:
 
     @property
     def spec(self) -> JoinSpec:
-        """Every column of both sides leaves."""
+        """The specification of the join. The results have all columns of both sides."""
         sides = [Side(SCHEMA, "ts", tuple((name, f"{prefix}_{name}") for name in SCHEMA.names)) for prefix in "lr"]
         columns = [Column(name, Type.ADDRESS if name in ADDRESSES else Type.INT) for name in self.keys]
         return JoinSpec(sides[0], sides[1], self.window, tuple((each, each) for each in columns), None, self.kind)
@@ -111,8 +111,8 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Ran:
-    """Processor seconds for `rows` of both sides, results of the whole input, the most rows held, and their bytes."""
+class OperatorRun:
+    """CPU seconds for `rows` rows of both sides, results of the whole input, maximum stored rows, and their bytes."""
 
     seconds: float
     rows: int
@@ -121,8 +121,8 @@ class Ran:
     bytes: int
 
 
-def joined(form: Form, inputs: list[pa.RecordBatch], promises: list[list[int]]) -> Ran:
-    """Run the operator; the clock runs from FILL on."""
+def joined(form: Form, inputs: list[pa.RecordBatch], watermarks: list[list[int]]) -> OperatorRun:
+    """Run the operator. The measurement starts after FILL rows."""
     operator = OAJoin(form.spec, WatermarkForm.LEFT)
     found = [0, 0, 0]
 
@@ -133,7 +133,7 @@ def joined(form: Form, inputs: list[pa.RecordBatch], promises: list[list[int]]) 
                     pass
             if operator.rows_held > found[0]:
                 found[:2] = operator.rows_held, operator.bytes
-            for port, lows in enumerate(promises):
+            for port, lows in enumerate(watermarks):
                 for _ in operator.punctuate(port, Punctuation("link", lows[begin // BATCH])):
                     pass
 
@@ -143,11 +143,11 @@ def joined(form: Form, inputs: list[pa.RecordBatch], promises: list[list[int]]) 
     seconds = step(lambda: feed(fill, rows)).processor
     if operator.rows_held or operator.late:
         raise RuntimeError(f"a join that has ended holds {operator.rows_held} rows; {operator.late} were late")
-    return Ran(seconds, 2 * (rows - fill), operator.results, found[0], found[1])
+    return OperatorRun(seconds, 2 * (rows - fill), operator.results, found[0], found[1])
 
 
-def by_arrow(form: Form, inputs: list[pa.RecordBatch]) -> Ran:
-    """Join all rows with Arrow, in one thread, and keep those in the window."""
+def run_arrow(form: Form, inputs: list[pa.RecordBatch]) -> OperatorRun:
+    """Join all rows with Arrow in one thread, and keep the pairs in the window."""
     tables = [pa.Table.from_batches([batch]) for batch in inputs]
     found = [0]
 
@@ -157,11 +157,11 @@ def by_arrow(form: Form, inputs: list[pa.RecordBatch]) -> Ran:
         assert isinstance(form.window, Band)
         found[0] = pairs.filter(pc.less_equal(apart, form.window.left_range)).num_rows
 
-    return Ran(step(once).processor, 2 * inputs[0].num_rows, found[0], 0, 0)
+    return OperatorRun(step(once).processor, 2 * inputs[0].num_rows, found[0], 0, 0)
 
 
-def by_dictionary(form: Form, inputs: list[pa.RecordBatch], promises: list[list[int]]) -> Ran:
-    """Join with a dictionary of lists for each side, row by row, and a queue by which rows go."""
+def run_dictionary(form: Form, inputs: list[pa.RecordBatch], watermarks: list[list[int]]) -> OperatorRun:
+    """Join row by row, with a dictionary of lists for each side and a queue that removes old rows."""
     assert isinstance(form.window, Band)
     reach = form.window.left_range
     rows = [
@@ -183,7 +183,7 @@ def by_dictionary(form: Form, inputs: list[pa.RecordBatch], promises: list[list[
                     held[port][key].append(row)
                     queues[port].append((key, row))
             for port in range(2):
-                low = promises[1 - port][begin // BATCH] - reach - LATE
+                low = watermarks[1 - port][begin // BATCH] - reach - LATE
                 while queues[port] and queues[port][0][1][0] < low:
                     key, row = queues[port].popleft()
                     held[port][key].remove(row)
@@ -192,35 +192,35 @@ def by_dictionary(form: Form, inputs: list[pa.RecordBatch], promises: list[list[
             found[0] += len(pairs)
             pairs.clear()
 
-    return Ran(step(once).processor, 2 * len(rows[0]), found[0], 0, 0)
+    return OperatorRun(step(once).processor, 2 * len(rows[0]), found[0], 0, 0)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Each form's runs, Arrow's and the dictionary's, and the Arrow bytes of a row."""
+    """The runs of each form, of Arrow and of the dictionary; and the bytes of a row in Arrow."""
 
-    forms: dict[str, list[Ran]]
-    arrow: list[Ran]
-    dictionary: list[Ran]
+    forms: dict[str, list[OperatorRun]]
+    arrow: list[OperatorRun]
+    dictionary: list[OperatorRun]
     row_bytes: float
 
 
 def measure(rows: int, runs: int) -> Measured:
-    """Run all by turns over the same rows. Answers are compared."""
+    """Run all methods in turns over the same rows, and compare the answers."""
     inputs = [side_rows(rows, side) for side in range(2)]
-    promises = [lows(batch) for batch in inputs]
+    watermarks = [lows(batch) for batch in inputs]
     few = [batch.slice(0, min(rows, DICTIONARY)) for batch in inputs]
-    few_promises = [lows(batch) for batch in few]
+    few_watermarks = [lows(batch) for batch in few]
     plain = next(iter(FORMS.values()))
-    found: dict[str, list[Ran]] = {name: [] for name in FORMS}
+    found: dict[str, list[OperatorRun]] = {name: [] for name in FORMS}
     arrow, dictionary = [], []
     for _ in range(runs):
         for name, form in FORMS.items():
-            found[name].append(joined(form, inputs, promises))
-        arrow.append(by_arrow(plain, inputs))
-        dictionary.append(by_dictionary(plain, few, few_promises))
+            found[name].append(joined(form, inputs, watermarks))
+        arrow.append(run_arrow(plain, inputs))
+        dictionary.append(run_dictionary(plain, few, few_watermarks))
     same(found["addresses and ports"][0].results, arrow[0].results)
-    same(joined(plain, few, few_promises).results, dictionary[0].results)
+    same(joined(plain, few, few_watermarks).results, dictionary[0].results)
     return Measured(found, arrow, dictionary, inputs[0].nbytes / rows)
 
 
@@ -230,8 +230,8 @@ def same(one: int, other: int) -> None:
         raise RuntimeError(f"OA-Join finds {one} pairs, the other way {other}")
 
 
-def rate(runs: list[Ran]) -> float:
-    """Million input rows a second of the fastest run."""
+def rate(runs: list[OperatorRun]) -> float:
+    """Return million input rows per second of the fastest run."""
     return max(run.rows / run.seconds for run in runs) / 1e6
 
 
@@ -256,7 +256,7 @@ def run(setting: Setting) -> Report:
         ],
     )
     plain = measured.forms["addresses and ports"]
-    ways: dict[str, Callable[[], list[Ran]]] = {
+    ways: dict[str, Callable[[], list[OperatorRun]]] = {
         "OA-Join, as rows come": lambda: plain,
         "Arrow's hash join, all rows at once": lambda: measured.arrow,
         "Python's dictionary, as rows come": lambda: measured.dictionary,
@@ -278,6 +278,6 @@ def run(setting: Setting) -> Report:
     return report
 
 
-def memory(runs: list[Ran], measured: Measured) -> float:
+def memory(runs: list[OperatorRun], measured: Measured) -> float:
     """Return the bytes of the state, as a share of the bytes of its rows in Arrow."""
     return runs[0].bytes / max(1, runs[0].held) / measured.row_bytes

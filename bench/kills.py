@@ -1,9 +1,9 @@
-"""Kill -9 of `wiretide run` in every phase of a micro-batch of a spooled run, again and again on one folder.
+"""Kill -9 of `wiretide run` in every phase of a micro-batch, many times with the same folder and a spool as input.
 
-A thread writes the spool of a link, a segment at a time, and deletes committed segments, while the run is killed and
-started again. Most kills wait for the file that marks the start of a phase of a micro-batch. They kill the whole
-process tree: driver, JVM and Python workers. The others kill the driver during its start. In the end the rows must be
-those of the inline engine over the capture, and the segments read those written.
+A thread writes segments into the spool of a link and deletes committed segments, while the run is killed and started
+again. Most kills wait for the file that marks the start of a phase, and kill the whole process tree: driver, JVM and
+Python workers. The others kill the driver during its start. In the end the rows must be equal to the rows of the inline
+engine over the capture, and each written segment must have been read once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from queries.pipeline.file import read_pipeline
 
 KILLS = 60
 PACKETS = 1_000_000
-"""More than is read between the kills: after the end of the input no run can be killed in a micro-batch."""
+"""More packets than the runs read between the kills: after the end of the input there are no micro-batches to kill."""
 
 QUICK_PACKETS = 200_000
 
@@ -60,11 +60,11 @@ second: a micro-batch without results of it is passed over.
 """
 
 LONGEST = 0.15
-"""Seconds between the file and the kill at most, in the phases that last longer than this."""
+"""Maximum seconds between the file and the kill. The phases last longer than this."""
 
 TRAFFIC = Profile(packets=PACKETS, rate=1000.0, groups=2000, seed=1)
 SLOTS = 64
-"""Of the tables: so few that each block leaves partials."""
+"""Slots of the tables: so few that each block produces partials."""
 
 BLOCK_RECORDS = 64
 PACE = 0.2
@@ -88,7 +88,7 @@ master = "local[2]"
 
 @dataclass
 class SpoolThread:
-    """Writes `capture` into `spool`: slowly, and what is left at once when `hurry` is set."""
+    """Writes `capture` into `spool`: slowly at first, and as fast as possible when `hurry` is set."""
 
     capture: Path
     spool: Path
@@ -97,7 +97,7 @@ class SpoolThread:
     segments: int = 0
 
     def run(self) -> None:
-        """Write to the end."""
+        """Write the whole capture."""
         file = open_mapped(self.capture, "a low-level node")
         node = Node("eth0", file, [plan.leaves[0].low for plan in self.plans], SLOTS, BLOCK_RECORDS)
         writer = SpoolWriter(self.spool, "eth0", [(plan.name, fingerprint(plan.leaves[0].low)) for plan in self.plans])
@@ -112,7 +112,7 @@ class SpoolThread:
 
 
 def run(setting: Setting) -> Report:
-    """Kill, start again, kill, and in the end let it finish and compare."""
+    """Kill and restart the run many times. Then let it finish, and compare the results."""
     report = Report("kills")
     kills = len(PHASES) + 1 if setting.quick else KILLS
     capture = cached(replace(TRAFFIC, packets=QUICK_PACKETS if setting.quick else PACKETS), setting.data)
@@ -141,7 +141,7 @@ def run(setting: Setting) -> Report:
             written.result()
         finished = subprocess.run([*wiretide("run"), file, "--until-done"], stdout=subprocess.DEVNULL).returncode
         took = time.monotonic() - begin
-        wrong = sum(differing(plan, base / "state" / "output", capture) for plan in plans)
+        wrong = sum(count_differences(plan, base / "state" / "output", capture) for plan in plans)
         totals = TotalsFiles(base / "state" / "totals")
         read = int(totals.load(totals.last_batch_id()).samples.total(SPOOL_SEGMENTS_READ))
         batches = totals.last_batch_id() + 1
@@ -159,9 +159,9 @@ def run(setting: Setting) -> Report:
 
 
 def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[], bool]) -> bool:
-    """Start a run and kill it in a phase; return whether it still ran. A spool that has `ended` is not waited for.
+    """Start a run and kill it in a phase. Return whether it still ran. If the spool has `ended`, do not wait for it.
 
-    The phase belongs to a micro-batch that no run has begun before, so each kill comes after new work.
+    The phase belongs to a micro-batch that no earlier run has begun, so new work precedes each kill.
     """
     following = 1 + max((int(path.name) for path in (folder / "checkpoint" / "offsets").glob("[0-9]*")), default=-1)
     with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.DEVNULL) as process:
@@ -176,13 +176,13 @@ def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[
                     time.sleep(random.random() * LONGEST)
         finally:
             ran = process.poll() is None
-            for each in [process.pid] if phase == STARTING else tree(process.pid):
+            for each in [process.pid] if phase == STARTING else list_process_tree(process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
     return ran
 
 
-def tree(process: int) -> list[int]:
+def list_process_tree(process: int) -> list[int]:
     """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -195,8 +195,8 @@ def tree(process: int) -> list[int]:
     return found
 
 
-def differing(plan: Plan, output: Path, capture: Path) -> int:
-    """Rows of a query that are in its result files and not in the inline engine's answer, or the other way round."""
+def count_differences(plan: Plan, output: Path, capture: Path) -> int:
+    """Return the number of rows that are only in the result files, or only in the inline engine's answer."""
     got = read_results(output, plan)
     inline = InlineRun([plan], [Input("eth0", capture)])
     want = pa.Table.from_batches([batch for _, batch in inline.results()], plan.schema)

@@ -1,8 +1,8 @@
 """Parallel links, each in order and with its own delay, as inputs of unions and joins.
 
 Times are µs. A link sends one batch per TICK of arrival time, and after each batch the watermark of its clock. So no
-reader waits because a link is idle. All links send from the beginning to the same end of arrival time: what is held
-settles.
+reader waits because a link is idle. All links send in the same span of arrival time, so the sizes of states become
+constant.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from bench.disorder import SECOND, Numbers
 from lowlevel.punctuation import END, Item, Punctuation
 
 TICK = SECOND // 4
-"""Data time of a batch."""
+"""Span of data times in a batch."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Rows in the order of their column `ts`; they arrive `delay` µs after it."""
+    """Rows in the order of their column `ts`. A row arrives `delay` µs after its ts."""
 
     rows: pa.RecordBatch
     delay: int = 0
 
     def late(self, delay: int) -> Link:
-        """Return the same rows behind by `delay` µs."""
+        """Return the same rows with a delay of `delay` µs."""
         return replace(self, delay=delay)
 
     @property
@@ -52,7 +52,7 @@ def events(links: Sequence[Link], seconds: int) -> Iterator[tuple[int, int, Item
 
 
 def packets(seconds: int, rate: int, groups: int, seed: int) -> Link:
-    """`rate` packets/s at random times, each of one of `groups` pairs: `ts, srcIP, destIP, packets`."""
+    """Return `rate` packets/s at random times, each of one of `groups` pairs: `ts, srcIP, destIP, packets`."""
     random = np.random.default_rng(seed)
     count = seconds * rate
     pairs = np.random.default_rng(groups).integers(1 << 32, size=(2, groups), dtype=np.uint32)
@@ -66,7 +66,7 @@ def packets(seconds: int, rate: int, groups: int, seed: int) -> Link:
 
 
 def flows(seconds: int, rate: int, keys: int, seed: int) -> Link:
-    """`rate` rows/s at random times, each with one of `keys` keys, all alike, and a number: `ts, key, number`."""
+    """Return `rate` rows/s at random times: `ts, key, number`. All `keys` keys are equally frequent."""
     random = np.random.default_rng(seed)
     count = seconds * rate
     times = np.sort(random.integers(seconds * SECOND, size=count))

@@ -11,7 +11,7 @@ PACKAGES = ("llvmlite", "numba", "numpy", "pyarrow", "pyspark")
 
 
 def machine() -> str:
-    """Describe processor, memory, system, load and versions in a few lines. The load tells who else was at work."""
+    """Describe processor, memory, system, load and versions in a few lines. The load shows the work of others."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)

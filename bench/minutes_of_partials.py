@@ -1,7 +1,7 @@
-"""Minutes of partials by address pair, and an operator that is fed one after the other.
+"""Partials by address pair for several minutes, and an operator that receives one minute after the other.
 
-They come as a table next to the packets lets them go: batches of groups that recur. Windows of any number of minutes
-are fed the very same ones.
+The partials are as a table of the low level emits them: batches in which groups occur again. Operators with windows of
+any number of minutes receive the same partials.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS = ("packets", "bytes", "most")
 
 @dataclass(frozen=True)
 class Size:
-    """How much is merged: groups, partials of a batch, batches of a minute, minutes that are timed, and runs."""
+    """The amount of work: groups, partials per batch, batches per minute, measured minutes, and runs."""
 
     groups: int
     rows: int
@@ -47,7 +47,7 @@ class Size:
 
 
 def partials(size: Size) -> list[pa.RecordBatch]:
-    """Batches of a minute: each partial of any of the pairs."""
+    """Return the batches of a minute. Each partial is of a random pair."""
     random = np.random.default_rng(1)
     addresses = random.integers(0, 1 << 32, (2, size.groups), np.uint64)
     found = []
@@ -61,7 +61,7 @@ def partials(size: Size) -> list[pa.RecordBatch]:
 
 
 def in_windows(batches: Sequence[pa.RecordBatch], minute: int, windows: int) -> list[pa.RecordBatch]:
-    """The partials of a minute, in so many windows that slide by a minute."""
+    """Return the partials of a minute as members of `windows` windows that slide by a minute."""
     return [
         batch.append_column(FIRST_WID, pa.array(np.full(batch.num_rows, minute))).append_column(
             END_WID, pa.array(np.full(batch.num_rows, minute + windows))
@@ -71,7 +71,7 @@ def in_windows(batches: Sequence[pa.RecordBatch], minute: int, windows: int) -> 
 
 
 class Rolling:
-    """An operator that receives minutes of partials. Its window is full after construction."""
+    """An operator that receives the partials of one minute after the other. Its window is full at the beginning."""
 
     def __init__(self, query: str, batches: list[pa.RecordBatch], windows: int) -> None:
         self.aggregate = Aggregate(PAIR, QUERIES[query])
@@ -82,7 +82,7 @@ class Rolling:
             self.seconds(1)
 
     def seconds(self, minutes: int) -> float:
-        """Processor seconds of each of the next minutes: its partials merged, and its window closed."""
+        """Return the CPU seconds of each of the next minutes: merge its partials, and close its window."""
         places = range(self.minute, self.minute + minutes)
         tagged = [in_windows(self.batches, minute, self.windows) for minute in places]
 

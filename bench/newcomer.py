@@ -1,7 +1,7 @@
-"""The path of a newcomer: from a clone to the first windows of a capture on the live page and in Prometheus.
+"""The first steps of a new user: from a clone to the first windows of a capture on the live page and in Prometheus.
 
-Clone and set-up use the network and the caches of pip, so their time depends on the machine. The smoke run leaves them
-out. Prometheus reads the metrics as `wiretide dashboards` configures it.
+Clone and set-up use the network and the caches of pip, so their time depends on the machine. The smoke run skips them.
+`wiretide dashboards` writes the configuration of Prometheus.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 
 
 def run(setting: Setting) -> Report:
-    """Walk the path once, in a temporary folder, and time each step."""
+    """Run all steps once, in a temporary folder, and measure the time of each step."""
     report, seconds = Report("newcomer"), dict[str, float]()
 
     @contextmanager

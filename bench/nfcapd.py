@@ -1,4 +1,4 @@
-"""nfcapd, the collector of nfdump, under the same bursts: how many of the datagrams are in its file."""
+"""nfcapd, the collector of nfdump, with the same bursts: the number of datagrams in its file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ POLL_SECONDS = 0.05
 POLLS = 600
 
 
-def received(program: str, data: Path, send: Callable[[int], None]) -> int:
-    """Run nfcapd on a free loopback port, `send` to it, end it; return the datagrams whose records it has."""
+def count_received(program: str, data: Path, send: Callable[[int], None]) -> int:
+    """Run nfcapd on a free loopback port, and `send` datagrams to it. Return the number of recorded datagrams."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="nfcapd-", dir=data) as folder, tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryDirectory(prefix="nfcapd-", dir=data) as folder, tempfile.TemporaryFile("w+") as log:
         command = [program, "-b", "127.0.0.1", "-p", str(port), "-w", folder, "-t", "3600", "-B", str(BUFFER_BYTES)]
-        with subprocess.Popen(command, stdout=said, stderr=said) as process:
+        with subprocess.Popen(command, stdout=log, stderr=log) as process:
             try:
                 _until(process, lambda: queued(port) is not None)
                 send(port)
                 _until(process, lambda: not queued(port))
             finally:
                 process.terminate()
-        said.seek(0)
-        found = re.search(r"^Ident: .* Flows: (\d+),", said.read(), re.MULTILINE)
+        log.seek(0)
+        found = re.search(r"^Ident: .* Flows: (\d+),", log.read(), re.MULTILINE)
     if not found:
         raise RuntimeError("nfcapd ended without saying how many flows it has")
     return int(found[1]) // RECORDS

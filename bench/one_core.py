@@ -1,7 +1,7 @@
-"""One processor core: what "per core" means in a figure.
+"""Processes on one processor core, for figures "per core".
 
-Linux lets a process be bound to a core. Other systems cannot bind processes. There the figures are those of a process
-with one computing thread, `core()` is None, and the benches report it.
+Linux can bind a process to a core. Other systems cannot: there the figures are from a process with one computing
+thread, `core()` returns None, and the benches report this.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def bind() -> None:
 
 @contextmanager
 def children_bound(one: bool) -> Iterator[None]:
-    """Processes started inside run on one core; with `one` False, wherever this one may."""
+    """Bind the processes that the body starts to one core; if `one` is False, do not bind them."""
     if not one or core() is None:
         yield
         return

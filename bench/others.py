@@ -1,8 +1,8 @@
-"""How busy others keep the machine while a step of several processes runs.
+"""The CPU time that other processes use while a step of several processes runs.
 
-A step on all cores (a JVM with its Python workers) cannot have its own core. It may wait without being disturbed. So
-what counts is what others took: the busy time of all cores less the processor time of this process and everything below
-it. Only Linux reports both. On other systems no step counts as disturbed.
+A step on all cores (a JVM with its Python workers) cannot have its own core, and its own waiting is no disturbance. So
+the time of others is measured: the busy time of all cores minus the CPU time of this process and its descendants. Only
+Linux reports both. On other systems no step counts as disturbed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Crowded:
-    """Wall time of a step, s, and the processor time that others spent meanwhile, s over all `cores`."""
+class SharedMachineTime:
+    """Wall time of a step in seconds, and CPU seconds of other processes in this time, over all `cores`."""
 
     seconds: float
     others: float
@@ -26,21 +26,21 @@ class Crowded:
 
     @property
     def share(self) -> float:
-        """Part of all cores that was not taken by others."""
+        """The share of all cores that other processes did not use."""
         return 1 - self.others / (self.seconds * self.cores)
 
 
-def crowded(work: Callable[[], object]) -> Crowded:
-    """Time a step that runs in this process, the processes below it, or both."""
+def time_with_others(work: Callable[[], object]) -> SharedMachineTime:
+    """Measure a step that runs in this process, in its descendants, or in both."""
     busy, own, begin = machine_time(), family_time(), time.perf_counter()
     work()
     seconds = time.perf_counter() - begin
     others = (machine_time() - busy) - (family_time() - own)
-    return Crowded(seconds, max(0.0, others), os.cpu_count() or 1)
+    return SharedMachineTime(seconds, max(0.0, others), os.cpu_count() or 1)
 
 
 def machine_time() -> float:
-    """Processor time, s, that all cores spent on anything but waiting."""
+    """Return the CPU seconds of all cores, without idle time."""
     try:
         first = (PROC / "stat").read_text().split("\n", 1)[0]
     except OSError:
@@ -50,7 +50,7 @@ def machine_time() -> float:
 
 
 def family_time() -> float:
-    """Processor time, s, of this process and all below it, those that have ended and were waited for included."""
+    """Return the CPU seconds of this process and its descendants, including those that have ended."""
     spent: dict[int, int] = {}
     parents: dict[int, int] = {}
     for entry in PROC.glob("[0-9]*/stat"):

@@ -46,7 +46,7 @@ COUNT_FRAMES = """async (seconds) => {
 
 
 def run(setting: Setting) -> Report:
-    """Measure a page in a browser of its own, while its server is a process of its own."""
+    """Measure a page in a new browser. Its server is a separate process."""
     report = Report("page")
     windows, rows = (20, 500) if setting.quick else (WINDOWS, ROWS)
     program = shutil.which("chromium")

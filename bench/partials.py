@@ -1,4 +1,4 @@
-"""Partials as a spool gets them: of packets and bytes by address pair, out of a table too small for its groups."""
+"""Partials as in a spool: packets and bytes by address pair, from a table that is too small for its groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLOTS = 1 << 14
 
 
 def items_of(path: Path) -> list[Item]:
-    """All items of a node over a capture: batches of partials, and the punctuation behind them."""
+    """Return all items of a node over a capture: batches of partials, and punctuations."""
     from capture.files.scan import scan
     from capture.open import open_mapped
     from lowlevel.node.node import Node
@@ -26,5 +26,5 @@ def items_of(path: Path) -> list[Item]:
 
 
 def partials_of(items: list[Item]) -> list[pa.RecordBatch]:
-    """The batches among them."""
+    """Return the batches of the items."""
     return [item for item in items if not isinstance(item, Punctuation)]

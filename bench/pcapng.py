@@ -1,4 +1,4 @@
-"""pcapng against classic pcap: the same packets out of either container, decode + table on one core.
+"""pcapng compared with classic pcap: decode + table of the same packets on one core.
 
 The pcapng file contains the judged capture of `bench.decode`. It has one section, one interface with nanoseconds, and
 an enhanced packet block for each record, as dumpcap writes them.
@@ -19,7 +19,7 @@ from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import step, undisturbed
+from bench.undisturbed import run_undisturbed, step
 from capture.files.blocks import BLOCK_RECORDS, Index
 from capture.files.capture import Capture
 from capture.files.scan import scan
@@ -34,11 +34,11 @@ FORMS = ("pcap", "pcapng")
 
 
 def run(setting: Setting) -> Report:
-    """Measure both files by turns."""
+    """Measure both files in turns."""
     packets = setting.packets(5 * MILLION)
     report = Report("pcapng")
     classic = cached(address_pairs(packets), setting.data)
-    paths = {"pcap": classic, "pcapng": as_pcapng(classic)}
+    paths = {"pcap": classic, "pcapng": write_pcapng(classic)}
     sizes = {form: warm(path) for form, path in paths.items()}
     seconds, counts, repeated = on_one_core(measure, paths, setting.runs(7))
     rates = {each: figure(took).rate(packets / MILLION) for each, took in seconds.items()}
@@ -62,14 +62,14 @@ def run(setting: Setting) -> Report:
 
 
 def share(rates: dict[tuple[str, str], Figure], form: str, name: str) -> float:
-    """The rate of a step as part of what it is for classic pcap."""
+    """Return the rate of a step as a share of its rate for classic pcap."""
     return quotient(rates[form, name], rates["pcap", name]).median
 
 
 def measure(
     paths: dict[str, Path], runs: int
 ) -> tuple[dict[tuple[str, str], list[float]], dict[str, tuple[int, int]], int]:
-    """Seconds of each container and step, what each container held (records, packets), and steps made again."""
+    """Return the seconds per container and step, (records, packets) of each container, and number of repeated runs."""
     plan = compile_query(PAIRS)
     work: dict[tuple[str, str], Callable[[], object]] = {}
     counts = {}
@@ -84,7 +84,7 @@ def measure(
     seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for _ in range(runs):
         for each, of_it in work.items():
-            took, repeats = undisturbed(partial(step, of_it))
+            took, repeats = run_undisturbed(partial(step, of_it))
             seconds[each].append(took.seconds)
             again += repeats
     return dict(seconds), counts, again
@@ -98,7 +98,7 @@ def decode(file: Capture, index: Index, plan: Plan) -> None:
 
 
 def decode_and_table(file: Capture, index: Index, plan: Plan) -> int:
-    """Decode and reduce; returns the packets."""
+    """Decode, and aggregate into the table. Return the number of packets."""
     node = Node("link", file, [plan.leaves[0].low])
     for block in index.blocks:
         for _ in node.process(block):
@@ -106,7 +106,7 @@ def decode_and_table(file: Capture, index: Index, plan: Plan) -> int:
     return sum(query.accepted for query in node.reducers)
 
 
-def as_pcapng(path: Path) -> Path:
+def write_pcapng(path: Path) -> Path:
     """Write a little-endian classic capture as a pcapng file into the same folder, unless the file exists."""
     target = path.with_suffix(".pcapng")
     if target.exists():

@@ -1,8 +1,8 @@
-"""Installed tools that answer the same question, or a part of it, on the same capture.
+"""Other tools that answer the same question, or a part of it, over the same capture.
 
-Each is a whole process from its start to its end, its answer written to a file, on all cores. The bench names tools
-that are not installed, and leaves them out. The slow ones get fewer packets: their rates do not depend on it, while
-ours rises with the length.
+Each is measured as a whole process on all cores, from its start to its end, with an answer in a file. Tools that are
+not installed are skipped, and the report lists them. Slow tools get fewer packets, because their rates do not depend on
+the number of packets. The rate of Wiretide rises with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Commands = list[list[str | Path]]
 
 @dataclass(frozen=True)
 class Peer:
-    """A tool: what it does of the question, its programs, on how many packets, its commands for (capture, folder)."""
+    """A tool: the part of the question that it answers, its programs, its packets, its commands by capture, folder."""
 
     name: str
     does: str
@@ -73,7 +73,7 @@ with PcapReader(sys.argv[1]) as reader:
             pair[1] += packet.wirelen
 print(len(pairs))
 """
-"""The question as users of the two libraries write it: a loop over the packets and a dictionary of the pairs."""
+"""The question in Python with both libraries, as users write it: a loop over packets and a dictionary of pairs."""
 
 NFDUMP = Peer(
     "nfpcapd + nfdump",
@@ -126,7 +126,7 @@ PEERS = (
 
 
 def run(setting: Setting) -> Report:
-    """Measure ours and every peer that is installed, by turns, so that a disturbance does not hit one alone."""
+    """Measure Wiretide and all installed tools in turns, so that a disturbance affects all of them."""
     report = Report("peers")
     seconds: dict[Peer, list[float]] = {}
     for peer in (OURS, *PEERS):
@@ -158,7 +158,7 @@ def run(setting: Setting) -> Report:
 
 
 def judge(report: Report, seconds: dict[Peer, list[float]], judged: bool) -> None:
-    """Compare the query with the tools that answer the same question over as many packets, if installed."""
+    """Compare the query with installed tools that answer the same question over the same number of packets."""
     measured = figure(seconds[NFDUMP]) if NFDUMP in seconds else None
     ratio = None if measured is None else quotient(measured, figure(seconds[OURS])).median
     missing = "" if measured else "nfpcapd and nfdump are not installed"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def bars(path: Path, title: str, values: Mapping[str, float]) -> None:
-    """Write horizontal bars on a logarithmic axis, the first at the top, as SVG or PNG by the name of the file."""
+    """Write horizontal bars on a logarithmic axis, the first at the top. The suffix of the file is .svg or .png."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -32,7 +32,7 @@ def curves(
     values: Mapping[str, Sequence[float]],
     labels: tuple[str, str],
 ) -> None:
-    """Write a line for each name over the same places, as SVG or PNG by the name of the file; `labels` are of axes."""
+    """Write a line for each name over the same x values (`places`). `labels`: the texts of the axes."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -56,7 +56,7 @@ def scatter(
     labels: tuple[str, str],
     logarithmic: bool = False,
 ) -> None:
-    """Write a line for each name through its points (x, y), as SVG or PNG; `labels` are of axes, logarithmic or not."""
+    """Write a line for each name through its points (x, y). `labels`: the texts of the axes."""
     import matplotlib as mpl
 
     mpl.use("agg")

@@ -1,8 +1,8 @@
-"""The number of slots of a table entry: time per packet against the number of early partials, in one pane.
+"""The number of slots that a table searches for an entry: time per packet, and number of early partials in one pane.
 
-The kernel searches this number of slots, beginning with the home slot. One is the direct-mapped table, two are the
-deployed Gigascope, five are its descendants. Or any of the eight of a bucket, found by their tags. Groups have Zipf
-frequencies, as in the other benches. With more groups than slots, entries must leave early.
+The kernel searches this number of slots, beginning with the home slot. One slot is the direct-mapped table, two slots
+are the deployed Gigascope, five are its successors. The alternative is a bucket of eight slots, searched by tags.
+Groups have Zipf frequencies, as in the other benches. With more groups than slots, entries must be evicted early.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ MILLION = 1_000_000
 SLOTS = 1 << 17
 CHUNK = 1 << 14
 TAGS = 0
-"""In place of a number of slots looked at: those of a bucket, by their tags."""
+"""Instead of a number of slots: a bucket that is searched by tags."""
 
 TRIED = (1, 2, 4, 5, TAGS)
 LOADS = (0.25, 0.5, 1.0, 2.0)
-"""Groups for each slot."""
+"""Numbers of groups per slot."""
 
 
 def table_of(probes: int) -> Table:
-    """Make a table of two counters by one key word. In one pane, when old entries leave makes no difference."""
+    """Make a table of two counters by one key word. There is one pane, so the flush policy has no effect."""
     subs = [SubAggregate("packets", Kind.COUNT), SubAggregate("rows", Kind.COUNT)]
     if probes == TAGS:
         return TaggedTable(1, subs, SLOTS, CHUNK)
     return FlushingTable(1, subs, SLOTS, CHUNK, Flushing(Policy.IOP_SLOW), probes)
 
 
-def pass_over(probes: int, load: float, packets: int) -> tuple[float, float]:
-    """Return ns and early partials for a packet."""
+def measure_probes(probes: int, load: float, packets: int) -> tuple[float, float]:
+    """Return the nanoseconds and the early partials per packet."""
     random = np.random.default_rng(1)
     groups = int(SLOTS * load)
     weights = 1.0 / np.arange(1, groups + 1)
@@ -59,14 +59,14 @@ def pass_over(probes: int, load: float, packets: int) -> tuple[float, float]:
 
 
 def measure(packets: int, runs: int) -> dict[tuple[int, float], tuple[str, float]]:
-    """Measure every number of slots at every load; they take turns."""
+    """Measure every number of slots at every load, in turns."""
     found: dict[tuple[int, float], list[tuple[float, float]]] = {}
     for probes in TRIED:
-        pass_over(probes, LOADS[0], CHUNK)  # kernels are compiled
+        measure_probes(probes, LOADS[0], CHUNK)  # kernels are compiled
     for _ in range(runs):
         for load in LOADS:
             for probes in TRIED:
-                found.setdefault((probes, load), []).append(pass_over(probes, load, packets))
+                found.setdefault((probes, load), []).append(measure_probes(probes, load, packets))
     return {key: (str(figure(time for time, _ in several)), several[0][1]) for key, several in found.items()}
 
 

@@ -1,8 +1,8 @@
-"""One run of a command: how long it took, and how much memory of its own it had.
+"""A run of a command: its time and its memory.
 
-Memory is `RssAnon` of `/proc/PID/status`, what a process holds that is not a mapped file: the pages of a capture belong
-to the system's cache. The kernel does not store its maximum, so a thread reads it every few milliseconds. Without
-`/proc` it is None.
+Memory is `RssAnon` of `/proc/PID/status`, the memory without mapped files, because the pages of a capture belong to the
+system's cache. The kernel does not store its maximum, so a thread reads it every few milliseconds. Without `/proc` it
+is None.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import IO
 from bench.one_core import children_bound
 
 SAMPLE_EVERY = 0.004
-"""Seconds between two looks at a process's memory: each look costs 0.05 ms, not on the core of a bound command."""
+"""Seconds between two samples of the memory. A sample costs 0.05 ms, on another core than that of a bound command."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Wall time from before the start to after the end and processor time, s; largest anonymous memory, bytes."""
+    """Wall time from start to end and CPU time, in seconds; maximum anonymous memory in bytes."""
 
     seconds: float
     processor: float
@@ -44,9 +44,9 @@ def timed(
     environment: Mapping[str, str] | None = None,
     output: IO[bytes] | None = None,
 ) -> Run:
-    """Run a command to its end, its standard output into `output` or nowhere.
+    """Run a command to its end. Write its standard output into `output`, or drop it.
 
-    Raises RuntimeError with its standard error where its exit status is not 0.
+    Raises RuntimeError with its standard error if its exit status is not 0.
     """
     with tempfile.TemporaryFile() as errors:
         begin, spent = time.perf_counter(), _spent_by_children()
@@ -59,10 +59,12 @@ def timed(
         seconds, processor = time.perf_counter() - begin, _spent_by_children() - spent
         memory = peak.stop()
         errors.seek(0)
-        said = errors.read().decode(errors="replace")
+        message = errors.read().decode(errors="replace")
     if status:
-        raise RuntimeError(f"{' '.join(map(str, command))}: exit status {status}, expected 0: {said.strip()[-2000:]}")
-    return Run(seconds, processor, memory, said)
+        raise RuntimeError(
+            f"{' '.join(map(str, command))}: exit status {status}, expected 0: {message.strip()[-2000:]}"
+        )
+    return Run(seconds, processor, memory, message)
 
 
 def _spent_by_children() -> float:
@@ -71,7 +73,7 @@ def _spent_by_children() -> float:
 
 
 class _Peak(threading.Thread):
-    """Watches the anonymous memory of a process until told to stop."""
+    """Samples the anonymous memory of a process until `stop`."""
 
     def __init__(self, status: Path) -> None:
         super().__init__(daemon=True)
@@ -91,7 +93,7 @@ class _Peak(threading.Thread):
                     self.peak = max(self.peak or 0, int(line.split()[1]) * 1024)
 
     def stop(self) -> int | None:
-        """End the watch; returns the peak in bytes."""
+        """End the samples. Return the maximum in bytes."""
         self.ended.set()
         self.join()
         return self.peak

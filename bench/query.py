@@ -1,9 +1,9 @@
 """The whole process of `wiretide query`, from the start of Python to the last byte of the answer.
 
-The answer goes to a CSV file and is checked after every run: packets must add up to those of the capture. The query is
-judged on one core, and with its default threads. The yardstick is a process that imports numpy and pyarrow and copies
-the same bytes once. All take turns. The first run on a machine compiles the kernels. It is measured with an empty cache
-folder and judged against the compilation of some plain kernels.
+The answer is written to a CSV file and checked after every run: it must contain all packets of the capture. Criteria
+are about the query on one core, and with its default threads. Both are compared with a process that imports numpy and
+pyarrow and copies the same bytes once. All take turns. The first run on a machine compiles the kernels. It is measured
+with an empty cache folder, and compared with the compilation of some plain kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import undisturbed
+from bench.undisturbed import run_undisturbed
 from bench.yardsticks import KERNELS, compile_kernels, copy
 
 LENGTHS = (5 * MILLION, 50 * MILLION)
@@ -33,12 +33,12 @@ WHERE = {True: "one core", False: "default threads"}
 """A process that is bound to one core, and a process with its default threads."""
 
 TARGET = "<= 7"
-"""Times the seconds of a process that imports numpy and pyarrow and copies the same bytes in memory once."""
+"""Limits, as multiples of the seconds of a process that imports numpy and pyarrow and copies the same bytes once."""
 
 
 @dataclass
 class Turns:
-    """Runs by turns: query on one core, with default threads, and yardstick; and the number of repeated runs."""
+    """Runs in turns: the query on one core, the query with default threads, the copy; and number of repeated runs."""
 
     query: dict[bool, list[Run]] = field(default_factory=lambda: {True: [], False: []})
     copy: list[Run] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Turns:
 
 
 def run(setting: Setting) -> Report:
-    """Measure both lengths, bound to one core and free, then the first run of all."""
+    """Measure both captures, on one core and with default threads, and then the first run with an empty cache."""
     report = Report("query")
     judged = not setting.quick
     rows = []
@@ -91,12 +91,12 @@ def run(setting: Setting) -> Report:
 
 
 def by_turns(path: Path, packets: int, turns: int) -> Turns:
-    """Run each once unmeasured, then all by turns."""
+    """Run each once without measurement, then all in turns."""
     found = Turns()
     for turn in range(1 + turns):
-        bound, more = undisturbed(lambda: answer(path, packets, one_core=True))
+        bound, more = run_undisturbed(lambda: answer(path, packets, one_core=True))
         free = answer(path, packets, one_core=False)
-        copied, again = undisturbed(lambda: copy(path))
+        copied, again = run_undisturbed(lambda: copy(path))
         if turn:
             found.query[True].append(bound)
             found.query[False].append(free)
@@ -135,11 +135,13 @@ def _first_run(report: Report, setting: Setting) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = answer(path, packets, one_core=False, environment=os.environ | {"XDG_CACHE_HOME": folder})
     yardstick = before.processor if setting.quick else min(before.processor, compile_kernels().processor)
-    said = next((line for line in found.errors.splitlines() if "first run" in line), None)
-    report.notes.append(f"the first run, {packets:,} packets: {found.seconds:.3g} s; it says: {said or 'nothing'}")
+    first_run_line = next((line for line in found.errors.splitlines() if "first run" in line), None)
+    report.notes.append(
+        f"the first run, {packets:,} packets: {found.seconds:.3g} s; it says: {first_run_line or 'nothing'}"
+    )
     report.inform("first run, kernels compiled, s", f"{found.seconds:.3g}")
     report.headline("very first run, kernels compiled", f"{found.seconds:.3g} s")
     why = "a smoke run tells no time" if setting.quick else ""
     name = f"first run / compiling {KERNELS} plain kernels, processor seconds"
     report.require(name, found.processor / yardstick, "<= 15", judged=not setting.quick, why=why)
-    report.require("first run, lines that say why", float(said is not None), ">= 1")
+    report.require("first run, lines that say why", float(first_run_line is not None), ">= 1")

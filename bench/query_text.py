@@ -1,4 +1,4 @@
-"""The question that every engine and peer is asked."""
+"""The query that all engines and other tools answer."""
 
 PAIRS = (
     "SELECT srcIP, destIP, count(*) AS packets, sum(len) AS bytes FROM packets "

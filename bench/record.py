@@ -5,9 +5,9 @@ docs/figures/performance.md is the one place of figures. Its section of a bench 
     <!-- figures of NAME -->
     <!-- end of figures -->
 
-and the tables of the bench replace what is between them, with the machine above them. The rows of its table "In short"
-and the rows of the README's table are replaced by the headlines of the bench. All else is prose and stays: read it
-again after a recording, since it may mention figures too.
+and the tables of the bench replace the text between them, below a description of the machine. Headlines of the bench
+replace rows of the table "In short" and of the README's table. All other text stays: read it again after a recording,
+because it may contain figures too.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": o
 
 @dataclass(frozen=True)
 class Criterion:
-    """A figure that something was promised about.
+    """A figure with a target.
 
-    `relation` is one of COMPARE. `judged` is False where the run was too small for the promise to be about it: the line
-    then has `"pass": null`. It is also None if `measured` is None. Then `why` is the reason.
+    `relation` is one of COMPARE. `judged` is False if the run was too small for the target. Then the line has
+    `"pass": null`, and also if `measured` is None. `why` is the reason.
 
     >>> print(Criterion("decode", "one core", 3.14159, ">=", 2).line())
     {"bench": "decode", "criterion": "one core", "measured": 3.142, "target": ">= 2", "pass": true}
@@ -38,7 +38,7 @@ class Criterion:
 
     def line(self) -> str:
         """One line of JSON."""
-        said: dict[str, object] = {
+        fields: dict[str, object] = {
             "bench": self.bench,
             "criterion": self.name,
             "measured": None if self.measured is None else float(f"{self.measured:.4g}"),
@@ -46,8 +46,8 @@ class Criterion:
             "pass": self.passed,
         }
         if self.passed is None:
-            said["why"] = self.why or "the run was too small for it"
-        return json.dumps(said)
+            fields["why"] = self.why or "the run was too small for it"
+        return json.dumps(fields)
 
 
 @dataclass
@@ -107,6 +107,6 @@ class Report:
             cells = [columns, tuple("---" for _ in columns), *rows]
             lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
             parts.append("\n".join([f"{title}:", "", *lines]))
-        said = [f"* {note}" for note in self.notes]
-        said += [f"* information, not judged: {name}: {measured}" for name, measured in self.information]
-        return "\n\n".join([*parts, *(["\n".join(said)] if said else [])])
+        lines = [f"* {note}" for note in self.notes]
+        lines += [f"* information, not judged: {name}: {measured}" for name, measured in self.information]
+        return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])])

@@ -1,8 +1,8 @@
-"""A live interface at rising rates: packets sent, counted, reported as dropped by the kernel, and neither.
+"""A live interface at rising rates: numbers of packets sent, counted, reported as dropped, and unaccounted for.
 
-A process sends through a veth pair in network namespaces, `wiretide query interface:…` counts by address pair at the
+A process sends through a veth pair in network namespaces; `wiretide query interface:…` counts by address pair at the
 other end. In a veth pair the sender's CPU time includes the receiver's work in the kernel. So the figure is the CPU
-time of the query's process alone, from its start of listening to its answer, minus that of a query without packets.
+time of the query's process from its start of listening to its answer, minus the CPU time of a query without packets.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ SHORT_RATE = 400_000
 """Packets per second in the README."""
 
 RATES = (50_000, 100_000, 200_000, SHORT_RATE, 0)
-"""Packets per second; 0 is as fast as the sender can."""
+"""Packets per second; 0: as fast as possible."""
 
 SECONDS = 2.5
 FASTEST = 1_500_000
 """Packets that are sent as fast as possible."""
 
 SMALL_RING = "?ring=16MiB"
-"""The run in which the query is paused while packets arrive. It must drop some."""
+"""The run in which the query is paused while packets arrive. It must drop packets."""
 
 STATISTIC = re.compile(r"^wiretide_interface_(\w+)\{.*\} (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Packets sent, lost by the veth pair, counted by the query and reported as dropped, and the cost.
+    """Numbers of packets sent, lost by the veth pair, counted by the query and reported as dropped; and the cost.
 
-    `seconds` are those of sending, `processor` the processor seconds of the query.
+    `seconds`: time of sending. `processor`: CPU seconds of the query.
     """
 
     sent: int
@@ -60,8 +60,8 @@ class Outcome:
     processor: float
 
     @property
-    def neither(self) -> int:
-        """Packets that nobody knows about."""
+    def unaccounted(self) -> int:
+        """Packets that are neither counted nor reported as dropped."""
         return self.sent - self.before - self.counted - self.dropped
 
 
@@ -79,7 +79,7 @@ def run(setting: Setting) -> Report:
         found = measure(packets, rate)
         name = f"at {rate:,} packets/s" if rate else "as fast as possible"
         rows.append(_row(name, found, idle))
-        report.require(f"neither counted nor told as dropped, {name}", abs(found.neither), "<= 0")
+        report.require(f"neither counted nor told as dropped, {name}", abs(found.unaccounted), "<= 0")
         if rate == SHORT_RATE:
             told = f"{found.dropped:,} of {found.sent:,} dropped"
             report.headline("live interface, 400 000 packets/s through a veth pair", told)
@@ -87,7 +87,7 @@ def run(setting: Setting) -> Report:
             report.require(f"dropped {name}", found.dropped, "<= 0", not setting.quick)
     stopped = measure(setting.packets(400_000), 0, SMALL_RING, stopped=True)
     rows.append(_row("query stopped meanwhile, ring of 16 MiB", stopped, idle))
-    report.require("neither counted nor told as dropped, query stopped", abs(stopped.neither), "<= 0")
+    report.require("neither counted nor told as dropped, query stopped", abs(stopped.unaccounted), "<= 0")
     report.require("told as dropped, query stopped", stopped.dropped, ">= 1", not setting.quick)
     report.table(
         f"UDP frames of {SIZE} bytes through a veth pair, counted by 1,024 address pairs; ring of 64 MiB",
@@ -111,13 +111,13 @@ def _row(name: str, found: Outcome, idle: Outcome) -> tuple[str, ...]:
         f"{found.before:,}",
         f"{found.counted:,}",
         f"{found.dropped:,}",
-        f"{found.neither:,}",
+        f"{found.unaccounted:,}",
         f"{processor * 1e9:,.0f}",
     )
 
 
 def measure(packets: int, rate: float, options: str = "", *, stopped: bool = False) -> Outcome:
-    """Send `packets` to a query; with `stopped` it does not run while they are sent."""
+    """Send `packets` to a query. If `stopped`, the query is paused while they are sent."""
     with veth_pair() as pair, querying(pair, options) as process:
         before = processor_seconds(process.pid)
         if stopped:
@@ -135,8 +135,8 @@ def measure(packets: int, rate: float, options: str = "", *, stopped: bool = Fal
             raise RuntimeError(f"the query ended with status {process.returncode} and said: {told}")
         lost = pair.dropped_before()
     counted = sum(int(row["n"]) for row in csv.DictReader(answer.splitlines()))
-    said = {name: int(value) for name, value in STATISTIC.findall(told)}
-    return Outcome(int(sent["sent"]), lost, counted, said["dropped_total"], sent["seconds"], processor)
+    statistics = {name: int(value) for name, value in STATISTIC.findall(told)}
+    return Outcome(int(sent["sent"]), lost, counted, statistics["dropped_total"], sent["seconds"], processor)
 
 
 def send(pair: Pair, packets: int, rate: float) -> dict[str, float]:
@@ -149,7 +149,7 @@ def send(pair: Pair, packets: int, rate: float) -> dict[str, float]:
 
 @contextmanager
 def querying(pair: Pair, options: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a query at the receiving end; it listens."""
+    """Run a query at the receiving end, and wait until it listens."""
     words = wiretide("query", "--stats", "--format", "csv", f"interface:{pair.receiver}{options}", SQL)
     command = ["ip", "netns", "exec", pair.receiving, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""A ring buffer between a link that never waits and a low level that sometimes does: how fast a link loses nothing.
+"""A model of the ring buffer between a link and the low level: the largest rate of the link without losses.
 
     link ──r packets/s──►  [ ring of R packets ]  ──chunks of k──►  low level, s_n seconds for chunk n
 
@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class LossFree:
-    """The largest rate without a loss (packets/s), and the share of its time that the low level is then busy."""
+    """The largest rate without losses (packets/s), and the share of time in which the low level is busy at it."""
 
     rate: float
     utilisation: float
 
 
 def largest_backlog(services: npt.NDArray[np.float64], chunk: int, rate: float) -> float:
-    """Return the most packets that ever wait in the ring; `services` are seconds for each `chunk` packets."""
+    """Return the maximum number of packets in the ring. `services`: seconds for each `chunk` packets."""
     arrived = rate * services
     grown = np.cumsum(arrived - chunk)
     # Without waiting packets the low level waits, so the backlog is never negative.
@@ -33,7 +33,7 @@ def largest_backlog(services: npt.NDArray[np.float64], chunk: int, rate: float) 
 
 
 def loss_free(services: npt.NDArray[np.float64], chunk: int, ring: int) -> LossFree:
-    """Find the largest rate at which a ring of `ring` packets never overflows, to a thousandth."""
+    """Find the largest rate at which a ring of `ring` packets never overflows, with an accuracy of a thousandth."""
     if ring < chunk:
         raise ValueError(f"got a ring of {ring} packets, expected at least one chunk of {chunk}")
     low, high = 0.0, chunk / float(services.mean())  # no queue is stable beyond

@@ -1,8 +1,8 @@
-"""The high level alone: partials by address pair merged into groups, tumbling and sliding, on one core.
+"""The high level on one core: merge partials by address pair, in tumbling and in sliding windows.
 
-Arrow's `group_by` merges the same batches beside it. A window of an hour that slides by a minute receives the same
-partials as a tumbling minute. The measurement starts when the hour is full. At the low level both are compared over the
-same packets. All figures are the least of several runs, in time of the processor, the workloads by turns.
+It is compared with Arrow's `group_by` of the same batches. A window of an hour that slides by a minute receives the
+same partials as a tumbling minute. The measurement starts when the hour is full. At the low level both windows are
+compared over the same packets. All figures are the smallest CPU time of several runs. The workloads take turns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEY_BYTES = 8
 
 @dataclass(frozen=True)
 class Costs:
-    """Processor seconds of a minute of partials, and how each window was made of its panes."""
+    """CPU seconds of a minute of partials, and the strategy of each window."""
 
     arrow: float
     tumbling: float
@@ -43,7 +43,7 @@ class Costs:
 
 
 def costs(query: str, size: Size) -> Costs:
-    """Merge the same partials in three ways, by turns."""
+    """Merge the same partials in three ways, in turns."""
     batches = partials(size)
     table = pa.Table.from_batches(batches)
     merges = [(sub.name, MERGE[sub.kind]) for sub in QUERIES[query]]
@@ -59,7 +59,7 @@ def costs(query: str, size: Size) -> Costs:
 
 
 def memory(size: Size, windows: int) -> tuple[float, float]:
-    """Bytes per open window and group with one count: resident, and as the operator says."""
+    """Return the bytes per open window and group with one count: resident memory, and the operator's own figure."""
     aggregate = Aggregate(PAIR, [PACKETS])
     batches = [batch.select([*PAIR, "packets"]) for batch in partials(size)]
     before = 0
@@ -74,9 +74,9 @@ def memory(size: Size, windows: int) -> tuple[float, float]:
 
 
 def low_level(path: Path, runs: int) -> dict[str, float]:
-    """Processor time of the low level over the same packets, for a tumbling minute and for a sliding hour.
+    """Return the CPU time of the low level over the same packets, for a tumbling minute and for a sliding hour.
 
-    The least of each block of packets: both do the same with it, whatever others do to the machine meanwhile.
+    It is the sum of the smallest times of each block of packets, because every run does the same work with a block.
     """
     from capture.files.scan import scan
     from capture.open import open_mapped
@@ -101,7 +101,7 @@ def low_level(path: Path, runs: int) -> dict[str, float]:
 
 
 def run(setting: Setting) -> Report:
-    """Roll up, slide, and weigh."""
+    """Measure merging, sliding and memory."""
     size = Size(1000, 1000, 5, 2, 1) if setting.quick else Size(100_000, 100_000, 10, 3, 7)
     judged = not setting.quick
     report = Report("rollup")

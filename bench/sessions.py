@@ -1,7 +1,7 @@
-"""Sessions per 5-tuple on one core: partials merged to sessions while watermarks close them, against Arrow's group_by.
+"""Sessions per 5-tuple on one core: partials are merged while watermarks close sessions, against Arrow's group_by.
 
 Flows begin and end continuously. Each is one session of one 5-tuple, and consists of partials of many panes. A
-watermark follows each batch, so that sessions close all the time. The yardstick is Arrow's `group_by` of the same
+watermark follows each batch, so that sessions close all the time. Arrow's `group_by` merges the same
 partials, in batches of the same size, by 5-tuple only: a merge that ignores time.
 """
 
@@ -23,15 +23,15 @@ from lowlevel.punctuation import END, Punctuation
 GAP = 30 * SECOND
 KEYS = ("srcIP", "destIP", "srcPort", "destPort", "protocol")
 OPEN = 100_000
-"""Flows that are there at a time."""
+"""Number of open flows at a time."""
 
 BATCH = 65_536
-"""Partials that arrive together, and the watermark after them."""
+"""Partials of a batch."""
 SESSIONS, ARROW = "sessions", "Arrow's group_by"
 
 
 def run(setting: Setting) -> Report:
-    """Measure partials per second either way."""
+    """Measure partials per second with both methods."""
     rows = setting.packets(4 * MILLION)
     took, closed, most, held = on_one_core(measure, rows, setting.runs(3))
     report = Report("sessions")
@@ -50,7 +50,7 @@ def run(setting: Setting) -> Report:
 
 
 def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int]:
-    """Seconds, number of sessions, largest number of open sessions, and bytes of state at that time."""
+    """Return seconds, number of sessions, maximum number of open sessions, and bytes of state at that time."""
     from highlevel.operators.session import TS, SessionAggregate
     from highlevel.windows.kind import SessionWindow
     from lowlevel.subaggregates import Kind, SubAggregate

@@ -1,11 +1,10 @@
 """Several queries in one pass over the packets, and wide keys: decode + table on one core, with all counters on.
 
-Every query is fed by one decoding of a block. Queries with the same groups share a table (`lowlevel.table.sharing`).
-The five different ones cannot. Three of them are derived from the table of the 5-tuple (`lowlevel.table.feeding`). The
-thousand with different constants share a table, whose entries are divided by the constant
-(`lowlevel.table.constants`). The workloads take turns, so
-that other processes of the machine disturb all of them equally. The yardstick is one query by address pair over the
-same packets, in the same turn.
+Each block is decoded once for all queries. Queries with the same groups share a table (`lowlevel.table.sharing`). The
+five different queries cannot; the table of the 5-tuple feeds three of them (`lowlevel.table.feeding`). The thousand
+queries with different constants share a table, whose entries are divided by the constant (`lowlevel.table.constants`).
+The workloads take turns, so that other processes of the machine disturb all of them equally. They are compared with one
+query by address pair over the same packets, in the same turn.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import step, undisturbed
+from bench.undisturbed import run_undisturbed, step
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from lowlevel.plan import LowLevelPlan
@@ -78,7 +77,7 @@ def receivers(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Work:
-    """Some queries over a capture of which a share is IPv6, and how many times the seconds of ONE they may take.
+    """Queries over a capture with a share of IPv6, and the limit of their seconds as a multiple of those of ONE.
 
     `queries`: the texts, or a function that returns them for the capture.
     """
@@ -105,7 +104,7 @@ WORKS = {
 
 
 def run(setting: Setting) -> Report:
-    """Measure the judged capture of `decode`, and one with IPv6 only."""
+    """Measure the capture of the criteria of `decode`, and a capture with only IPv6."""
     packets = setting.packets(PACKETS)
     report = Report("several")
     paths = {ipv6: cached(address_pairs(packets, ipv6), setting.data) for ipv6 in (0.0, 1.0)}
@@ -160,7 +159,7 @@ def catalogue_queries() -> list[str]:
 
 
 def measure_catalogue(path: Path, runs: int) -> tuple[list[float], list[float]]:
-    """Return the CPU seconds of the catalogue queries: of all, each in a run of its own, and in one pass, `runs` times.
+    """Return the CPU seconds of the catalogue queries in `runs` turns: each in a separate run, and all in one pass.
 
     The inline engine runs with one thread.
     """
@@ -178,7 +177,7 @@ def measure_catalogue(path: Path, runs: int) -> tuple[list[float], list[float]]:
 
 
 def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]], dict[str, list[int]], int]:
-    """Seconds of each work, `runs` times and by turns; the words of its tables' entries; how many runs were repeated.
+    """Return the seconds of each work in `runs` turns, the words of its table entries, and number of repeated runs.
 
     Raises RuntimeError if a query did not process every packet, because the measurement would be wrong.
     """
@@ -212,7 +211,7 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     again = 0
     for _ in range(runs):
         for name in WORKS:
-            took, repeats = undisturbed(lambda name=name: step(lambda: reduce(name)))  # type: ignore[misc]
+            took, repeats = run_undisturbed(lambda name=name: step(lambda: reduce(name)))  # type: ignore[misc]
             seconds[name].append(took.seconds)
             again += repeats
     return dict(seconds), words, again

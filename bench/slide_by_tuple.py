@@ -1,9 +1,9 @@
-"""Windows that slide by rows: the sweep of the operator against the bins of the thesis, on one core.
+"""Windows that slide by rows, on one core: the operator compared with the bins of the thesis.
 
-Rows are a microsecond apart and up to 50 ms late. After each block there is the watermark that a file gives. An open
-bin is a position at which the contents of unfinished windows change: a row enters or leaves. The bins are a kernel too,
-an ordered array of places and counts; they are fed the same rows in the same blocks. All figures are the least
-processor time of several runs, by turns.
+Rows are a microsecond apart and up to 50 ms late. The watermark of a file follows each block. An open bin is a position
+at which the contents of unfinished windows change, because a row enters or leaves. The bins are a kernel too, an
+ordered array of positions and counts, and receive the same rows in the same blocks. All figures are the smallest CPU
+time of several runs. The methods take turns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PLACE, VALUE, ROWS = 0, 1, 2
 
 @kernel("i64(i64*, i64, i64, i64*, i64, i64)")
 def add_to_bins(bins, room, count, times, rows, reach):  # type: ignore[no-untyped-def]
-    """Add rows to `count` bins, a matrix of words x room in the order of places; return how many bins there are then.
+    """Add rows to `count` bins, a matrix of words x room in the order of positions. Return the new number of bins.
 
     Bin 0 is the base: it is below all times.
     """
@@ -99,18 +99,18 @@ class Bins:
 
 @dataclass(frozen=True)
 class Stream:
-    """Blocks of times, and the watermark behind each."""
+    """Blocks of times, and the watermark after each block."""
 
     blocks: list[tuple[Words, int]]
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return sum(len(times) for times, _ in self.blocks)
 
 
 def stream(rows: int, late: int) -> Stream:
-    """Rows a microsecond apart, each late by up to `late` of them."""
+    """Return rows a microsecond apart, each late by up to `late` rows."""
     random = np.random.default_rng(1)
     times = np.arange(rows) * MICROSECOND + random.integers(0, late * MICROSECOND + 1, rows)
     lows = np.append(np.minimum.accumulate(times[::-1])[::-1], END)
@@ -120,11 +120,11 @@ def stream(rows: int, late: int) -> Stream:
     )
 
 
-def batches(of: Stream, groups: int, subs: Iterable[SubAggregate]) -> list[pa.RecordBatch]:
-    """The same rows as partials."""
+def batches(stream_: Stream, groups: int, subs: Iterable[SubAggregate]) -> list[pa.RecordBatch]:
+    """Return the same rows as partials."""
     random = np.random.default_rng(2)
     found = []
-    for times, _ in of.blocks:
+    for times, _ in stream_.blocks:
         columns = {"pane": pa.array(times)}
         if groups > 1:
             columns["group"] = pa.array(random.integers(groups, size=len(times)))
@@ -135,8 +135,8 @@ def batches(of: Stream, groups: int, subs: Iterable[SubAggregate]) -> list[pa.Re
 
 
 @dataclass(frozen=True)
-class Ran:
-    """Processor seconds; bins or rows open, and their bytes, before the end; sum of the counts of all windows."""
+class OperatorRun:
+    """CPU seconds; open bins or rows before the end, and their bytes; sum of the counts of all windows."""
 
     seconds: float
     open_bins: int
@@ -145,14 +145,16 @@ class Ran:
     total: int
 
 
-def sweep(window: SlideByTuple, of: Stream, groups: int = 1, subs: tuple[SubAggregate, ...] = (COUNT,)) -> Ran:
+def run_operator(
+    window: SlideByTuple, stream_: Stream, groups: int = 1, subs: tuple[SubAggregate, ...] = (COUNT,)
+) -> OperatorRun:
     """Run the operator."""
-    fed = batches(of, groups, subs)
+    feed_plan = batches(stream_, groups, subs)
     operator = SlideByTupleAggregate(window, ["group"] if groups > 1 else [], subs)
     found = [0, 0, 0, 0]
 
     def once() -> None:
-        for batch, (_, low) in zip(fed, of.blocks, strict=True):
+        for batch, (_, low) in zip(feed_plan, stream_.blocks, strict=True):
             for _ in operator.rows(0, batch):
                 pass
             if low == END:
@@ -164,22 +166,22 @@ def sweep(window: SlideByTuple, of: Stream, groups: int = 1, subs: tuple[SubAggr
                     found[3] += int(item.column(COUNT.name).to_numpy().sum())
 
     seconds = step(once).processor
-    return Ran(seconds, *found)
+    return OperatorRun(seconds, *found)
 
 
-def by_bins(reach: int, of: Stream, room: int) -> Ran:
+def run_bins(reach: int, stream_: Stream, room: int) -> OperatorRun:
     """Run the bins."""
     bins = Bins(reach, room)
     most = 0
 
     def once() -> None:
         nonlocal most
-        for times, low in of.blocks:
+        for times, low in stream_.blocks:
             bins.take(times, low)
             most = max(most, bins.count)
 
     seconds = step(once).processor
-    return Ran(seconds, most, 0, 0, bins.total)
+    return OperatorRun(seconds, most, 0, 0, bins.total)
 
 
 FORMS = {
@@ -191,37 +193,37 @@ FORMS = {
 }
 
 
-def at_many(rows: int, runs: int) -> dict[str, list[Ran]]:
+def measure_forms(rows: int, runs: int) -> dict[str, list[OperatorRun]]:
     """Run each form with many open bins."""
-    of, reach = stream(rows, MANY // 2), MANY * 6 // 10 * MICROSECOND
-    found: dict[str, list[Ran]] = {name: [] for name in FORMS}
+    stream_, reach = stream(rows, MANY // 2), MANY * 6 // 10 * MICROSECOND
+    found: dict[str, list[OperatorRun]] = {name: [] for name in FORMS}
     for _ in range(runs):
         for name, (form, groups, subs) in FORMS.items():
-            found[name].append(sweep(SlideByTuple(reach, form.every, form.by_rank), of, groups, subs))
+            found[name].append(run_operator(SlideByTuple(reach, form.every, form.by_rank), stream_, groups, subs))
     return found
 
 
-def against_bins(bins: int, rows: int, runs: int) -> tuple[list[Ran], list[Ran]]:
-    """Run operator and bins, by turns, over the same rows. Answers are compared."""
-    of, reach = stream(rows, bins // 2), bins * 6 // 10 * MICROSECOND
-    found: tuple[list[Ran], list[Ran]] = [], []
+def measure_bins(bins: int, rows: int, runs: int) -> tuple[list[OperatorRun], list[OperatorRun]]:
+    """Run operator and bins in turns over the same rows, and compare the answers."""
+    stream_, reach = stream(rows, bins // 2), bins * 6 // 10 * MICROSECOND
+    found: tuple[list[OperatorRun], list[OperatorRun]] = [], []
     for _ in range(runs):
-        found[0].append(sweep(SlideByTuple(reach), of))
-        found[1].append(by_bins(reach, of, 2 * (rows + 2) if bins == MANY else 4 * (BLOCK + bins)))
+        found[0].append(run_operator(SlideByTuple(reach), stream_))
+        found[1].append(run_bins(reach, stream_, 2 * (rows + 2) if bins == MANY else 4 * (BLOCK + bins)))
         if found[0][-1].total != found[1][-1].total:
             raise RuntimeError(f"the sweep counts {found[0][-1].total} rows in all windows, bins {found[1][-1].total}")
     return found
 
 
-def least(runs: list[Ran]) -> float:
-    """Processor seconds of the fastest run."""
+def least(runs: list[OperatorRun]) -> float:
+    """Return the CPU seconds of the fastest run."""
     return min(run.seconds for run in runs)
 
 
 def run(setting: Setting) -> Report:
-    """Measure the forms, and the sweep against bins."""
+    """Measure the forms, and compare the operator with the bins."""
     rows, runs = setting.packets(1_000_000), setting.runs(3)
-    forms = on_one_core(at_many, rows, runs)
+    forms = on_one_core(measure_forms, rows, runs)
     report = Report("slide_by_tuple")
     report.table(
         f"{rows:,} rows, blocks of {BLOCK:,}",
@@ -238,8 +240,8 @@ def run(setting: Setting) -> Report:
         ],
     )
     compared = {
-        FEW: on_one_core(against_bins, FEW, setting.packets(300_000), runs),
-        MANY: on_one_core(against_bins, MANY, 20_000 if setting.quick else 150_000, setting.runs(2)),
+        FEW: on_one_core(measure_bins, FEW, setting.packets(300_000), runs),
+        MANY: on_one_core(measure_bins, MANY, 20_000 if setting.quick else 150_000, setting.runs(2)),
     }
     report.table(
         "the sweep against bins, the same rows",

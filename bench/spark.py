@@ -1,8 +1,8 @@
-"""The engines on Spark, in a session with two threads, against the inline engine on the same two cores and on one.
+"""The engines on Spark with two threads, compared with the inline engine on the same two cores and on one core.
 
-The JVM, the session and the Python workers are started before, and a small query has warmed them. The inline engine
+The JVM, the session and the Python workers are started before the measurement, by a small query. The inline engine
 takes turns with Spark. It runs with two threads in this process, and with one thread in a process bound to one core,
-after its kernels were loaded. Every answer must hold all packets.
+after its kernels were loaded. Every answer must contain all packets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from bench.figure import figure, quotient
 from bench.one_core import process_on_one_core
-from bench.others import crowded
+from bench.others import time_with_others
 from bench.query_text import MIXED, PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import Took, step, undisturbed
+from bench.undisturbed import StepTime, run_undisturbed, step
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 
@@ -33,7 +33,7 @@ CORES = 2
 
 
 def run(setting: Setting) -> Report:
-    """Measure batch on the long capture, and the stream on the short one."""
+    """Measure the batch engine with the long capture, and the streaming engine with the short capture."""
     from highlevel.spark.session import close_session, start_session
 
     report = Report("spark")
@@ -68,7 +68,7 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
             seconds, repeats = _timed(lambda: inline_answer(path, CORES), packets)
             both.append(seconds)
             again[0] += repeats
-            took, repeats = undisturbed(lambda: core.submit(inline_engine, path).result())
+            took, repeats = run_undisturbed(lambda: core.submit(inline_engine, path).result())
             inline.append(took.seconds)
             again[0] += repeats
     rates = {
@@ -92,8 +92,8 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
     report.headline("Spark batch, 50 M packets, two cores, JVM started", told)
 
 
-def inline_engine(path: Path) -> Took:
-    """Time the whole inline engine over one capture, in this process."""
+def inline_engine(path: Path) -> StepTime:
+    """Measure the whole inline engine over one capture, in this process."""
     return step(lambda: inline_answer(path, 1))
 
 
@@ -105,9 +105,9 @@ def inline_answer(path: Path, threads: int) -> pa.Table:
 
 
 def _timed(answer: Callable[[], pa.Table], packets: int) -> tuple[float, int]:
-    """Seconds of an answer that others did not disturb, and how many were made again; checks the answer."""
+    """Return the seconds of an undisturbed answer, and the number of repeated runs. Checks the answer."""
     tables: list[pa.Table] = []
-    took, again = undisturbed(lambda: crowded(lambda: tables.append(answer())))
+    took, again = run_undisturbed(lambda: time_with_others(lambda: tables.append(answer())))
     counted = {pc.sum(table["packets"]).as_py() for table in tables}
     if counted != {packets}:
         raise RuntimeError(f"got {counted} packets in the answers, expected {packets}")

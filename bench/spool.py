@@ -1,4 +1,4 @@
-"""The spool on one core: against plain Arrow, the layouts that a segment could have, and many small segments.
+"""The spool on one core: compared with plain Arrow files, with other layouts of segments, and with many small segments.
 
 The partials are those of a node over the judged capture. Times are CPU times, so other processes do not count. Only the
 writing of files is measured by the clock, because it includes the wait for the disk.
@@ -22,7 +22,7 @@ Measured = dict[str, list[float]]
 
 
 def run(setting: Setting) -> Report:
-    """Measure throughput, sizes, and what many segments cost those who begin."""
+    """Measure throughput, sizes, and the cost of many segments at a start."""
     path = cached(address_pairs(setting.packets(5 * MILLION)), setting.data)
     warm(path)
     count = 100 if setting.quick else 1000
@@ -60,7 +60,7 @@ def run(setting: Setting) -> Report:
 def measure(
     path: Path, data: Path, runs: int, count: int
 ) -> tuple[int, dict[str, int], dict[tuple[str, str], list[float]], list[tuple[str, ...]], Measured]:
-    """Rows of partials, bytes of the files in either form, its seconds, the layouts, seconds of many segments."""
+    """Return rows of partials, bytes and seconds of both forms, the layouts, and the seconds of many segments."""
     items = items_of(path)
     batches = partials_of(items)
     sizes, written = files(items, data, runs)

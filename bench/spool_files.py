@@ -1,8 +1,8 @@
-"""The same partials in a spool and in plain Arrow files that are as durable, written and read by turns.
+"""The same partials in a spool and in plain Arrow files with the same durability, written and read in turns.
 
-Plain Arrow is an IPC stream of the unchanged batches, compressed with LZ4. One file contains the batches of one
-segment. It is synchronised with the disk before it gets its name. A segment requires more work: narrow types, merged
-batches, numbers and checksums, in another thread than the one that appends. Files are read from the page cache.
+A plain file is an IPC stream of the unchanged batches of one segment, compressed with LZ4. It is synchronised with the
+disk before it gets its name. A segment requires more work: narrow types, merged batches, numbers and checksums, in
+another thread than the thread that appends. Files are read from the page cache.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def files(items: list[Item], data: Path, runs: int) -> tuple[dict[str, int], dict[tuple[str, str], list[float]]]:
-    """Bytes on the disk of each form; seconds of each, written and read, after a run that does not count.
+    """Return the bytes on disk and the seconds of each form, written and read. The first run is not measured.
 
-    Files are made in `data`, since /tmp is memory on some systems. Raises RuntimeError where partials are missing.
+    Files are written into `data`, because /tmp is memory on some systems. Raises RuntimeError if partials are missing.
     """
     expected = sum(map(len, partials_of(items)))
     sizes: dict[str, int] = {}
@@ -51,7 +51,7 @@ def files(items: list[Item], data: Path, runs: int) -> tuple[dict[str, int], dic
 
 
 def write_plain(folder: Path, items: list[Item]) -> None:
-    """Write the batches as they are."""
+    """Write the unchanged batches."""
     waiting: list[pa.RecordBatch] = []
     for batch in partials_of(items):
         waiting.append(batch)
@@ -72,7 +72,7 @@ def _write_file(folder: Path, batches: list[pa.RecordBatch]) -> None:
 
 
 def read_plain(folder: Path, rows: list[int]) -> None:
-    """Read all files, which decompresses them; note their rows."""
+    """Read and decompress all files. Add the numbers of their rows to `rows`."""
     for path in sorted(folder.iterdir()):
         with pa.ipc.open_stream(pa.py_buffer(path.read_bytes())) as reader:
             rows += map(len, reader)
@@ -96,6 +96,6 @@ def _appended(writer: SpoolWriter, item: Item) -> bool:
 
 
 def read_spool(folder: Path, rows: list[int]) -> None:
-    """Read all segments; note the rows of partials in them."""
+    """Read all segments. Add the numbers of their partials to `rows`."""
     for segment in SpoolReader(folder):
         rows += map(len, partials_of([item for _, _, item in segment.new_items]))

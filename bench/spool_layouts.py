@@ -23,9 +23,9 @@ SCHEMA = pa.schema([("partials", pa.binary())])
 
 
 def layouts(batches: list[pa.RecordBatch], runs: int) -> list[tuple[str, ...]]:
-    """Measure each on the first rows, by turns and after a run that does not count: a row of the report for each.
+    """Measure each layout with the first rows, in turns. Return a row of the report for each layout.
 
-    Raises RuntimeError where other partials are decoded than were encoded.
+    The first turn is not measured. Raises RuntimeError if the decoded partials differ from the encoded ones.
     """
     batch = pa.concat_batches(batches).slice(0, ROWS)
     sizes: dict[str, int] = {}
@@ -53,7 +53,7 @@ def layouts(batches: list[pa.RecordBatch], runs: int) -> list[tuple[str, ...]]:
 
 
 def encode(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions, streams: list[pa.Buffer]) -> None:
-    """Put partials into a stream as a segment does, with other options."""
+    """Write partials into a stream as in a segment, with other options."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
         column = pa.array([pack([batch]).to_pybytes()], pa.binary())
@@ -62,6 +62,6 @@ def encode(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions, streams: list
 
 
 def decode(stream: pa.Buffer, found: list[pa.RecordBatch]) -> None:
-    """Read them back as a segment's reader does."""
+    """Read the partials as a reader of segments does."""
     with pa.ipc.open_stream(stream) as reader:
         found.append(unpack(reader.read_next_batch().column(0)[0].as_buffer()))

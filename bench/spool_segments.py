@@ -1,4 +1,4 @@
-"""Many small segments, as after a long absence of the reader: the cost of a start. Many small batches: their cost."""
+"""The cost of a start with many small segments, as after a long absence of the reader; the cost of small batches."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ START, LOOK, AGAIN = "a writer's start", "a reader's first look: every checksum"
 APPEND, PACK = "one append", "encoding the same batch"
 APART, MERGED = "a segment of all batches, as they are", "a segment of all batches, merged"
 ONE_SEGMENT = SpoolLimits(segment_bytes=1 << 28)
-"""So large that no thread encodes while appends are timed."""
+"""Size of a segment: so large that no thread encodes while appends are measured."""
 
 
 def segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -> dict[str, list[float]]:
-    """Seconds of each, by turns and after a run that does not count; `count` segments, made in `data`."""
+    """Return the seconds of each step in turns, without the first turn; with `count` segments in `data`."""
     small = small_batches(batches, count)
     header = segment.Header(LINK, 0, 0, PLANS, (0,))
     seconds: defaultdict[str, list[float]] = defaultdict(list)
@@ -54,14 +54,14 @@ def segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -
 
 
 def small_batches(batches: list[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
-    """Copy partials into `count` batches of SMALL rows: a slice would drag the buffers of the whole along."""
+    """Copy partials into `count` batches of SMALL rows. A slice would keep the buffers of the whole batch."""
     whole = pa.concat_batches(batches)
     starts = [SMALL * (number % (len(whole) // SMALL)) for number in range(count)]
     return [whole.take(pa.array(range(start, start + SMALL))) for start in starts]
 
 
 def write_segments(folder: Path, batches: list[pa.RecordBatch]) -> None:
-    """Make a spool with one segment per batch, without waiting for the disk."""
+    """Write a spool with one segment per batch, without waiting for the disk."""
     folder.mkdir()
     for number, batch in enumerate(batches):
         header = segment.Header(LINK, number, 0, PLANS, (0,), rows_before=number * SMALL)

@@ -16,7 +16,7 @@ from bench.traffic import address_pairs
 from capture.generate import generate
 
 IMPORTS = "python -c 'import numpy, pyarrow'"
-"""The command that the others are compared with."""
+"""The command with which the others are compared."""
 
 
 def run(setting: Setting) -> Report:

@@ -1,4 +1,4 @@
-"""Plans: operators on top of each other, with links at the bottom."""
+"""Plans of benches: trees of operators, with links as leaves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lowlevel.punctuation import END, Item, Punctuation
 
 
 class ByWindow:
-    """Makes rows partials of windows by their column `time`, and times in promises window ids.
+    """Adds the windows of rows, by their column `time`, and converts times in punctuations to window IDs.
 
-    Rows without a column `packets` count as one each, and keep none of their columns.
+    Rows without a column `packets` count as one each, and lose their columns.
     """
 
     def __init__(self, window: SlidingWindow, time: str = "ts") -> None:
@@ -32,7 +32,7 @@ class ByWindow:
         yield tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Round down."""
+        """Convert the watermark to a window ID, rounded down."""
         yield (
             punctuation
             if punctuation.watermark == END
@@ -40,22 +40,22 @@ class ByWindow:
         )
 
 
-class Again:
-    """Makes rows of windows partials of the same windows."""
+class WindowOfWindow:
+    """Makes the rows of windows partials of the same windows."""
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Give the window as a range of one."""
+        """Write the window as a range with one ID."""
         wids = batch.column("wid").to_numpy()
         tagged = batch.drop_columns(["wid"]).append_column(FIRST_WID, pa.array(wids))
         yield tagged.append_column(END_WID, pa.array(wids + 1))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Pass on."""
+        """Pass the watermark on."""
         yield punctuation
 
 
 class Step:
-    """An operator, and what is below each of its ports: the number of a link, or another step."""
+    """An operator, and the input of each of its ports: the number of a link, or another step."""
 
     def __init__(self, operator: Any, *below: Step | int) -> None:
         self.operator, self.below = operator, below
@@ -69,7 +69,7 @@ class Step:
                 yield from self.operator.punctuate(port, one) if mark else self.operator.rows(port, one)
 
     def steps(self) -> Iterator[Step]:
-        """Yield this and all below."""
+        """Yield this step and all steps below it."""
         yield self
         for each in self.below:
             if isinstance(each, Step):

@@ -1,10 +1,10 @@
-"""The inline engine with one thread and with two, side by side in one process: what the second core is worth.
+"""The gain of a second core: the inline engine with one and with two threads, in turns in one process.
 
 The time is that of `InlineRun`, from the opened capture to the last window: index scan, reduction, operators. Runs with
 one and with two threads take turns, so that changes of the machine affect both. A run is repeated if other processes
 used the cores. The answers are compared after every run.
 
-Two cores share their memory, and rented machines share more. So the same turns measure the largest possible gain of a
+Two cores share their memory, and virtual machines share more. So the same turns measure the largest possible gain of a
 second core: two independent processes with one thread each.
 """
 
@@ -22,53 +22,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.figure import figure, quotient
-from bench.others import Crowded, crowded
+from bench.others import SharedMachineTime, time_with_others
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import undisturbed
+from bench.undisturbed import run_undisturbed
 
 PACKETS = 50 * MILLION
 THREADS = (1, 2)
 TARGET = ">= 0.7"
-"""Share of the rate of two processes. They need not merge their answers, but every group is in the tables of both
-threads."""
+"""Required share of the rate of two processes. Processes need not merge their answers; threads must, because every
+group is in the tables of both threads."""
 
 
 @dataclass(frozen=True)
-class Answered:
-    """One run: how long it took, how much of that the index scan, and the processor time of all threads; seconds."""
+class AnswerTime:
+    """A run: its seconds, the seconds of its index scan, and the CPU seconds of all threads."""
 
-    crowd: Crowded
+    crowd: SharedMachineTime
     scan: float
     processor: float
 
     @property
     def share(self) -> float:
-        """Part of all cores that was not taken by others."""
+        """The share of all cores that other processes did not use."""
         return self.crowd.share
 
 
 def run(setting: Setting) -> Report:
-    """Measure on the longest capture, warm in the page cache."""
+    """Measure with the longest capture, which is in the page cache."""
     report = Report("threads")
     packets = setting.packets(PACKETS)
     path = cached(address_pairs(packets), setting.data)
     warm(path)
     for threads in THREADS:
         answer(path, packets, threads)
-    found: dict[int, list[Answered]] = {threads: [] for threads in THREADS}
+    found: dict[int, list[AnswerTime]] = {threads: [] for threads in THREADS}
     again = 0
     apart: list[float] = []
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as processes:
-        both_at_once(processes, path, packets)
+        run_both_processes(processes, path, packets)
         for _ in range(setting.runs(5)):
             for threads in THREADS:
-                one, more = undisturbed(partial(answer, path, packets, threads))
+                one, more = run_undisturbed(partial(answer, path, packets, threads))
                 found[threads].append(one)
                 again += more
-            apart.append(both_at_once(processes, path, packets))
+            apart.append(run_both_processes(processes, path, packets))
     seconds = {threads: figure(one.crowd.seconds for one in runs) for threads, runs in found.items()}
     report.table(
         f"{packets:,} packets in one file, packets and bytes of each address pair in each minute",
@@ -105,7 +105,7 @@ def run(setting: Setting) -> Report:
     return report
 
 
-def both_at_once(processes: Executor, path: Path, packets: int) -> float:
+def run_both_processes(processes: Executor, path: Path, packets: int) -> float:
     """Run the query in two processes at once, with one thread each. Return the seconds until both have ended."""
     begin = time.perf_counter()
     for each in [processes.submit(answer, path, packets, 1) for _ in range(2)]:
@@ -113,7 +113,7 @@ def both_at_once(processes: Executor, path: Path, packets: int) -> float:
     return time.perf_counter() - begin
 
 
-def answer(path: Path, packets: int, threads: int) -> Answered:
+def answer(path: Path, packets: int, threads: int) -> AnswerTime:
     """Run the query once. Raises RuntimeError if the answer does not contain all packets of the capture."""
     from highlevel.inline.engine import InlineRun, Input
     from queries.gsql import compile_query
@@ -128,9 +128,9 @@ def answer(path: Path, packets: int, threads: int) -> Answered:
     engine.progress = note
     results: list[pa.RecordBatch] = []
     begin, processor = time.perf_counter(), time.process_time()
-    crowd = crowded(lambda: results.extend(rows for _, rows in engine.results()))
+    crowd = time_with_others(lambda: results.extend(rows for _, rows in engine.results()))
     spent = time.process_time() - processor
     counted = sum(pc.sum(rows.column("packets")).as_py() for rows in results)
     if counted != packets:
         raise RuntimeError(f"{path}: got {counted} packets in the answer, expected {packets}")
-    return Answered(crowd, scanned[0] - begin, spent)
+    return AnswerTime(crowd, scanned[0] - begin, spent)

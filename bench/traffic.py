@@ -1,4 +1,4 @@
-"""The captures that are measured: generated once, kept outside the repository, named by what they are.
+"""The captures of the benches: generated once and stored outside the repository.
 
 A profile always gives the same bytes (`capture.generate`). So a digest of the profile is the name of its file, and an
 existing file is used again.
@@ -16,11 +16,11 @@ from capture.generate import Profile, generate
 
 MILLION = 1_000_000
 RECORD_BYTES = 96
-"""About what a record takes in the file: 16 bytes of header and 80 of the packet."""
+"""Approximate bytes of a record in the file: a header of 16 bytes, and 80 bytes of the packet."""
 
 
 def address_pairs(packets: int, ipv6: float = 0.0) -> Profile:
-    """100 000 Zipf address pairs at 100 000 packets/s, snapped to about 80 bytes: the traffic that figures are about.
+    """Return the usual traffic: 100 000 Zipf address pairs at 100 000 packets/s, about 80 bytes of each packet.
 
     At that rate 5 M packets are 50 s and 50 M are 500 s of capture time. `ipv6` is the share of pairs, 0..1.
     """
@@ -30,7 +30,7 @@ def address_pairs(packets: int, ipv6: float = 0.0) -> Profile:
 def cached(profile: Profile, folder: Path) -> Path:
     """Return the capture of a profile. Generate it into `folder` unless it exists, with a line on standard error.
 
-    Raises OSError when the disk has no room for it.
+    Raises OSError if the disk is full.
     """
     digest = hashlib.sha256(repr(profile).encode()).hexdigest()[:16]
     path = folder / f"{profile.total}-packets-{digest}.pcap"
@@ -46,7 +46,7 @@ def cached(profile: Profile, folder: Path) -> Path:
 
 
 def warm(path: Path) -> int:
-    """Bring a file into the page cache by reading it; returns its bytes."""
+    """Read a file, so that it is in the page cache. Return its size in bytes."""
     buffer = bytearray(1 << 22)
     size = 0
     with path.open("rb", buffering=0) as file:

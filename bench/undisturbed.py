@@ -1,9 +1,8 @@
-"""Runs that had their core to themselves.
+"""Runs that no other process has disturbed.
 
-A process that computes in one thread on one core spends on the processor what it takes by the clock. If it spends
-clearly less, other processes used the core meanwhile, and the measured time includes them. Such a run is made again.
-Runs are selected by their share of the core, never by their speed, so fast runs are not preferred. The number of
-repeated runs is printed.
+The CPU time of a process with one computing thread on one core is equal to its wall time. If its CPU time is clearly
+less, other processes used the core, and the wall time includes them. Such a run is repeated. Runs are selected by their
+share of the core, never by their speed, so fast runs are not preferred. The number of repeated runs is printed.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 SHARE = 0.95
-"""Part of its cores from which on a run counts as undisturbed."""
+"""Smallest share of its cores with which a run counts as undisturbed."""
 
 ATTEMPTS = 6
-"""Runs for one value at most: on a machine that is never quiet the least disturbed one is taken."""
+"""Maximum runs for one value. If all of them are disturbed, the least disturbed run is used."""
 
 
-class Shared(Protocol):
-    """A run that knows how much it had of the cores it was given."""
+class CoreShare(Protocol):
+    """A run with its share of its cores."""
 
     @property
     def share(self) -> float:
-        """Part of its cores that it had or could have had, 0..1."""
+        """The share of its cores that no other process used, 0..1."""
 
 
 @dataclass(frozen=True)
-class Took:
+class StepTime:
     """Wall and processor time of one step in one thread, in seconds."""
 
     seconds: float
@@ -37,18 +36,18 @@ class Took:
 
     @property
     def share(self) -> float:
-        """How much of one core the step had."""
+        """The step's share of one core."""
         return self.processor / self.seconds if self.seconds else 1.0
 
 
-Run = TypeVar("Run", bound=Shared)
+Run = TypeVar("Run", bound=CoreShare)
 
 
-def undisturbed(once: Callable[[], Run]) -> tuple[Run, int]:
-    """Run until one run had its core to itself; returns it, or the least disturbed, and how many were made again.
+def run_undisturbed(once: Callable[[], Run]) -> tuple[Run, int]:
+    """Repeat a run until it is undisturbed. Return this run, or the least disturbed, and the number of repetitions.
 
-    >>> runs = iter([Took(2.0, 1.0), Took(1.1, 1.1)])
-    >>> undisturbed(lambda: next(runs))
+    >>> runs = iter([StepTime(2.0, 1.0), StepTime(1.1, 1.1)])
+    >>> run_undisturbed(lambda: next(runs))
     (Took(seconds=1.1, processor=1.1), 1)
     """
     runs = [once()]
@@ -57,8 +56,8 @@ def undisturbed(once: Callable[[], Run]) -> tuple[Run, int]:
     return max(runs, key=lambda run: run.share), len(runs) - 1
 
 
-def step(work: Callable[[], object]) -> Took:
-    """Time some work in this process, all its threads together."""
+def step(work: Callable[[], object]) -> StepTime:
+    """Measure work in this process, over all its threads."""
     wall, processor = time.perf_counter(), time.process_time()
     work()
-    return Took(time.perf_counter() - wall, time.process_time() - processor)
+    return StepTime(time.perf_counter() - wall, time.process_time() - processor)

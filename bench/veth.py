@@ -1,7 +1,7 @@
-"""A pair of virtual Ethernet interfaces, each in a network namespace of its own, for senders and captures.
+"""A pair of virtual Ethernet interfaces for senders and captures, each in a separate network namespace.
 
-They have no addresses, and IPv6 is off because it sends packets by itself. So no other traffic uses them. To make them
-takes root's rights (CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_NET_RAW) and the command `ip` of iproute2.
+They have no addresses, and IPv6 is off because it sends packets without a request. So no other traffic uses them. They
+need the rights of root (CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_NET_RAW) and the command `ip` of iproute2.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Pair:
         ip("-n", self.receiving, "link", "set", self.receiver, *words)
 
     def dropped_before(self) -> int:
-        """Packets that the sender's interface could not hand over to the other, so that no capture could see them."""
+        """Packets that were dropped between both interfaces, so no capture can see them."""
         with inside(self.sending):
             lines = Path("/proc/thread-self/net/dev").read_text().splitlines()  # that of the thread's namespace
         found = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
@@ -73,7 +73,7 @@ def why_no_veth() -> str | None:
 
 @contextmanager
 def veth_pair() -> Iterator[Pair]:
-    """Make a pair, both ends up; it and its namespaces are removed in the end."""
+    """Make a pair with both ends up. The pair and its namespaces are removed at the end."""
     name = f"wt{os.getpid()}-{next(_numbers)}"
     pair = Pair(f"{name}s", f"{name}s", f"{name}r", f"{name}r")
     made: list[str] = []
@@ -100,7 +100,7 @@ def veth_pair() -> Iterator[Pair]:
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """Let this thread be in a network namespace: sockets that it opens stay there."""
+    """Move this thread into a network namespace during the body. Sockets that it opens stay in the namespace."""
     setns = ctypes.CDLL(None, use_errno=True).setns
     here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     there = os.open(NAMESPACES / namespace, os.O_RDONLY)

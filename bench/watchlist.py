@@ -1,8 +1,8 @@
-"""The cost of the search in a million prefixes compared with decode + table, on one core, and the time to load them.
+"""The cost of a search in a million prefixes compared with decode + table, on one core, and the time to load them.
 
-Half of the prefixes are anywhere in IPv4, 16 to 32 bits long. The others have 20 to 32 bits and are in the network of
-the packets' addresses. So a search takes longer than in tables of the whole Internet. The packets are those of
-`decode`. The list contains all their sources, so that the table has the same work. The workloads take turns.
+Half of the prefixes are anywhere in IPv4, and have 16 to 32 bits. The others have 20 to 32 bits and are in the network
+of the packets' addresses. So a search takes longer than in tables of the whole Internet. The packets are those of
+`decode`. The list contains all their sources, so the table has the same work. The workloads take turns.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bench.undisturbed import step
 PACKETS = 5 * MILLION
 PREFIXES = MILLION
 NETWORK, HOSTS = np.uint64(10 << 24), np.uint64(2**24 - 1)
-"""The network of the packets' addresses, 10.0.0.0/8, and the bits of a host in it."""
+"""The network of the packets' addresses, 10.0.0.0/8, and the number of host bits."""
 
 SOURCES = ("10.0.0.0/8", "198.18.0.0/15")
-"""The networks of all sources of the packets: with both the list holds every source, however few prefixes it has."""
+"""The networks of all sources of the packets. They are in the list for any number of prefixes."""
 
 LABELS = 50_000
 """Customers of the table."""
@@ -44,13 +44,15 @@ VOLUME = "count(*) AS packets, sum(len) AS bytes"
 
 
 def write_lists(folder: Path, prefixes: int) -> tuple[Path, Path]:
-    """Write a list of prefixes, each once, and a table of the same with labels."""
+    """Write a list of different prefixes, and a table of the same prefixes with labels."""
     random = np.random.default_rng(7)
-    crowded = np.arange(prefixes) % 2 == 0
-    lengths = np.where(crowded, random.integers(20, 33, prefixes), random.integers(16, 33, prefixes)).astype(np.uint64)
+    time_with_others = np.arange(prefixes) % 2 == 0
+    lengths = np.where(time_with_others, random.integers(20, 33, prefixes), random.integers(16, 33, prefixes)).astype(
+        np.uint64
+    )
     host = np.uint64(32) - lengths
     anywhere = random.integers(0, 1 << 32, prefixes, np.uint64)
-    values = np.where(crowded, anywhere & HOSTS | NETWORK, anywhere) >> host << host
+    values = np.where(time_with_others, anywhere & HOSTS | NETWORK, anywhere) >> host << host
     pairs = dict.fromkeys(zip(values.tolist(), lengths.tolist(), strict=True))
     texts = [f"{v >> 24}.{v >> 16 & 255}.{v >> 8 & 255}.{v & 255}/{length}" for v, length in pairs]
     listed, table = folder / "listed.txt", folder / "customers.tbl"
@@ -60,7 +62,7 @@ def write_lists(folder: Path, prefixes: int) -> tuple[Path, Path]:
 
 
 def queries(listed: Path, table: Path) -> dict[str, str]:
-    """The workloads: pairs of addresses with and without a list, and one key with and without a table."""
+    """Return the workloads: pairs of addresses with and without a list, and one key with and without a table."""
     return {
         WITHOUT: PAIRS,
         LISTED: PAIRS.replace(" GROUP", f" WHERE in_list(srcIP, '{listed}') GROUP"),
@@ -70,7 +72,7 @@ def queries(listed: Path, table: Path) -> dict[str, str]:
 
 
 def run(setting: Setting) -> Report:
-    """Measure loading, and looking up."""
+    """Measure the time to load, and the time of a search."""
     packets, prefixes = setting.packets(PACKETS), setting.packets(PREFIXES)
     report = Report("watchlist")
     path = cached(address_pairs(packets), setting.data)
@@ -106,9 +108,9 @@ def run(setting: Setting) -> Report:
 def measure(
     path: Path, lists: tuple[Path, Path], runs: int
 ) -> tuple[dict[str, list[float]], list[tuple[list[float], int]], list[float]]:
-    """Seconds of each query, `runs` times and by turns; of loading each list, with its bytes; of splitting the last.
+    """Return seconds of each query in `runs` turns; seconds to load each list, and bytes; seconds to split the last.
 
-    All are seconds of the processor. Loading takes turns with splitting.
+    All are CPU seconds. Loading takes turns with splitting.
     """
     from capture.files.scan import scan
     from capture.open import open_mapped

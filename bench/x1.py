@@ -1,9 +1,10 @@
-"""WID against the buffering aggregate on an ordered stream (Li 2008, Figure 6-10), and Paned-WID.
+"""WID, the buffering aggregate and Paned-WID on an ordered stream (Li 2008, Figure 6-10).
 
-max over RANGE 4000 rows, the slide from 1 row to 4000. WID adds a row to RANGE/SLIDE partials. Buffering reads it
-RANGE/SLIDE times, in one loop over adjacent numbers. Paned-WID has one partial for each pane. All receive the same
-batches. The cost of making the batches is the scan, which is listed separately. The criteria state which method is the
-cheapest at which slides, and by how much: it is not the method that the thesis found (docs/figures/windows.md).
+The query is max over RANGE 4000 rows, with slides from 1 to 4000 rows. WID adds a row to RANGE/SLIDE partials.
+Buffering reads it RANGE/SLIDE times, in one loop over adjacent numbers. Paned-WID has one partial for each pane. All
+receive the same batches. The cost of making the batches is the scan, which is listed separately. The criteria state
+which method is the cheapest at which slides, and by how much. The thesis found another method
+(docs/figures/windows.md).
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ BATCH = 4000
 """Rows, with a watermark after each."""
 
 FEW = 12_000
-"""Rows if each has its own pane: Paned-WID takes a hundred µs and more for a pane."""
+"""Number of rows if each row is a pane, because Paned-WID needs more than a hundred µs per pane."""
 
 FEW_ROWS_IN_A_PANE = 100
-"""Up to here WID is cheaper than panes."""
+"""Largest ratio RANGE/SLIDE at which WID must be cheaper than panes."""
 
 MOST = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
 NAMES = ("buffering", "WID", "Paned-WID")
@@ -59,12 +60,12 @@ class Figures:
 
 
 def batches_of(stream: Stream, window: SlidingWindow) -> list[pa.RecordBatch]:
-    """Cut the stream."""
+    """Split the stream into batches."""
     return [stream.batch(first, first + BATCH, window) for first in range(0, len(stream), BATCH)]
 
 
 def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWindow) -> tuple[int, int]:
-    """Feed an operator; return a checksum of its results, and how many."""
+    """Feed an operator. Return a checksum and the number of its results."""
     total = count = 0
     for place, batch in enumerate([*batches, None]):
         items = [] if batch is None else list(operator.rows(0, batch))
@@ -80,7 +81,7 @@ def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWi
 
 
 def measure(rows: int, runs: int) -> dict[int, Figures]:
-    """Measure all operators at all slides, by turns; the least of some runs."""
+    """Measure all operators at all slides in turns. Return the minimum of several runs."""
     random = np.random.default_rng(1)
     numbers = np.arange(rows)
     columns = (numbers, numbers, np.zeros(rows, np.int64), random.integers(1 << 40, size=rows))
@@ -112,7 +113,7 @@ def measure(rows: int, runs: int) -> dict[int, Figures]:
 
 
 def judge(report: Report, ns: dict[int, dict[str, float]], judged: bool) -> None:
-    """Judge which method is the cheapest: with order buffering is, without order it depends on the slide."""
+    """Check the criteria: in order buffering is the cheapest method, out of order it depends on the slide."""
     nearest = {slide: each["buffering"] / min(each["WID"], each["Paned-WID"]) for slide, each in ns.items()}
     overlapping = max(ratio for slide, ratio in nearest.items() if slide < RANGE)
     few = max(each["WID"] / each["Paned-WID"] for slide, each in ns.items() if slide <= FEW_ROWS_IN_A_PANE)

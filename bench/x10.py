@@ -1,11 +1,11 @@
 """The state of a join of two unions, out of order and in order (Li 2008, Figure 8-9, Q8-3).
 
-A tumbling join of 10 s of (A U B) with (C U D). B is 0 to 100 s later than A, and D than C. The thesis has 10 000
-packets/s on each link, here it is a fifth. Three plans over the same events:
+A tumbling join of 10 s of (A U B) with (C U D). B is 0 to 100 s later than A, and D is later than C by the same time.
+The thesis has 10 000 packets/s on each link, this bench a fifth. Three plans over the same events:
 
     Meld, OA-Join       without order
-    Merge, IOP join     in order: what waits is in the merges, as it came, and the join keeps nothing but chains
-    Merge, OA-Join      in order, with the same join behind
+    Merge, IOP join     in order: rows wait in the merges as received, and the join stores only chains
+    Merge, OA-Join      in order, with the join of the first plan
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import Held, joined, same, tell, tell_waits
+from bench.held import PlanState, add_tables, add_wait_table, joined, same
 from bench.links import flows
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -33,7 +33,7 @@ RATE = 10_000 // 5
 KEYS = 200_000
 SKEWS = (0, 10, 20, 40, 60, 80, 100)
 NEGLIGIBLE = 20
-"""Seconds of skew below which the thesis finds no difference."""
+"""Skews below this number of seconds make no difference in the thesis."""
 
 LINK = flows(1, 1, 1, 0).rows.schema
 KEY = Column("key", Type.INT)
@@ -51,8 +51,8 @@ PLANS: dict[str, Callable[[], Step]] = {
 }
 
 
-def measure(rate: int, skews: tuple[int, ...]) -> dict[int, dict[str, Held]]:
-    """Run all plans at all skews, each until three windows have been seen at rest."""
+def measure(rate: int, skews: tuple[int, ...]) -> dict[int, dict[str, PlanState]]:
+    """Run all plans at all skews, each until three windows have passed in the steady state."""
     found = {}
     for skew in skews:
         seconds = skew + 50
@@ -70,8 +70,8 @@ def run(setting: Setting) -> Report:
     found = on_one_core(measure, rate, skews)
     report = Report("X10")
     title = f"tumbling join of 10 s of two unions of two links of {rate:,} rows/s; two are behind"
-    tell(report, title, "skew", found)
-    tell_waits(report, title, "skew", found)
+    add_tables(report, title, "skew", found)
+    add_wait_table(report, title, "skew", found)
     each_row = {name: found[skews[-1]][name].most_bytes / found[skews[-1]][name].most for name in PLANS}
     told = ", ".join(f"{name} {each:.0f}" for name, each in each_row.items())
     report.notes.append(f"bytes for a row at the greatest skew: {told}; a row itself has 24")

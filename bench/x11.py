@@ -1,9 +1,9 @@
-"""The state of a join of which one input is a union with a late link (Li 2008, Figure 8-10, Q8-4).
+"""The state of a join with an input that is a union with a late link (Li 2008, Figure 8-10, Q8-4).
 
-A tumbling join of a minute of M1 with (M2 U C); C is behind by 0 to 10 s. The thesis has 4000 packets/s on the mains
-and less than one on C; here the mains have an eighth. In order M2 waits in the merge for C. Out of order its rows are
-joined with M1 when they arrive, and are removed with their window, because M1 is not late. M1 waits for C in both
-plans.
+A tumbling join of a minute of M1 with (M2 U C); C is late by 0 to 10 s. The thesis has 4000 packets/s on M1 and M2, and
+less than one on C; this bench has an eighth on M1 and M2. In order, the rows of M2 wait in the merge for C. Out of
+order, they are joined with M1 when they arrive, and are removed with their window, because M1 is not late. M1 waits for
+C in both plans.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import Held, joined, same, tell, tell_waits
+from bench.held import PlanState, add_tables, add_wait_table, joined, same
 from bench.links import flows
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -44,8 +44,8 @@ PLANS: dict[str, Callable[[], Step]] = {
 }
 
 
-def measure(scale: float, late: tuple[int, ...], windows: int) -> dict[int, dict[str, Held]]:
-    """Run all plans with this lateness of C, over this number of whole windows after the first."""
+def measure(scale: float, late: tuple[int, ...], windows: int) -> dict[int, dict[str, PlanState]]:
+    """Run all plans with each lateness of C in `late`, over `windows` whole windows after the first window."""
     seconds = (windows + 1) * WINDOW + max(late)
     links = [flows(seconds, max(1, round(rate * scale)), KEYS, seed) for seed, rate in enumerate(RATES)]
     found = {}
@@ -63,8 +63,8 @@ def run(setting: Setting) -> Report:
     found = on_one_core(measure, *((0.1, late, 1) if setting.quick else (1.0, late, 2)))
     report = Report("X11")
     title = f"tumbling join of a minute of M1 with (M2 U C), {RATES[0]} rows/s on the mains"
-    tell(report, title, "C late by", found)
-    tell_waits(report, title, "C late by", found)
+    add_tables(report, title, "C late by", found)
+    add_wait_table(report, title, "C late by", found)
     first, last = found[late[0]], found[late[-1]]
     gap = last[IN_ORDER].mean - last[OUT_OF_ORDER].mean
     model = RATES[1] * late[-1] ** 2 / (2 * WINDOW)

@@ -1,8 +1,8 @@
 """The state of sliding windows over a union with a late link (Li 2008, Figure 8-11, Q8-5).
 
-count(*) by (srcIP, destIP) over 5 minutes, each minute, of M1 U M2 U C; C is behind by 0 to 10 s. The thesis has 4000
-packets/s on the mains and less than one on C; here the mains have a half. The plans are those of X9: out of order, in
-order with the same panes after Merge, and in order with windows of tuples.
+count(*) by (srcIP, destIP) over 5 minutes, every minute, of M1 U M2 U C; C is late by 0 to 10 s. The thesis has 4000
+packets/s on M1 and M2, and less than one on C; this bench has half of it on M1 and M2. The plans are those of X9: out
+of order, in order with the same panes after Merge, and in order with windows of tuples.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import Held, fed, same, tell
+from bench.held import PlanState, add_tables, feed_plan, same
 from bench.links import packets
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -36,13 +36,15 @@ PLANS: dict[str, Callable[[], Step]] = {
 }
 
 
-def measure(scale: float, late: tuple[int, ...], seconds: int) -> dict[int, dict[str, Held]]:
-    """Run all plans with C as late, and sample when a whole RANGE has passed."""
+def measure(scale: float, late: tuple[int, ...], seconds: int) -> dict[int, dict[str, PlanState]]:
+    """Run all plans with each lateness of C in `late`. Sample after a whole RANGE has passed."""
     links = [packets(seconds, max(1, round(rate * scale)), GROUPS, seed) for seed, rate in enumerate(RATES)]
     found = {}
     for each in late:
         behind = [*links[:2], links[2].late(each * SECOND)]
-        found[each] = {name: fed(make(), behind, seconds, 315 * SECOND, "packets") for name, make in PLANS.items()}
+        found[each] = {
+            name: feed_plan(make(), behind, seconds, 315 * SECOND, "packets") for name, make in PLANS.items()
+        }
         same(found[each])
     return found
 
@@ -53,7 +55,7 @@ def run(setting: Setting) -> Report:
     found = on_one_core(measure, *((0.02, late, 320) if setting.quick else (1.0, late, 435)))
     report = Report("X12")
     title = f"count over 5 minutes each minute of M1 U M2 U C, {RATES[0]} packets/s on the mains, {GROUPS:,} groups"
-    tell(report, title, "C late by", found)
+    add_tables(report, title, "C late by", found)
     first, last = found[late[0]], found[late[-1]]
     grown = {name: last[name].mean_bytes / first[name].mean_bytes for name in PLANS}
     waiting = (last[IN_ORDER].mean - last[OUT_OF_ORDER].mean) / (late[-1] * sum(RATES[:2]))

@@ -1,12 +1,12 @@
-"""Delay against error where a stream is disordered in a band (Li 2008, Figure 6-11): slack of two kinds, punctuation.
+"""Delay and error for a stream with disorder in a band (Li 2008, Figure 6-11): two kinds of slack, and punctuation.
 
 avg over RANGE 64 s, SLIDE 6.4 s of values that do not depend on time. A consistent operator drops a late tuple from all
-its windows, a generous one from those that have closed.
+its windows, a generous operator only from closed windows.
 """
 
 from __future__ import annotations
 
-from bench.accuracy import Errors, by_punctuation, by_slack, errors, truth
+from bench.accuracy import Errors, compute_errors, compute_true_results, run_with_punctuations, run_with_slack
 from bench.disorder import BAND, SECOND, band
 from bench.plots import scatter
 from bench.report import Report
@@ -18,7 +18,7 @@ WINDOW = SlidingWindow(64 * SECOND, 64 * SECOND // 10)
 SLACKS = (0.0, 0.32, 0.64, 1.28, 2.56, 3.2)
 RATE = 100
 MODEL = {"consistent": (20.9, 16.7, 12.8, 6.5, 0.41, 0.0), "generous": (2.1, 1.7, 1.3, 0.65, 0.043, 0.0)}
-"""Errors of counts, %, that a model of independent delays gives."""
+"""Errors of counts in %, from a model of independent delays."""
 
 
 def measure(seconds: int) -> tuple[dict[tuple[Lateness, float], Errors], Errors]:
@@ -26,13 +26,15 @@ def measure(seconds: int) -> tuple[dict[tuple[Lateness, float], Errors], Errors]
     stream = band(seconds, RATE, seed=1)
     windows = (seconds - int(BAND)) * SECOND // WINDOW.slide
     judged = slice(9, windows)  # whole windows that close before the stream ends
-    true = truth(stream, WINDOW, windows)
+    true = compute_true_results(stream, WINDOW, windows)
     found = {
-        (lateness, slack): errors(by_slack(stream, WINDOW, windows, round(slack * SECOND), lateness), true, judged)
+        (lateness, slack): compute_errors(
+            run_with_slack(stream, WINDOW, windows, round(slack * SECOND), lateness), true, judged
+        )
         for lateness in Lateness
         for slack in SLACKS
     }
-    return found, errors(by_punctuation(stream, WINDOW, windows), true, judged)
+    return found, compute_errors(run_with_punctuations(stream, WINDOW, windows), true, judged)
 
 
 def run(setting: Setting) -> Report:
@@ -43,14 +45,14 @@ def run(setting: Setting) -> Report:
     rows = [
         (
             f"{lateness}, slack {each:g} s",
-            f"{errors.delay:.2f}",
-            f"{errors.behind:.0f}",
-            f"{errors.average:.3f}",
-            f"{errors.count:.3f}",
+            f"{each_errors.delay:.2f}",
+            f"{each_errors.behind:.0f}",
+            f"{each_errors.average:.3f}",
+            f"{each_errors.count:.3f}",
             f"{MODEL[lateness][SLACKS.index(each)]:g}",
-            f"{errors.wrong:.0f}",
+            f"{each_errors.wrong:.0f}",
         )
-        for (lateness, each), errors in slack.items()
+        for (lateness, each), each_errors in slack.items()
     ]
     rows.append(
         (

@@ -1,4 +1,4 @@
-"""Delay against wrong results where a stream is sorted by blocks (Li 2008, Figure 6-12): slack, and punctuation.
+"""Delay and wrong results for a stream that is sorted by blocks (Li 2008, Figure 6-12): slack, and punctuation.
 
 count over RANGE 600 s, SLIDE 60 s; blocks of 490 s. There is no compromise: a slack below the length of a block is
 wrong and saves no time. A larger slack waits for the next block.
@@ -6,7 +6,7 @@ wrong and saves no time. A larger slack waits for the next block.
 
 from __future__ import annotations
 
-from bench.accuracy import Errors, by_punctuation, by_slack, errors, truth
+from bench.accuracy import Errors, compute_errors, compute_true_results, run_with_punctuations, run_with_slack
 from bench.disorder import SECOND, Stream, blocks
 from bench.plots import scatter
 from bench.report import Report
@@ -18,34 +18,34 @@ WINDOW = SlidingWindow(600 * SECOND, 60 * SECOND)
 LENGTH = 490
 SLACKS = (0.0, 54.4, 109.1, 218.2, 327.3, 434.2, 490.9, 600.0)
 MODEL = (100, 100, 100, 100, 100, 86, 0, 0)
-"""Wrong windows, %, that a model of blocks gives."""
+"""Wrong windows in %, from a model of blocks."""
 
 RATE = 30
 STEP = 0.5
-"""Seconds to which the least slack without an error is found."""
+"""Accuracy in seconds of the smallest slack without errors."""
 
 
 class Experiment:
-    """One stream, and what is true of it."""
+    """A stream and its true results."""
 
     def __init__(self, count: int) -> None:
         """Make `count` blocks."""
         self.stream: Stream = blocks(count, LENGTH, RATE, seed=1)
         self.windows = int(self.stream.times.max()) // WINDOW.slide
         self.judged = slice(10, self.windows - 20)  # whole windows that close before the stream ends
-        self.true = truth(self.stream, WINDOW, self.windows)
+        self.true = compute_true_results(self.stream, WINDOW, self.windows)
 
     def slack(self, seconds: float, lateness: Lateness) -> Errors:
-        """Errors with a slack."""
-        said = by_slack(self.stream, WINDOW, self.windows, round(seconds * SECOND), lateness)
-        return errors(said, self.true, self.judged)
+        """Return the errors with a slack."""
+        results = run_with_slack(self.stream, WINDOW, self.windows, round(seconds * SECOND), lateness)
+        return compute_errors(results, self.true, self.judged)
 
     def punctuation(self) -> Errors:
-        """Errors with a watermark whenever it grows: at the ends of blocks."""
-        return errors(by_punctuation(self.stream, WINDOW, self.windows), self.true, self.judged)
+        """Return the errors with a watermark whenever it grows, which is at the ends of blocks."""
+        return compute_errors(run_with_punctuations(self.stream, WINDOW, self.windows), self.true, self.judged)
 
     def least(self) -> float:
-        """Return the least slack without an error, by halving."""
+        """Return the smallest slack without errors, by bisection."""
         wrong, right = 0.0, 2.0 * LENGTH
         while right - wrong > STEP:
             middle = (wrong + right) / 2

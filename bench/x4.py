@@ -2,10 +2,11 @@
 
 The query is max by group. Each group has the same number of tuples in each pane, and a window slides by a pane. Without
 panes a tuple is added to all its windows. With panes it is added to its pane, and the result of the pane is added to
-the windows. In units of one such step, n tuples to a pane and P panes to a window, panes cost `(n + 1 + P) / (n * P)`
-of the other way. The steps are counted by the operators and compared with that. Time, less that of a scan, is judged in
-two cells: that of the thesis' text, and the largest. A step for the result of a pane costs more than a step for a
-tuple, because of Arrow and Python around each pane. So panes pay later than in the model (docs/figures/windows.md).
+the windows. The unit of cost is one such step. With n tuples per pane and P panes per window, the cost with panes is
+`(n + 1 + P) / (n * P)` of the cost without panes. Operators count their steps, which are compared with the model. The
+criteria about time (without the scan) are for two cells: the one in the text of the thesis, and the largest. A step for
+the result of a pane costs more than a step for a tuple, because of Arrow and Python around each pane. So panes need
+more tuples than in the model to be cheaper (docs/figures/windows.md).
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 
 TUPLES = (1, 2, 5, 10, 20, 50)
-"""Of a group in a pane."""
+"""Numbers of tuples of a group in a pane."""
 
 PANES = (1, 2, 5, 10, 20)
-"""In a window."""
+"""Numbers of panes in a window."""
 
 LENGTH = 1000
-"""Of a pane."""
+"""Length of a pane."""
 
 ENOUGH = 10
-"""Tuples in a pane from which on the model is to hold."""
+"""Smallest number of tuples in a pane for which the model must hold."""
 
 MOST = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
 
@@ -56,14 +57,14 @@ class Ratios:
 
 
 def stream_of(tuples: int, panes: int, groups: int) -> Stream:
-    """So many panes, each with all tuples of all groups in random order."""
+    """Return panes with all tuples of all groups, in random order."""
     random = np.random.default_rng(tuples)
     times = np.repeat(np.arange(panes) * LENGTH, tuples * groups)
     names = np.concatenate([random.permutation(np.repeat(np.arange(groups), tuples)) for _ in range(panes)])
     return Stream(times, times, names, random.integers(1 << 40, size=len(times)))
 
 
-def fed(operator: AdaptiveAggregate | PanedAdaptiveAggregate, batches: list[pa.RecordBatch]) -> tuple[float, int]:
+def feed_plan(operator: AdaptiveAggregate | PanedAdaptiveAggregate, batches: list[pa.RecordBatch]) -> tuple[float, int]:
     """Process panes, with a watermark after each. Return seconds and a checksum of the results."""
     items: list[Item] = []
     paned = isinstance(operator, PanedAdaptiveAggregate)
@@ -77,7 +78,7 @@ def fed(operator: AdaptiveAggregate | PanedAdaptiveAggregate, batches: list[pa.R
 
 
 def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Ratios:
-    """Measure one cell, by turns."""
+    """Measure one cell, with both methods in turns."""
     window = SlidingWindow(panes * LENGTH, LENGTH)
     each = tuples * groups
     stream = stream_of(tuples, slides, groups)
@@ -88,7 +89,7 @@ def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Rat
     for _ in range(runs):
         wid = AdaptiveAggregate(["group"], MOST, window.range, window.slide, policy=ALWAYS_EAGER)
         paned = PanedAdaptiveAggregate(["group"], MOST, window, policy=ALWAYS_EAGER)
-        (plain_time, plain_sum), (paned_time, paned_sum) = fed(wid, tagged), fed(paned, bare)
+        (plain_time, plain_sum), (paned_time, paned_sum) = feed_plan(wid, tagged), feed_plan(paned, bare)
         if plain_sum != paned_sum:
             raise ValueError(f"windows of panes differ from windows of tuples: {paned_sum} and {plain_sum}")
         took = (scan(tagged), plain_time, paned_time)
@@ -98,7 +99,7 @@ def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Rat
 
 
 def scan(batches: list[pa.RecordBatch]) -> float:
-    """Return the seconds for what is done once for each tuple in either way: finding its group."""
+    """Return the seconds for the work that both methods do once per tuple: finding its group."""
     keys = Keys([pa.int64()])
     before = time.process_time()
     for batch in batches:
@@ -112,7 +113,7 @@ def measure(groups: int, slides: int, runs: int) -> dict[tuple[int, int], Ratios
 
 
 def run(setting: Setting) -> Report:
-    """Compare the two ways with each other, and with the model."""
+    """Compare both methods with each other, and with the model."""
     groups, slides = (100, 40) if setting.quick else (1000, 24)
     found = on_one_core(measure, groups, slides, setting.runs(4))
     report = Report("X4")

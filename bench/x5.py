@@ -1,11 +1,11 @@
-"""AdaptWID against always eager (WID) and always lazy (tuples until their windows close): Li 2008, Figure 6-19.
+"""AdaptWID compared with always eager (WID) and always lazy (tuples until windows close): Li 2008, Figure 6-19.
 
 a) sum over tumbling seconds of DS1 to DS5, in which groups of one record hold 1 to 9 % of the data and are 39 to 85 %
-   of the groups. b) count over RANGE 10 s, SLIDE 1 s of two mains of 4000 tuples/s and an almost silent control link
-   that is behind by 0 to 10 s, by groups of a Zipf law.
+   of the groups. b) count over RANGE 10 s, SLIDE 1 s of two links of 4000 tuples/s and an almost idle control link that
+   is late by 0 to 10 s, by groups with Zipf frequencies.
 
-All three are the same operator with other thresholds. Memory is what it holds at most: groups, tuples, partials, with
-the index of each. The product's own WID, Aggregate, stores panes instead of windows. It is listed separately.
+All three are the same operator with other thresholds. Memory is the maximum size of its groups, tuples and partials,
+with their indexes. The WID of Wiretide, Aggregate, stores panes instead of windows. It is listed separately.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from lowlevel.subaggregates import Kind, SubAggregate
 
 POLICIES: dict[str, Policy] = {"eager": ALWAYS_EAGER, "lazy": ALWAYS_LAZY, "adaptive": MemoryModel()}
 SKEWS = (0, 2, 5, 10)
-"""Seconds that the control link is behind."""
+"""Delays of the control link in seconds."""
 
 RATE = 4000
 TICK = SECOND // 10
-"""Data time of a batch."""
+"""Span of data times in a batch."""
 
 SUM = [SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
 COUNT = [SubAggregate("packets", Kind.COUNT)]
@@ -49,7 +49,7 @@ Event = tuple[int, pa.RecordBatch | int]
 
 @dataclass(frozen=True)
 class Figures:
-    """Bytes and items (tuples, partials) at most, ns for a tuple, and ms from a watermark to its results."""
+    """Maximum bytes and items (tuples, partials), ns per tuple, and ms from a watermark to its results."""
 
     bytes: int
     items: int
@@ -58,7 +58,7 @@ class Figures:
 
 
 def events_of(streams: Sequence[Stream], delays: Sequence[int], window: SlidingWindow) -> Iterator[Event]:
-    """Sources side by side, each behind by its delay in µs: batches of a TICK, and promises behind them."""
+    """Return the events of all sources, each late by its delay in µs: batches of a TICK, and watermarks after them."""
     last = max(int(stream.times[-1]) + delay for stream, delay in zip(streams, delays, strict=True))
     for tick in range(0, last + TICK, TICK):
         for source, (stream, delay) in enumerate(zip(streams, delays, strict=True)):
@@ -70,10 +70,10 @@ def events_of(streams: Sequence[Stream], delays: Sequence[int], window: SlidingW
         yield source, END
 
 
-def fed(
+def feed_plan(
     operator: AdaptiveAggregate | Aggregate, events: Sequence[Event], sources: int, window: SlidingWindow
 ) -> Figures:
-    """Feed an operator, and watch what it holds."""
+    """Feed an operator, and measure its state."""
     meld = Meld(sources)
     items = most = rows = 0
     peak = 0
@@ -109,24 +109,24 @@ def fed(
 def compare(
     streams: Sequence[Stream], delays: Sequence[int], window: SlidingWindow, subs: list[SubAggregate]
 ) -> dict[str, Figures]:
-    """Run all policies, and the aggregate of the product, over the same events."""
+    """Run all policies, and the aggregate of Wiretide, over the same events."""
     events = list(events_of(streams, delays, window))
     found = {}
     for name, policy in POLICIES.items():
         operator = AdaptiveAggregate(["group"], subs, window.range, window.slide, len(streams), policy)
-        found[name] = fed(operator, events, len(streams), window)
-    found["Aggregate"] = fed(Aggregate(["group"], subs), events, len(streams), window)
+        found[name] = feed_plan(operator, events, len(streams), window)
+    found["Aggregate"] = feed_plan(Aggregate(["group"], subs), events, len(streams), window)
     return found
 
 
 def tumbling(records: int) -> dict[str, dict[str, Figures]]:
-    """Experiment a, by data set."""
+    """Run experiment a. Return the figures by data set."""
     window = SlidingWindow(SECOND, SECOND)
     return {name: compare([skewed(name, records, 60, seed=1)], [0], window, SUM) for name in SMALL_SHARES}
 
 
 def sliding(seconds: int) -> dict[str, dict[str, Figures]]:
-    """Experiment b, by seconds that the control link is behind."""
+    """Run experiment b. Return the figures by the delay of the control link in seconds."""
     window = SlidingWindow(10 * SECOND, SECOND)
     random = np.random.default_rng(1)
     streams = [zipf(random, seconds, rate) for rate in (RATE, RATE, 1)]
@@ -134,7 +134,7 @@ def sliding(seconds: int) -> dict[str, dict[str, Figures]]:
 
 
 def zipf(random: np.random.Generator, seconds: int, rate: int, groups: int = 100_000) -> Stream:
-    """A link whose groups follow a Zipf law."""
+    """Return a link whose groups have Zipf frequencies."""
     weights = 1.0 / np.arange(1, groups + 1)
     names: Numbers = np.searchsorted(np.cumsum(weights) / weights.sum(), random.random(seconds * rate))
     times = np.sort(random.integers(seconds * SECOND, size=len(names)))
@@ -180,5 +180,5 @@ def run(setting: Setting) -> Report:
 
 
 def share(row: dict[str, Figures]) -> float:
-    """Memory of AdaptWID by that of the better of the other two."""
+    """Return the memory of AdaptWID as a share of the memory of the better of the other two."""
     return row["adaptive"].bytes / min(row["eager"].bytes, row["lazy"].bytes)

@@ -1,4 +1,4 @@
-"""A join without order against a join with a buffer that sorts its results (Li 2008, Figure 7-6, Q7-2).
+"""A join without order compared with a join whose results are sorted in a buffer (Li 2008, Figure 7-6, Q7-2).
 
 Two streams of a flow in opposite directions, RANGE n s of both, then a count for each minute of the left's time. Rows
 match one in 4000, so a row has n partners. OPOB-Join is OA-Join and a sort of its results. It stores the rows that
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.disorder import SECOND, Numbers
-from bench.held import Held, fed, same
+from bench.held import PlanState, feed_plan, same
 from bench.links import Link, flows
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -37,7 +37,7 @@ from lowlevel.subaggregates import Kind, SubAggregate
 RANGES = (1, 3, 5, 7, 9)
 RATE, KEYS = 2000, 4000
 SETTLED = 20
-"""Seconds from which on as many rows are held, for all ranges."""
+"""Seconds after which the number of stored rows is constant, for all ranges."""
 
 MINUTE = SlidingWindow(60 * SECOND, 60 * SECOND)
 KEY = Column("key", Type.INT)
@@ -49,12 +49,12 @@ JOINS: Joins = {"OA": OAJoin, "OPOB": OpobJoin}
 class Figures:
     """The state of a join with a count after it, and the median delay of a pair in seconds."""
 
-    held: Held
+    held: PlanState
     latency: float
 
 
 def spec_of(seconds: int) -> JoinSpec:
-    """Both ranges as long."""
+    """Return a join with two equal ranges."""
     schema = flows(1, 1, 1, 0).rows.schema
     left = Side(schema, "ts", (("ts", "left_ts"), ("number", "left")))
     right = Side(schema, "ts", (("ts", "right_ts"), ("number", "right")))
@@ -62,10 +62,10 @@ def spec_of(seconds: int) -> JoinSpec:
 
 
 def joined(make: Callable[[], object], links: list[Link], seconds: int) -> Figures:
-    """Run a join with the count after it, and alone to measure when its rows are emitted."""
+    """Run a join with the count after it, and run it without the count to measure the delay of its rows."""
     join = Step(make(), 0, 1)
     counted = Step(Aggregate([], [SubAggregate("packets", Kind.COUNT)]), Step(ByWindow(MINUTE, "left_ts"), join))
-    held = fed(counted, links, seconds, SETTLED * SECOND, "packets", sampled=join)
+    held = feed_plan(counted, links, seconds, SETTLED * SECOND, "packets", sampled=join)
     delays: list[Numbers] = []
 
     def seen(now: int, pairs: pa.RecordBatch) -> None:
@@ -73,7 +73,7 @@ def joined(make: Callable[[], object], links: list[Link], seconds: int) -> Figur
         if SETTLED * SECOND < now < (SETTLED + 10) * SECOND:  # what leaves at the end did not wait for its time
             delays.append(now - there)
 
-    fed(Step(make(), 0, 1), links, SETTLED + 10, SETTLED * SECOND, "left_ts", seen)
+    feed_plan(Step(make(), 0, 1), links, SETTLED + 10, SETTLED * SECOND, "left_ts", seen)
     return Figures(held, float(np.median(np.concatenate(delays))) / SECOND)
 
 
@@ -93,7 +93,9 @@ def sizes(setting: Setting) -> tuple[tuple[int, ...], int, int, int]:
     return (RANGES[:2], 31, 100, 200) if setting.quick else (RANGES, 80, RATE, KEYS)
 
 
-def tell(report: Report, found: dict[int, dict[str, Figures]], other: str, rate: int, model: dict[int, float]) -> None:
+def add_tables(
+    report: Report, found: dict[int, dict[str, Figures]], other: str, rate: int, model: dict[int, float]
+) -> None:
     """Add the table that compares a join with OA-Join."""
     report.table(
         f"OA-Join and {other}-Join, RANGE n s of both, {rate:,} rows/s on each; then a count of each minute",
@@ -116,7 +118,7 @@ def tell(report: Report, found: dict[int, dict[str, Figures]], other: str, rate:
 
 
 def plot(setting: Setting, name: str, found: dict[int, dict[str, Figures]], title: str) -> None:
-    """Draw memory and the time to leave over n."""
+    """Draw memory and delay by n."""
     if setting.plots is None:
         return
     places = [str(n) for n in found]
@@ -132,7 +134,7 @@ def run(setting: Setting) -> Report:
     found = on_one_core(measure, JOINS, *sizes(setting))
     report = Report("X6")
     _, _, rate, _ = sizes(setting)
-    tell(report, found, "OPOB", rate, {n: (2 * n + 0.75 * n * n) * rate for n in found})
+    add_tables(report, found, "OPOB", rate, {n: (2 * n + 0.75 * n * n) * rate for n in found})
     first, last = found[min(found)], found[max(found)]
     ratios = [each["OPOB"].held.most / each["OA"].held.most for each in found.values()]
     linear = last["OA"].held.most / first["OA"].held.most / RANGES[-1]

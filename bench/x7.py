@@ -1,7 +1,7 @@
-"""A join without order against one that keeps it by a buffer in front (Li 2008, Figure 7-7, Q7-2).
+"""A join without order compared with a join that buffers its input to keep order (Li 2008, Figure 7-7, Q7-2).
 
-As X6. OPIB-Join delays left rows until all their possible partners have arrived, and stores the right rows meanwhile.
-These are three ranges of rows. OA-Join stores two.
+The streams are those of X6. OPIB-Join delays left rows until all their possible partners have arrived, and stores the
+right rows meanwhile. So it stores the rows of three ranges, and OA-Join the rows of two ranges.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
-from bench.x6 import Joins, measure, plot, sizes, tell
+from bench.x6 import Joins, add_tables, measure, plot, sizes
 from highlevel.baselines.opib_join import OpibJoin
 from highlevel.joins.oa_join import OAJoin
 
@@ -21,7 +21,7 @@ def run(setting: Setting) -> Report:
     ranges, _, rate, _ = sizes(setting)
     found = on_one_core(measure, JOINS, *sizes(setting))
     report = Report("X7")
-    tell(report, found, "OPIB", rate, {n: 3 * n * rate for n in ranges})
+    add_tables(report, found, "OPIB", rate, {n: 3 * n * rate for n in ranges})
     ratios = [each["OPIB"].held.most / each["OA"].held.most for each in found.values()]
     judged = not setting.quick
     report.require("rows, OPIB / OA, the least of any n", min(ratios), ">= 1.3", judged)

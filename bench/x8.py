@@ -1,11 +1,11 @@
 """The highest rate of a link without losses, by flush policy (Li 2008, Figure 8-7 and Table 8-1), on the real table.
 
 count(*) by (srcIP, destIP): each window has packets of all groups in random order, and ends at once for all of them.
-The table is measured chunk by chunk, in time of the processor, the least of three turns for each chunk. The policies
-take turns, so that a slow phase of the machine affects all of them. If the unordered policies still differ, all take
-more turns. The cost of a partial after the table (its columns, its message in a segment) is measured once and added for
-each partial. From these times `bench.ring_queue` tells the largest rate at which a ring of RING packets never
-overflows, and how busy the core is then.
+The CPU time of the table is measured for each chunk: the minimum of three turns. The policies take turns, so that a
+slow phase of the machine affects all of them. If the unordered policies still differ, all take more turns. The cost of
+a partial after the table (its columns, its message in a segment) is measured once and added for each partial. From
+these times `bench.ring_queue` computes the largest rate at which a ring of RING packets never overflows, and the load
+of the core at this rate.
 
 Windows contain PER_GROUP packets for each group at every rate. This is less than a minute of traffic, so flushes are a
 larger part of the work than on a link.
@@ -49,7 +49,7 @@ MOST_TURNS = 3
 """Factor by which the number of turns grows if the unordered policies differ."""
 
 ALIKE = 0.9
-"""The slowest of them by the fastest, from which on they do not: they do the same work at other times."""
+"""Largest ratio of the slowest and the fastest of them. They do the same work at other times, so they must be equal."""
 
 FLUSHINGS = (
     Flushing(Policy.AT_ONCE),
@@ -66,16 +66,16 @@ SUBAGGREGATE = SubAggregate("packets", Kind.COUNT)
 
 @dataclass(frozen=True)
 class Run:
-    """One policy on one table: how fast, and the most entries that left for 64 packets, or for one watermark."""
+    """A policy on a table: its speed, and the maximum entries that were evicted for 64 packets or for a watermark."""
 
     found: LossFree
     burst: int
 
 
 def stream(groups: int, packets: int, flood: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Make key words and ts of three windows of `packets` and a moment: a window is 1000 ns long.
+    """Return key words and ts of three windows of `packets` packets and a short part of a fourth. A window has 1000 ns.
 
-    With a `flood` only the first window has all groups, and then there are five.
+    If `flood`, only the first window has all groups, and the others have five.
     """
     random = np.random.default_rng(groups)
     names = random.integers(1 << 62, size=groups)
@@ -89,7 +89,7 @@ def stream(groups: int, packets: int, flood: bool) -> tuple[npt.NDArray[np.int64
 def once(
     flushing: Flushing, slots: int, words: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Table]:
-    """Feed a new table; returns processor time in ns and partials of each chunk, and the table."""
+    """Feed a new table. Return the CPU time in ns and the partials of each chunk, and the table."""
     table = make_table(1, [SUBAGGREGATE], slots, CHUNK, flushing)
     took, left = np.empty((2, len(words) // CHUNK), np.int64)
     clock = time.thread_time_ns
@@ -108,7 +108,7 @@ def once(
 
 
 def cost_of_a_partial() -> float:
-    """Measure in ns the cost of an entry after the table: columns of a batch, and a message of a segment."""
+    """Return the cost of an entry after the table in ns: columns of a batch, and a message of a segment."""
     count = 1 << 16
     keys = (Key("srcIP", Column("srcIP", Type.INT)),)
     query = QueryTables("link", LowLevelPlan(None, keys, (SUBAGGREGATE,), 1000), count, CHUNK)
@@ -126,7 +126,7 @@ def cost_of_a_partial() -> float:
 def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[tuple[str, str, Policy], Run]]:
     """Measure all policies on all tables, and the flood (groups "flood") on a table of as many slots as groups.
 
-    Returns the cost of a partial (ns), the share of the core that the measuring had, and what was found.
+    Returns the cost of a partial (ns), the share of the core that the measurement had, and the runs.
     """
     began = time.perf_counter(), time.process_time()
     partial = cost_of_a_partial()
@@ -190,12 +190,12 @@ def run(setting: Setting) -> Report:
 
 
 def cell(found: LossFree) -> str:
-    """Write a rate and how busy the core is at it."""
+    """Return a rate and the load of the core at this rate as text."""
     return f"{found.rate / MILLION:5.1f} ({found.utilisation:3.0%})"
 
 
 def judge(report: Report, found: dict[tuple[str, str, Policy], Run], judged: bool) -> None:
-    """Compare the policies with the criteria; report whether other processes used the core. Times are CPU times."""
+    """Compare the policies with the criteria, and report if other processes used the core. Times are CPU times."""
     for size in ("1", "2"):
         runs = {policy: found["520K", size, policy].found for policy in Policy}
         report.require(f"iop busy, 520K groups, table x{size}", runs[Policy.IOP_SLOW].utilisation, "<= 0.75", judged)

@@ -1,13 +1,13 @@
 """The state of a union of skewed links, out of order and in order (Li 2008, Figure 8-8, Q8-2).
 
-count(*) by (srcIP, destIP) for each minute over two links, of which the second is behind by 0 to 40 s. The thesis has
-110,000 packets/s on each link, and 65,536 groups. This bench has a fifteenth of both, so the ratio of waiting tuples to
-groups is the same. Four plans over the same events:
+count(*) by (srcIP, destIP) for each minute over two links; the second is late by 0 to 40 s. The thesis has 110,000
+packets/s on each link, and 65,536 groups. This bench has a fifteenth of both, so the ratio of waiting tuples to groups
+is the same. Four plans over the same events:
 
     Meld, Aggregate           without order
-    Merge, Aggregate          in order; the same hash table behind, which is the best that can be there
-    Merge, buffering          in order as window operators had it: a window is kept as tuples, and scanned
-    Aggregate below Merge     in order; each link is counted by itself, and Merge orders counts instead of packets
+    Merge, Aggregate          in order, with the same hash table after Merge, which is the best possible operator
+    Merge, buffering          in order, as in earlier systems: a window is stored as tuples, and scanned
+    Aggregate below Merge     in order; each link is counted separately, and Merge orders counts instead of packets
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import Held, fed, same, tell
+from bench.held import PlanState, add_tables, feed_plan, same
 from bench.links import Link, packets
 from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
-from bench.steps import Again, ByWindow, Step
+from bench.steps import ByWindow, Step, WindowOfWindow
 from highlevel.baselines.buffering import BufferingAggregate
 from highlevel.baselines.merge import OrderedMerge
 from highlevel.operators.meld import Meld
@@ -39,24 +39,24 @@ OUT_OF_ORDER, IN_ORDER, BUFFERING, BELOW = "Meld", "Merge", "Merge, buffering", 
 
 
 def without_order() -> Step:
-    """Meld, then the aggregate of the product."""
+    """Return the plan of Meld and then the aggregate of Wiretide."""
     return Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), Step(Meld(2), 0, 1)))
 
 
 def in_order() -> Step:
-    """Merge, then the same aggregate, which receives the watermarks of Merge."""
+    """Return the plan of Merge and then the same aggregate, which receives the watermarks of Merge."""
     return Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), Step(OrderedMerge(2), 0, 1)))
 
 
 def buffering() -> Step:
-    """Merge, then windows as tuples."""
+    """Return the plan of Merge and then windows of tuples."""
     return Step(BufferingAggregate(KEYS, COUNT, WINDOW), Step(OrderedMerge(2), 0, 1))
 
 
 def below() -> Step:
-    """Count each link alone, then merge the counts in the order of windows."""
+    """Return the plan that counts each link separately, and then merges the counts in the order of windows."""
     counts = [Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), link)) for link in (0, 1)]
-    return Step(Aggregate(KEYS, COUNT), Step(Again(), Step(OrderedMerge(2, "wid"), *counts)))
+    return Step(Aggregate(KEYS, COUNT), Step(WindowOfWindow(), Step(OrderedMerge(2, "wid"), *counts)))
 
 
 PLANS: dict[str, Callable[[], Step]] = {
@@ -67,13 +67,15 @@ PLANS: dict[str, Callable[[], Step]] = {
 }
 
 
-def measure(seconds: int, rate: int, groups: int, skews: tuple[int, ...]) -> dict[int, dict[str, Held]]:
+def measure(seconds: int, rate: int, groups: int, skews: tuple[int, ...]) -> dict[int, dict[str, PlanState]]:
     """Run all plans at all skews."""
     links = [packets(seconds, rate, groups, seed) for seed in (1, 2)]
     found = {}
     for skew in skews:
         behind: list[Link] = [links[0], links[1].late(skew * SECOND)]
-        found[skew] = {name: fed(make(), behind, seconds, 100 * SECOND, "packets") for name, make in PLANS.items()}
+        found[skew] = {
+            name: feed_plan(make(), behind, seconds, 100 * SECOND, "packets") for name, make in PLANS.items()
+        }
         same(found[skew])
     return found
 
@@ -85,7 +87,7 @@ def run(setting: Setting) -> Report:
     found = on_one_core(measure, seconds, rate, groups, skews)
     report = Report("X9")
     title = f"a minute's count over two links of {rate:,} packets/s, {groups:,} groups; the second behind"
-    tell(report, title, "skew", found)
+    add_tables(report, title, "skew", found)
     free = [each[OUT_OF_ORDER].most_bytes for each in found.values()]
     grown = found[skews[-1]][IN_ORDER].most_bytes / found[0][IN_ORDER].most_bytes
     waiting = found[skews[-1]][IN_ORDER].most - found[0][IN_ORDER].most

@@ -1,8 +1,8 @@
-"""Processes that a whole `wiretide` process is compared with, in the same turn of a bench.
+"""Processes with which a whole `wiretide` process is compared, in the same turn of a bench.
 
-`COPY` is the least work of a Python process with numpy and Arrow on the bytes of a capture: start, import both, and
+`COPY` is the smallest work of a Python process with numpy and Arrow on the bytes of a capture: start, import both, and
 copy every byte once. `COMPILE` compiles fixed plain kernels with numba. Its time depends on the compiler and the
-machine, and on no change of Wiretide.
+machine, and does not depend on Wiretide.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from bench.figure import figure, quotient
 from bench.report import Criterion, Report
 from bench.setting import Setting
 from bench.traffic import address_pairs, cached
-from bench.undisturbed import ATTEMPTS, Took, undisturbed
+from bench.undisturbed import ATTEMPTS, StepTime, run_undisturbed
 from lowlevel.rows.batches import row_batches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,8 +191,8 @@ def test_a_run_that_is_interrupted_has_printed_the_verdicts_of_the_benches_that_
     monkeypatch.setattr(command_line, "run", measured)
     with pytest.raises(KeyboardInterrupt):
         command_line.main(["X1", "X2", "X3", "--data", str(tmp_path)])
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    assert [(each["bench"], each["pass"]) for each in said] == [("X1", False), ("X2", False)]
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [(each["bench"], each["pass"]) for each in results] == [("X1", False), ("X2", False)]
 
 
 def test_a_failed_criterion_of_the_first_bench_is_not_forgotten(
@@ -226,13 +226,13 @@ def test_a_rate_is_the_median_of_rates() -> None:
 
 
 def test_a_run_that_others_disturbed_is_made_again() -> None:
-    runs = iter([Took(3, 1), Took(2, 1), Took(1, 1), Took(0.5, 0.5)])
-    assert undisturbed(lambda: next(runs)) == (Took(1, 1), 2)
+    runs = iter([StepTime(3, 1), StepTime(2, 1), StepTime(1, 1), StepTime(0.5, 0.5)])
+    assert run_undisturbed(lambda: next(runs)) == (StepTime(1, 1), 2)
 
 
 def test_of_runs_that_were_all_disturbed_the_least_disturbed_counts() -> None:
-    runs = iter([Took(4, 1), Took(2, 1), *[Took(3, 1)] * (ATTEMPTS - 2)])
-    assert undisturbed(lambda: next(runs)) == (Took(2, 1), ATTEMPTS - 1)
+    runs = iter([StepTime(4, 1), StepTime(2, 1), *[StepTime(3, 1)] * (ATTEMPTS - 2)])
+    assert run_undisturbed(lambda: next(runs)) == (StepTime(2, 1), ATTEMPTS - 1)
 
 
 def test_a_capture_is_generated_once_and_named_by_its_profile(

@@ -89,8 +89,8 @@ def differences(rows: list[tuple[str, str, str]], benches: dict[str, list[Requir
     for bench, calls in benches.items():
         own = [(name, target) for of, name, target in rows if of == bench]
         for each in calls:
-            said = {target for name, target in own if re.fullmatch(each.names, name)}
-            wrong += [f"{bench}: {each.names} {target}: not in the table" for target in sorted(each.targets - said)]
+            results = {target for name, target in own if re.fullmatch(each.names, name)}
+            wrong += [f"{bench}: {each.names} {target}: not in the table" for target in sorted(each.targets - results)]
     return wrong
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bench.command import wiretide
 from bench.one_core import core, on_one_core
-from bench.others import Crowded, crowded, family_time, machine_time
+from bench.others import SharedMachineTime, family_time, machine_time, time_with_others
 from bench.process import timed
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="cores and memory of a process are told by Linux alone")
@@ -82,9 +82,9 @@ def test_the_work_of_children_is_ours_and_that_of_anybody_else_is_not() -> None:
 
 @LINUX
 def test_a_step_knows_how_much_of_the_machine_others_took() -> None:
-    took = crowded(lambda: subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True))
+    took = time_with_others(lambda: subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True))
     assert 0 <= took.share <= 1
-    assert Crowded(seconds=2.0, others=1.0, cores=2).share == 0.75
+    assert SharedMachineTime(seconds=2.0, others=1.0, cores=2).share == 0.75
 
 
 def test_a_command_that_fails_is_an_error_with_what_it_said() -> None:

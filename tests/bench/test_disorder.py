@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bench.accuracy import by_punctuation, by_slack, errors, truth
+from bench.accuracy import compute_errors, compute_true_results, run_with_punctuations, run_with_slack
 from bench.disorder import BAND, SECOND, SMALL_SHARES, Stream, band, blocks, pieces, skewed
 from highlevel.baselines.slack import Lateness
 from highlevel.windows.kind import SlidingWindow
@@ -71,7 +71,7 @@ def test_pieces_are_the_whole_and_end_where_a_step_is_made() -> None:
 
 def test_the_truth_is_that_of_every_extent() -> None:
     stream, window = band(30, 10, seed=3), SlidingWindow(5 * SECOND, 2 * SECOND)
-    true = truth(stream, window, 14)
+    true = compute_true_results(stream, window, 14)
     for wid in range(14):
         inside = (stream.times >= window.start(wid)) & (stream.times < window.end(wid))
         assert (true.counts[wid], true.sums[wid]) == (inside.sum(), stream.values[inside].sum())
@@ -80,13 +80,13 @@ def test_the_truth_is_that_of_every_extent() -> None:
 
 def test_a_window_that_lost_a_tuple_is_seen_and_one_that_waited_is_not() -> None:
     stream, window = band(60, 20, seed=1), SlidingWindow(10 * SECOND, 2 * SECOND)
-    true = truth(stream, window, 25)
+    true = compute_true_results(stream, window, 25)
     judged = slice(5, 25)
-    exact = errors(by_punctuation(stream, window, 25), true, judged)
+    exact = compute_errors(run_with_punctuations(stream, window, 25), true, judged)
     assert (exact.wrong, exact.count, exact.average, exact.behind) == (0, 0, 0, 0)
-    patient = errors(by_slack(stream, window, 25, round(BAND * SECOND), Lateness.GENEROUS), true, judged)
+    patient = compute_errors(run_with_slack(stream, window, 25, round(BAND * SECOND), Lateness.GENEROUS), true, judged)
     assert (patient.wrong, patient.count) == (0, 0)
     assert patient.delay > exact.delay
-    hasty = {each: errors(by_slack(stream, window, 25, 0, each), true, judged) for each in Lateness}
+    hasty = {each: compute_errors(run_with_slack(stream, window, 25, 0, each), true, judged) for each in Lateness}
     assert hasty[Lateness.CONSISTENT].count > 2 * hasty[Lateness.GENEROUS].count > 0
     assert hasty[Lateness.GENEROUS].behind < 0

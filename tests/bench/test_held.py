@@ -11,7 +11,7 @@ import pytest
 from bench import links as links_module
 from bench import x6, x7, x9, x10, x11, x12
 from bench.disorder import SECOND
-from bench.held import Held, fed, same
+from bench.held import PlanState, feed_plan, same
 from bench.links import Link, events, flows, packets
 from bench.steps import Step
 from highlevel.baselines.merge import OrderedMerge
@@ -57,19 +57,21 @@ def test_streams_have_the_groups_and_the_rates_that_they_say() -> None:
 
 def test_what_waits_is_sampled_when_all_links_have_sent() -> None:
     sides = [flows(40, 10, 5, 1), flows(40, 10, 5, 2).late(10 * SECOND)]
-    ordered, unordered = (fed(Step(make(2), 0, 1), sides, 40, 20 * SECOND, "number") for make in (OrderedMerge, Meld))
+    ordered, unordered = (
+        feed_plan(Step(make(2), 0, 1), sides, 40, 20 * SECOND, "number") for make in (OrderedMerge, Meld)
+    )
     assert len(ordered.items) == 10
     assert 80 <= min(ordered.items) <= ordered.most <= 120
     assert (ordered.most_bytes, unordered.most, unordered.most_bytes) == (24 * ordered.most, 0, 0)
     assert ordered.results == unordered.results == ordered.rows
     same({"ordered": ordered, "unordered": unordered})
     with pytest.raises(ValueError, match="do not say the same"):
-        same({"ordered": ordered, "other": Held(results=1)})
+        same({"ordered": ordered, "other": PlanState(results=1)})
 
 
 def test_a_step_is_sampled_by_itself_where_that_is_asked_for() -> None:
     merge = Step(OrderedMerge(2), 0, 1)
-    found = fed(Step(Meld(1), merge), [flows(9, 5, 5, 1)] * 2, 9, 0, "number", sampled=merge)
+    found = feed_plan(Step(Meld(1), merge), [flows(9, 5, 5, 1)] * 2, 9, 0, "number", sampled=merge)
     assert [step.operator for step in merge.steps()] == [merge.operator]
     assert found.results == found.rows > 0
 
