@@ -129,8 +129,6 @@ def answer(
             yield Answer((batch for _, batch in all_.batches), all_.samples, all_.readings, all_.run)
         return
     check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
-    if plan.is_by_arrival:
-        raise ValueError(f"WITH CONSISTENCY and EMIT need the engine {INLINE}; got the engine {on}")
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import open_finite_session
 

@@ -308,7 +308,7 @@ def query(
     plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
     if on != INLINE:
         options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
-        _refuse_inline_options(on, inputs, {**options, "WITH CONSISTENCY or EMIT": plan.is_by_arrival})
+        _refuse_inline_options(on, inputs, options)
         compile_kernels()
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels

@@ -51,6 +51,7 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.session import convert_jvm_failures
+from highlevel.speculation.changes import final_changes
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 
@@ -59,6 +60,7 @@ from lowlevel.node.node import TABLE_SLOTS
 class BatchRun:
     """One finite answer. Raises InputError for an input. `say` receives warnings.
 
+    The answer of a query with changes is its final rows, with weights: a finite input has no results before its end.
     Call `run` once. Afterwards `samples` contains the counters and `readings` the outcome of each input. If `run`
     fails, `samples` contains the restarts. With `measure`, `measurements` contains the figures of each node of the plan
     and `task_seconds` the time of each task of the low level; counters of a leaf have its name in the plan in place of
@@ -80,6 +82,10 @@ class BatchRun:
     def __post_init__(self) -> None:
         """Open and check the inputs that the query reads."""
         self._restarts = Restarts(self.say)
+        self._has_changes = self.plan.has_changes
+        self.plan = self.plan.with_final_rows()
+        if self.plan.is_by_arrival:
+            self.plan = self.plan.counting_rows()
         used_inputs = [input_ for input_ in self.inputs if any(input_.feeds(leaf) for leaf in self.plan.leaves)]
         check_one_input(self.plan.leaves, used_inputs)
         allow_open_files(len(used_inputs))
@@ -90,6 +96,10 @@ class BatchRun:
 
     def run(self) -> pa.Table:
         """Compute the answer. The order of the rows is not defined."""
+        rows = self._answer()
+        return final_changes(rows) if self._has_changes else rows
+
+    def _answer(self) -> pa.Table:
         kinds = {leaf.low.kind for leaf in self.plan.leaves}
         with convert_jvm_failures():
             check_executors(self.spark.sparkContext, [input_.path for input_ in self.inputs], kinds, self.say)

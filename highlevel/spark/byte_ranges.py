@@ -237,6 +237,7 @@ class RangeReader:
         node = Node(input_.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS, files=files)
         walked_range = ByteRange(-1, -1)
         partials: list[list[pa.RecordBatch]] = [[] for _ in readers]
+        watermarks = [BEGINNING] * len(readers)
         partial_count = 0
         sequence = 0
         if scan is not None:
@@ -249,10 +250,13 @@ class RangeReader:
                     if isinstance(item, pa.RecordBatch):
                         partials[leaf_index].append(item)
                         partial_count += item.num_rows
-                if partial_count >= BUFFERED_PARTIALS:
+                    elif leaves[leaf_index].low.by_arrival:
+                        watermarks[leaf_index] = item.watermark
+                if partial_count >= BUFFERED_PARTIALS or any(low != BEGINNING for low in watermarks):
                     if self.measure:
                         _add_partials(measurements, partials)
-                    rows = self._pack_partials(task.input_number, readers, partials, sequence)
+                    rows = self._pack_partials(task.input_number, readers, partials, watermarks, sequence)
+                    watermarks = [BEGINNING] * len(readers)
                     wait_begin = time.perf_counter()
                     yield rows
                     waited_seconds += time.perf_counter() - wait_begin
@@ -270,7 +274,7 @@ class RangeReader:
             "walked": asdict(walked_range),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }
-        rows = self._pack_partials(task.input_number, readers, partials, sequence)
+        rows = self._pack_partials(task.input_number, readers, partials, watermarks, sequence)
         if self.measure:
             _add_partials(measurements, partials)
             counts["seconds"] = time.perf_counter() - begin - waited_seconds
@@ -282,16 +286,24 @@ class RangeReader:
         yield [*rows, counter_row]
 
     def _pack_partials(
-        self, input_number: int, readers: list[int], partials: list[list[pa.RecordBatch]], sequence: int
+        self,
+        input_number: int,
+        readers: list[int],
+        partials: list[list[pa.RecordBatch]],
+        watermarks: list[int],
+        sequence: int,
     ) -> list[ArrivalRow]:
-        """Return the partials of each leaf as rows for its ports. `sequence` is their position in the task's output."""
+        """Return the partials of each leaf as rows for its ports, and the watermarks of leaves with late rows.
+
+        `sequence` is their position in the task's output.
+        """
         rows = []
-        for reader, batches in zip(readers, partials, strict=True):
-            leaf_output = LeafOutput(BEGINNING, batches)
+        for reader, batches, watermark in zip(readers, partials, watermarks, strict=True):
+            leaf_output = LeafOutput(watermark, batches)
             rows += [
                 row
                 for row in leaf_rows(self.assignment, reader, input_number, sequence, leaf_output)
-                if row[-1] is not None
+                if row[-1] is not None or watermark != BEGINNING
             ]
         return rows
 

@@ -3,7 +3,8 @@
     byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows repartitioned, packed
 
 All rows are present at once, so no watermark is sent between levels: every partition ends with its task. Until then a
-fragment stores the finite state of its operators; a join stores both of its sides.
+fragment stores the finite state of its operators; a join stores both of its sides. Only queries with REMEMBER receive
+the watermarks of their links, because these watermarks decide which rows are late.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ class FiniteHost:
         counts: list[bytes] = []
         output_rows: list[ArrivalRow] = []
         for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in ("part", "query", "port", "sequence"))
-            for part, query, port, sequence, payload in zip(*columns, batch.column("payload"), strict=True):
+            columns = (batch.column(name).to_pylist() for name in ("part", "query", "port", "sequence", "low"))
+            for part, query, port, sequence, low, payload in zip(*columns, batch.column("payload"), strict=True):
                 if part == COUNTERS:
                     counts.append(payload.as_py())
                     continue
-                arrivals.setdefault(part, []).append(Arrival(query, port, sequence, BEGINNING, BEGINNING, payload))
+                arrivals.setdefault(part, []).append(Arrival(query, port, sequence, low, BEGINNING, payload))
                 if self.assignment.fragments[query].last_level(self.assignment.ports[query][port].source) > self.level:
                     output_rows.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
         for part, part_arrivals in sorted(arrivals.items()):

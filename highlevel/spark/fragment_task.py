@@ -21,6 +21,7 @@ from highlevel.spark.input_assignment import InputAssignment, SourcePort
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
 from highlevel.spark.repartition import make_repartition
+from highlevel.speculation.provisional_windows import NO_PARTIALS, with_newest_time
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
@@ -28,7 +29,8 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 class Arrival:
     """Rows for one port of one query, and the watermark `watermark` after them.
 
-    If there are two time columns, as after a join, `second_watermark` is the watermark of the second one.
+    If there are two time columns, as after a join, `second_watermark` is the watermark of the second one. If the
+    results of the rows are changes, it is the newest time of the rows so far.
     """
 
     query: int
@@ -53,6 +55,22 @@ class FragmentOutput:
                 self.batches.append(item)
             else:
                 self.punctuation = item
+
+    def add_all(self, later: FragmentOutput) -> None:
+        """Add a later output."""
+        self.batches += later.batches
+        self.punctuation = later.punctuation or self.punctuation
+
+
+def _order_by_watermarks(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Order arrivals by the watermark before them. Arrivals of a port keep their order."""
+    watermarks: dict[int, int] = {}
+    keys = {}
+    for arrival in sorted(arrivals, key=lambda arrival: (arrival.port, arrival.sequence)):
+        before = watermarks.get(arrival.port, BEGINNING)
+        keys[arrival.port, arrival.sequence] = before, arrival.port, arrival.sequence
+        watermarks[arrival.port] = max(before, arrival.watermark)
+    return sorted(arrivals, key=lambda arrival: keys[arrival.port, arrival.sequence])
 
 
 @dataclass
@@ -110,7 +128,7 @@ class FragmentTask:
         return Pipeline(
             self.fragment,
             links,
-            make=make_finite_operator if self.is_finite else make_operator,
+            make=make_finite_operator if self.is_finite and not self.fragment.is_by_arrival else make_operator,
             count_operators=has_several_operators,
             count_closed=False,
             measure=self.measure,
@@ -132,7 +150,9 @@ class FragmentTask:
         """Process the rows of all arrivals in their order, then the watermarks of all arrivals."""
         port_arrivals = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
         output = FragmentOutput([])
-        for port, _, arrival in port_arrivals:
+        if self.fragment.has_changes:
+            output.add(self._correct([arrival for _, _, arrival in port_arrivals]))
+        for port, _, arrival in port_arrivals if not self.fragment.has_changes else ():
             if arrival.payload.is_valid:
                 for batch in unpack(arrival.payload.as_buffer()).to_batches():
                     output.add(self.pipeline.rows(port, batch))
@@ -154,9 +174,29 @@ class FragmentTask:
                 arrivals.append(Arrival(self.query, port, 0, END, BEGINNING, pa.scalar(None, pa.binary())))
         return arrivals
 
+    def _correct(self, arrivals: Sequence[Arrival]) -> Iterator[GraphItem]:
+        """Process the rows of a micro-batch at once, so that a result is corrected at most once, at the newest time.
+
+        The newest time is also processed in partitions without rows, because windows wait for it.
+        """
+        newest = max((arrival.second_watermark for arrival in arrivals), default=BEGINNING)
+        tables = [unpack(arrival.payload.as_buffer()) for arrival in arrivals if arrival.payload.is_valid]
+        if newest == BEGINNING and not tables:
+            return iter(())
+        (batch,) = pa.concat_tables(tables).combine_chunks().to_batches() if tables else [NO_PARTIALS]
+        return self.pipeline.rows(0, with_newest_time(batch, newest))
+
     def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Process all rows of a finite input, then the end of every port."""
-        output = self.feed(arrivals)
+        """Process all rows of a finite input, then the end of every port.
+
+        If rows may be late, links advance together: the rows that follow the smallest watermark are the next.
+        """
+        if not self.fragment.is_by_arrival:
+            output = self.feed(arrivals)
+        else:
+            output = FragmentOutput([])
+            for arrival in _order_by_watermarks(arrivals):
+                output.add_all(self.feed([arrival]))
         for port, link in enumerate(self.pipeline.links):
             output.add(self.pipeline.punctuate(port, Punctuation(link, END)))
         return output

@@ -8,7 +8,8 @@ later. A task keeps no state between calls, so it can be repeated: the same bloc
     port      the query's port for this input
     sequence  order of the rows of one port
     low       watermark of the port after the payload, ns; BEGINNING for none
-    second    watermark of the second time column, if the stream has two; otherwise BEGINNING
+    second    watermark of the second time column, if the stream has two; the newest time of the rows so far, if
+              their results are changes; otherwise BEGINNING
     payload   partials (packed Arrow), or NULL; for counters JSON
 
 A watermark is sent to *every* partition, in the same Spark row as the partials before it. So it can neither overtake
@@ -23,6 +24,7 @@ from dataclasses import field, replace
 
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.formats import FileFormat
@@ -33,7 +35,9 @@ from highlevel.spark.input_assignment import InputAssignment, SourcePort
 from highlevel.spark.repartition import make_repartition
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import Node
+from lowlevel.plan import NEWEST
 from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.watermarks.jumps import LinkTime
 
 COUNTERS = -1
 
@@ -62,6 +66,7 @@ class BlockRange:
     the watermark before the first block, or BEGINNING if an earlier range has emitted this watermark. `file_size` is
     the file's length when it was scanned. `damage` describes the end of a damaged file, in the last range only.
     `file_format` is the record format that the scan determined, because a task may not read the headers that define it.
+    `link_times`: the time of the link before the first block, by kind of rows, for queries that need it.
     """
 
     input_number: int
@@ -72,6 +77,7 @@ class BlockRange:
     file_size: int
     damage: str | None
     file_format: FileFormat
+    link_times: Mapping[str, LinkTime]
 
 
 def read_block_range(
@@ -87,8 +93,9 @@ def read_block_range(
             f"{input_.path}: changed while it was read: got {len(file.data)} bytes, expected {block_range.file_size}"
         )
     file = replace(file, format=block_range.file_format)
-    node = Node(input_.link, file, [leaf.low for leaf in leaves], slots, capacity)
-    watermarks = [block_range.watermark] * len(leaves)
+    plans = [leaf.low for leaf in leaves]
+    node = Node(input_.link, file, plans, slots, capacity, link_times=block_range.link_times)
+    watermarks = [BEGINNING if plan.by_arrival else block_range.watermark for plan in plans]
     partials: list[list[pa.RecordBatch]] = [[] for _ in leaves]
     for block in block_range.blocks:
         for leaf_index, item in node.process(block):
@@ -120,6 +127,12 @@ class LeafOutput:
 
     watermark: int
     batches: list[pa.RecordBatch]
+
+    @property
+    def newest(self) -> int:
+        """The newest time of provisional partials (`lowlevel.plan.NEWEST`); BEGINNING without such partials."""
+        times = [batch.column(NEWEST) for batch in self.batches if batch.num_rows and NEWEST in batch.schema.names]
+        return max((pc.max(column).as_py() for column in times), default=BEGINNING)
 
 
 @dataclass(frozen=True)
@@ -173,6 +186,7 @@ def leaf_rows(
     """Yield the rows of a leaf from input `input_number`: one row per partition, for each source that is the leaf."""
     query, leaf = assignment.leaves[reader]
     fragments = assignment.fragments[query]
+    newest = leaf_output.newest
     for source_number, source in enumerate(fragments.sources):
         if source.leaf != leaf:
             continue
@@ -180,7 +194,7 @@ def leaf_rows(
         for part, payload in enumerate(
             make_repartition(fragments, source_number).pack_parts(leaf_output.batches, assignment.partitions)
         ):
-            yield part, query, port, sequence, leaf_output.watermark, BEGINNING, payload
+            yield part, query, port, sequence, leaf_output.watermark, newest, payload
 
 
 def make_batch(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:

@@ -29,6 +29,7 @@ from capture.open import open_mapped
 from highlevel.spark.admission import UNREAD, Admission, split_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.link_times import LinkTimes, read_link_times
 from highlevel.spark.reading import SPARK_SCHEMA, BlockRange, read_block_range
 from highlevel.spark.spool_backlog import select_segments
 from highlevel.spark.spool_planner import SpoolPlanner
@@ -95,11 +96,12 @@ class CaptureSource(DataSource):
 
 @dataclass(frozen=True)
 class IndexedCapture:
-    """Properties of an input for the planner: its record format, its length in bytes, and its index."""
+    """Properties of an input for the planner: its record format, its length in bytes, its index, and its times."""
 
     file_format: FileFormat
     size: int
     index: Index
+    link_times: LinkTimes
 
 
 class CaptureReader(DataSourceStreamReader):
@@ -117,7 +119,7 @@ class CaptureReader(DataSourceStreamReader):
     def files(self) -> dict[int, IndexedCapture]:
         """Format, length and index of each capture, by the number of the input."""
         return {
-            input_number: index_file(open_mapped(input_.path, "the stream engine"), self.spec)
+            input_number: index_file(open_mapped(input_.path, "the stream engine"), self.spec, input_number)
             for input_number, input_ in enumerate(self.spec.assignment.inputs)
             if not input_.spool
         }
@@ -208,7 +210,9 @@ class CaptureReader(DataSourceStreamReader):
             is_last = position + len(blocks) == len(index.blocks)
             damage = index.damage if is_last else None
             yield BlockRange(
-                input_number, position, len(index.blocks), watermark, tuple(blocks), file.size, damage, file.file_format
+                *(input_number, position, len(index.blocks), watermark, tuple(blocks), file.size, damage),
+                file_format=file.file_format,
+                link_times=file.link_times.before(position),
             )
             position += len(blocks)
 
@@ -234,12 +238,15 @@ class CaptureReader(DataSourceStreamReader):
         return self.spec.assignment.offset_keys
 
 
-def index_file(file: Capture, spec: StreamSpec) -> IndexedCapture:
-    """Scan a file into blocks of at most `block_records` records, and into more blocks for a paced replay."""
+def index_file(file: Capture, spec: StreamSpec, input_number: int) -> IndexedCapture:
+    """Scan the file of an input into blocks of at most `block_records` records; into more for a paced replay."""
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS))
-    return IndexedCapture(file.format, len(file.data), add_damage(index, file.path))
+    assignment, link = spec.assignment, spec.assignment.inputs[input_number].link
+    plans = [assignment.leaf(reader).low for reader in assignment.readers(input_number)]
+    link_times = read_link_times(link, file, index.blocks, plans, spec.block_records)
+    return IndexedCapture(file.format, len(file.data), add_damage(index, file.path), link_times)
 
 
 def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:

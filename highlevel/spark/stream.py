@@ -70,6 +70,7 @@ from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import Ranges
+from lowlevel.kinds import RECORD_KINDS
 from lowlevel.node.node import TABLE_SLOTS
 
 
@@ -161,7 +162,9 @@ class StreamRun:
         used_inputs = [input_ for input_ in inputs if any(input_.feeds(leaf) for leaf in leaves)]
         check_one_input(leaves, used_inputs)
         for plan in leaves:
-            if not plan.low.exact_low and any(input_.feeds(plan) and not input_.spool for input_ in used_inputs):
+            if plan.low.kind not in RECORD_KINDS and any(
+                input_.feeds(plan) and not input_.spool for input_ in used_inputs
+            ):
                 problem = f"query {plan.name}: {plan.low.kind} must be read in one pass"
                 raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
             if plan.low.remembers and any(input_.feeds(plan) and not input_.spool for input_ in used_inputs):

@@ -17,8 +17,20 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from highlevel.plan.operators.group_numbers import number_groups
+from highlevel.speculation.consistency import FINAL, WEIGHT
 
 Weights = npt.NDArray[np.int64]
+
+
+def final_changes(rows: pa.Table) -> pa.Table:
+    """Return all rows of a result as changes: each different row once, with its number as weight, final.
+
+    >>> final_changes(pa.table({"n": [1, 2, 2]})).to_pydict()
+    {'n': [1, 2], 'weight': [1, 2], 'final': [True, True]}
+    """
+    changed, weights = net_changes(rows.slice(0, 0), rows)
+    finals = pa.repeat(pa.scalar(True), changed.num_rows)
+    return changed.append_column(WEIGHT, pa.array(weights)).append_column(FINAL, finals)
 
 
 def net_changes(old: pa.Table, new: pa.Table) -> tuple[pa.Table, Weights]:

@@ -33,6 +33,24 @@ from lowlevel.plan import NEWEST
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 
+NEWEST_TIME = b"wiretide.newest"
+"""Metadata of a batch of partials: the newest time of any row of the links so far, ns."""
+
+NO_PARTIALS = pa.RecordBatch.from_pylist([], pa.schema([]))
+"""A batch that may have a newest time."""
+
+
+def with_newest_time(partials: pa.RecordBatch, newest: int) -> pa.RecordBatch:
+    """Return partials with the newest time of their links, which other partials may have raised."""
+    return partials.replace_schema_metadata({**(partials.schema.metadata or {}), NEWEST_TIME: str(newest).encode()})
+
+
+def newest_time_of(partials: pa.RecordBatch) -> int:
+    """Return the newest time of the links, by default that of the partials."""
+    stated = (partials.schema.metadata or {}).get(NEWEST_TIME)
+    return pc.max(partials.column(NEWEST)).as_py() if stated is None else int(stated)
+
+
 PUBLISHED, PENDING, WINDOWS, STATE = "published", "pending", "windows", "state"
 """Tables of a snapshot."""
 
@@ -115,8 +133,8 @@ class ProvisionalWindows:
     def rows(self, batch: pa.RecordBatch) -> Iterator[Revision]:
         """Add partials to their windows. Return a revision if windows are published."""
         self.received += batch.num_rows
-        self.clock = max(self.clock, pc.max(batch.column(NEWEST)).as_py())
-        for tagged in self._bucket.rows(0, batch):
+        self.clock = max(self.clock, newest_time_of(batch))
+        for tagged in self._bucket.rows(0, batch) if batch.num_rows else ():
             assert isinstance(tagged, pa.RecordBatch)
             self._count_late(tagged)
             for of_windows in merge_late_partials(tagged, INT_MAX, self._grain, self._subaggregates):
