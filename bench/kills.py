@@ -40,6 +40,7 @@ from highlevel.spark.totals import TotalsFiles
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
+from lowlevel.watermarks.rule import EXACT, WatermarkRule
 from queries.pipeline.file import read_pipeline
 
 KILLS = 60
@@ -93,13 +94,15 @@ class SpoolThread:
     capture: Path
     spool: Path
     plans: list[Plan]
+    rule: WatermarkRule = EXACT
     hurry: threading.Event = field(default_factory=threading.Event)
     segments: int = 0
 
     def run(self) -> None:
         """Write the whole capture."""
         file = open_mapped(self.capture, "a low-level node")
-        node = Node("eth0", file, [plan.leaves[0].low for plan in self.plans], SLOTS, BLOCK_RECORDS)
+        plans = [plan.leaves[0].low for plan in self.plans]
+        node = Node("eth0", file, plans, SLOTS, BLOCK_RECORDS, self.rule)
         writer = SpoolWriter(self.spool, "eth0", [(plan.name, fingerprint(plan.leaves[0].low)) for plan in self.plans])
         for number, block in enumerate(scan(file, BLOCK_RECORDS).blocks):
             for plan, item in node.process(block):
@@ -122,24 +125,8 @@ def run(setting: Setting) -> Report:
         file.write_text(PIPELINE.format(capture=capture))
         plans = read_pipeline(file).plans()
         writing = SpoolThread(capture, base / "spool", plans)
-        with ThreadPoolExecutor(1) as thread:
-            written = thread.submit(writing.run)
-            begin = time.monotonic()
-            random = Random(1)
-            killed: Counter[str] = Counter()
-            try:
-                for number in range(kills):
-                    if written.done():
-                        written.result()
-                        raise RuntimeError(f"the spool has ended after {number} kills, expected {kills} before")
-                    phase = [*PHASES, STARTING][number % (len(PHASES) + 1)]
-                    killed[phase] += kill(file, base / "state", phase, random, written.done)
-                    took = time.monotonic() - begin
-                    print(f"bench: kill {number + 1} of {kills}, {phase}, {took:,.0f} s", file=sys.stderr, flush=True)
-            finally:
-                writing.hurry.set()
-            written.result()
-        finished = subprocess.run([*wiretide("run"), file, "--until-done"], stdout=subprocess.DEVNULL).returncode
+        begin = time.monotonic()
+        killed, finished = kill_and_finish(file, writing, kills)
         took = time.monotonic() - begin
         wrong = sum(count_differences(plan, base / "state" / "output", capture) for plan in plans)
         totals = TotalsFiles(base / "state" / "totals")
@@ -156,6 +143,30 @@ def run(setting: Setting) -> Report:
     report.require("segments read twice or not at all", abs(read - writing.segments), "<= 0")
     report.require("rows that differ from the undisturbed answer", wrong, "<= 0")
     return report
+
+
+def kill_and_finish(file: Path, writing: SpoolThread, kills: int) -> tuple[Counter[str], int]:
+    """Kill runs of a pipeline while its spool is written, then finish. Return the kills by phase and the exit status.
+
+    The folder of the run is `state` beside the pipeline file. Raises RuntimeError if the spool ends too early.
+    """
+    random, begin = Random(1), time.monotonic()
+    killed: Counter[str] = Counter()
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(writing.run)
+        try:
+            for number in range(kills):
+                if written.done():
+                    written.result()
+                    raise RuntimeError(f"the spool has ended after {number} kills, expected {kills} before")
+                phase = [*PHASES, STARTING][number % (len(PHASES) + 1)]
+                killed[phase] += kill(file, file.parent / "state", phase, random, written.done)
+                took = time.monotonic() - begin
+                print(f"bench: kill {number + 1} of {kills}, {phase}, {took:,.0f} s", file=sys.stderr, flush=True)
+        finally:
+            writing.hurry.set()
+        written.result()
+    return killed, subprocess.run([*wiretide("run"), file, "--until-done"], stdout=subprocess.DEVNULL).returncode
 
 
 def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[], bool]) -> bool:

@@ -76,3 +76,31 @@ def scatter(
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
     plt.close(figure)
+
+
+Panel = tuple[str, tuple[str, str, str], Sequence[float], Sequence[float], Sequence[float]]
+"""A title, the labels of the x axis and of both y axes, the places, and a line for each y axis."""
+
+
+def panels(path: Path, described: Sequence[Panel]) -> None:
+    """Write panels side by side, each with a line for the left axis and one for the right axis, as SVG or PNG."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    mpl.rcParams["svg.hashsalt"] = "wiretide"  # equal figures give equal files
+    from matplotlib import pyplot as plt
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, all_axes = plt.subplots(1, len(described), figsize=(5.5 * len(described), 4), layout="constrained")
+    for axes, (title, labels, places, left, right) in zip(all_axes, described, strict=True):
+        other = axes.twinx()
+        axes.plot(list(places), list(left), marker="o", color="#3b6ea5")
+        other.plot(list(places), list(right), marker="s", linestyle="--", color="#b5532a")
+        axes.set(title=title, xlabel=labels[0], ylim=(0, None))
+        other.set(ylim=(0, None))
+        axes.set_ylabel(f"● {labels[1]}", color="#3b6ea5")
+        other.set_ylabel(f"■ {labels[2]}", color="#b5532a")
+        for each in (axes, other):
+            each.spines["top"].set_visible(False)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)

@@ -21,12 +21,12 @@ from lowlevel.watermarks.jumps import JumpGuard, LinkTime
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """The times of a link before each block, by kind of rows."""
+    """The times of a link before each block and after the last one, by kind of rows."""
 
     by_kind: dict[str, list[LinkTime]]
 
     def before(self, block_number: int) -> dict[str, LinkTime]:
-        """Return the time of each kind before block `block_number`."""
+        """Return the time of each kind before block `block_number`; after the last block if it has this number."""
         return {kind: times[block_number] for kind, times in self.by_kind.items()}
 
 
@@ -44,11 +44,11 @@ def read_link_times(
 def _times_of(kind: str, link: str, file: Capture, blocks: Sequence[Block], capacity: int) -> list[LinkTime]:
     reader = make_reader(kind, link, file, frozenset({"ts"}), capacity)
     guard = JumpGuard()
-    times: list[LinkTime] = []
+    times = [guard.link_time]
     for block in blocks:
-        times.append(guard.link_time)
         for rows in reader.read(block):
             ts = rows.columns["ts"]
             assert isinstance(ts, Vector)
             guard.follow(ts.data, BEGINNING, rows.arrivals)
+        times.append(guard.link_time)
     return times

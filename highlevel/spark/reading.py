@@ -36,7 +36,7 @@ from highlevel.spark.repartition import make_repartition
 from lowlevel.integer_ranges import Ranges
 from lowlevel.node.node import Node
 from lowlevel.plan import NEWEST
-from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watermarks.jumps import LinkTime
 
 COUNTERS = -1
@@ -95,7 +95,8 @@ def read_block_range(
     file = replace(file, format=block_range.file_format)
     plans = [leaf.low for leaf in leaves]
     node = Node(input_.link, file, plans, slots, capacity, link_times=block_range.link_times)
-    watermarks = [BEGINNING if plan.by_arrival else block_range.watermark for plan in plans]
+    scanned = block_range.watermark
+    watermarks = [BEGINNING if plan.by_arrival and scanned != END else scanned for plan in plans]
     partials: list[list[pa.RecordBatch]] = [[] for _ in leaves]
     for block in block_range.blocks:
         for leaf_index, item in node.process(block):

@@ -207,12 +207,6 @@ class PipelineFile:
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
         for plan in plans:
-            if self.spooled and any(leaf.low.slack is not None for leaf in plan.leaves):
-                link = next(iter(self.spooled))
-                raise PipelineError(
-                    f"queries.{plan.name}.sql: got REMEMBER over links with a spool, expected the disorder that the "
-                    f'node allows: links.{link}.promise = "late 1h", which holds for all queries'
-                )
             if plan.waiting_reason is not None:
                 raise PipelineError(
                     f"queries.{plan.name}.sql {plan.waiting_reason}, so it would have no results before the end; "

@@ -23,6 +23,18 @@ from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
 
 MOMENTS = ("planned", "half of the state", "results", "uncommitted")
+FINAL = QUERIES[0]
+CHANGES = {
+    "at_once": "EMIT CHANGES",
+    "patient": "WITH CONSISTENCY (WAIT 1 minute) EMIT CHANGES",
+    "certain": "WITH STRONG CONSISTENCY EMIT CHANGES",
+}
+"""Consistencies of the query FINAL, by the name of the query with changes."""
+
+PLANS = [
+    *(compile_query(query.gsql, query.name) for query in QUERIES),
+    *(compile_query(f"{FINAL.gsql} {clauses}", name) for name, clauses in CHANGES.items()),
+]
 OPTIONS: dict[str, Any] = {"partitions": 2, "block_records": 100, "max_blocks": 2, "slots": 256}
 
 
@@ -89,8 +101,7 @@ def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
             die()
 
     spark = start_session("local[2]")
-    plans = [compile_query(query.gsql, query.name) for query in QUERIES]
-    run = stream.StreamRun(spark, plans, inputs_in(inputs), folder, on_batch=on_batch, **OPTIONS)
+    run = stream.StreamRun(spark, PLANS, inputs_in(inputs), folder, on_batch=on_batch, **OPTIONS)
     try:
         run.start()
         run.wait()

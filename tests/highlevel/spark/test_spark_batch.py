@@ -6,6 +6,7 @@ Its tasks are called here as Spark calls them, without Spark, unless a test is m
 import json
 import resource
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.reading import COUNTERS
 from lowlevel.metrics import TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.gsql import compile_query
+from tests.harness.disordered_links import disordered_links
 from tests.harness.links import write_links
 from tests.references.window_queries import QUERIES
 
@@ -50,6 +52,20 @@ def test_what_comes_in_equals_what_goes_out(plan: Plan, spark, tmp_path: Path) -
     assert got.total(RESULT_ROWS) == rows == want.total(RESULT_ROWS)
     assert (got.total(OUTSIDE_WINDOWS) > 0) == (want.total(OUTSIDE_WINDOWS) > 0) == (plan.name == "gaps")
     assert got.total(LATE_PARTIALS) == 0
+
+
+@pytest.mark.spark
+def test_changes_are_answered_with_the_final_rows(spark, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+
+    inputs = disordered_links(tmp_path, Random(1), 2, 300, 5)
+    sql = "SELECT srcIP, count(*) AS n [RANGE 10 seconds] FROM packets GROUP BY srcIP"
+    final = BatchRun(spark, compile_query(sql), inputs).run()
+    plan = compile_query(f"{sql} WITH CONSISTENCY (REMEMBER 6 seconds) EMIT CHANGES")
+    changes = BatchRun(spark, plan, inputs).run()
+    assert changes.schema.equals(plan.schema)
+    expected = [{**row, "weight": 1, "final": True} for row in final.to_pylist()]
+    assert sorted(changes.to_pylist(), key=str) == sorted(expected, key=str)
 
 
 @pytest.mark.spark

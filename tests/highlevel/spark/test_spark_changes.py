@@ -26,6 +26,8 @@ from tests.conftest import Rounds
 from tests.harness.disordered_links import disordered_links
 from tests.harness.spark_tasks import batch_answer
 from tests.harness.stream_steps import inline, same_rows, steps
+from tests.references.pcap_bytes import pcap_bytes
+from tests.references.small_captures import RAW_IP
 
 GROUPS = "SELECT srcIP, count(*) AS n, sum(len) AS bytes [RANGE 10 seconds] FROM packets GROUP BY srcIP"
 BASES = [
@@ -97,6 +99,8 @@ def test_changes_of_any_micro_batches_add_up_to_the_exact_answer(tmp_path: Path,
         folder = tmp_path / str(seed)
         folder.mkdir()
         inputs = disordered_links(folder, random, random.choice([1, 2, 3]), 500, 8)
+        (folder / "silent.pcap").write_bytes(pcap_bytes([], RAW_IP))
+        inputs.append(Input("silent", folder / "silent.pcap"))
         stated = [
             random.choice(["", "EARLY 2 seconds", "WAIT 3 s, EARLY 700 ms", "WAIT 1 s, REMEMBER 9 s"]) for _ in BASES
         ]

@@ -7,6 +7,7 @@ failures.
 
 import os
 import signal
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,11 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from highlevel.spark.totals import Totals, TotalsFiles
-from queries.gsql import compile_query
 from tests.harness.crashed_runs import start, wait_for_all_of
 from tests.harness.links import write_links
-from tests.harness.spark_crash_driver import MOMENTS, OPTIONS, inputs_in
-from tests.references.window_queries import QUERIES
+from tests.harness.spark_crash_driver import CHANGES, FINAL, MOMENTS, OPTIONS, PLANS, inputs_in
 
 pytestmark = pytest.mark.spark
 
@@ -29,6 +28,20 @@ def rows(folder: Path) -> dict[str, pa.Table]:
     """Every result file by its name; the rows of a file have no order."""
     files = {path.relative_to(folder).as_posix(): pq.read_table(path) for path in folder.glob("output/*/*.parquet")}
     return {name: table.sort_by([(each, "ascending") for each in table.column_names]) for name, table in files.items()}
+
+
+def told(table: pa.Table) -> list[tuple]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def sums(files: dict[str, pa.Table], query: str) -> Counter[tuple]:
+    """Return the results that the changes of a query add up to."""
+    result: Counter[tuple] = Counter()
+    for name, table in files.items():
+        if name.startswith(f"output/{query}/"):
+            for *row, weight, _ in told(table):
+                result[tuple(row)] += weight
+    return Counter({row: times for row, times in result.items() if times})
 
 
 def totals(folder: Path) -> Totals:
@@ -45,8 +58,7 @@ def undisturbed(spark, tmp_path_factory) -> tuple[Path, Path]:
     inputs = tmp_path_factory.mktemp("inputs")
     write_links(inputs, 42)
     folder = tmp_path_factory.mktemp("undisturbed")
-    plans = [compile_query(query.gsql, query.name) for query in QUERIES]
-    run = StreamRun(spark, plans, inputs_in(inputs), folder, **OPTIONS)
+    run = StreamRun(spark, PLANS, inputs_in(inputs), folder, **OPTIONS)
     run.start()
     run.wait()
     run.stop()
@@ -76,7 +88,13 @@ def test_a_replay_killed_and_interrupted_again_and_again_leaves_what_an_undistur
         said = driver.stdout.read().splitlines()
     assert driver.returncode == 0
     assert said[-1] == f"batch {last}"
-    assert rows(tmp_path) == rows(expected)
+    found = rows(tmp_path)
+    assert found == rows(expected)
     assert totals(tmp_path) == totals(expected)
+    final = Counter(
+        row for name, table in found.items() if name.startswith(f"output/{FINAL.name}/") for row in told(table)
+    )
+    for query in CHANGES:
+        assert sums(found, query) == final, query
     for session in [*sessions, driver.pid]:
         wait_for_all_of(session)
