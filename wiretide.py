@@ -235,9 +235,10 @@ def register(spark: object) -> None:
     pyspark.
     """
     from highlevel.spark.data_source import register_source
+    from queries.gsql import compile_query
     from queries.pipeline.inputs import bind_files
 
-    register_source(spark, bind_files)
+    register_source(spark, bind_files, compile_query)
 
 
 def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -64,8 +64,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The values of the options that have few."""
 
-OPTIONS = ("path", "paths", "columns", "link", *CHOICES)
-"""Names of the options. Spark sets `path` or `paths` from the arguments of `load`."""
+MAX_FILES = "maxfilespertrigger"
+
+OPTIONS = ("path", "paths", "columns", "link", "sql", MAX_FILES, *CHOICES)
+"""Names of the options, in lower case. Spark sets `path` or `paths` from the arguments of `load`."""
+
+SELECTING = ("columns", "kind", "link", "ranges")
+"""Options that a query replaces."""
 
 LOCAL_PREFIX = re.compile(r"file:(?://)?(?=/)")
 """Scheme of a path in the file system of the machine, as Spark writes it."""
@@ -92,6 +97,8 @@ class SourceOptions:
     * `paths`: captures, folders or globs. `link`: the link of all of them; by default each file has its own.
     * `names`: names of columns, None for all listed ones.
     * `times`, `damage`, `ranges`: see their classes.
+    * `sql`: the query whose results are the rows; None for the rows of captures.
+    * `max_files`: the number of files of a micro-batch of a stream, None for all.
     """
 
     paths: tuple[str, ...]
@@ -101,6 +108,8 @@ class SourceOptions:
     times: str = Times.TIMESTAMP
     damage: str = Damage.ERROR
     ranges: str = Ranges.GUESSED
+    sql: str | None = None
+    max_files: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -118,6 +127,8 @@ class SourceOptions:
             if name not in OPTIONS:
                 known = ", ".join(option for option in OPTIONS if not option.startswith("path"))
                 raise ValueError(f"option {name}: unknown; the options of the format {FORMAT} are {known}")
+        if "sql" in options and (others := [name for name in options if name in SELECTING]):
+            raise ValueError(f"option {others[0]}: got it with the option sql; the query selects rows and columns")
         paths = json.loads(options["paths"]) if "paths" in options else []
         if "path" in options:
             paths.insert(0, options["path"])
@@ -131,7 +142,13 @@ class SourceOptions:
             if not all(names):
                 raise ValueError(f"option columns: got {options['columns']!r}, expected names separated by commas")
         values = {name: options[name].strip() for name in ("link", *CHOICES) if name in options}
-        return cls(tuple(map(local_path, paths)), names=names, **values)
+        max_files = None
+        if MAX_FILES in options:
+            text = options[MAX_FILES].strip()
+            if not text.isdecimal() or int(text) == 0:
+                raise ValueError(f"option maxFilesPerTrigger: got {text!r}, expected a number of files from 1")
+            max_files = int(text)
+        return cls(tuple(map(local_path, paths)), names=names, sql=options.get("sql"), max_files=max_files, **values)
 
     @property
     def guesses(self) -> bool:
@@ -155,10 +172,9 @@ class SourceOptions:
         is_number = column.type is Type.TIME and self.times == Times.NANOSECONDS
         return LongType() if is_number else SPARK_TYPES[column.type]
 
-    @property
-    def schema(self) -> StructType:
-        """The schema of the DataFrame."""
-        return StructType([StructField(column.name, self.spark_type(column)) for column in self.columns])
+    def schema_of(self, columns: Iterable[Column]) -> StructType:
+        """Return the schema of a DataFrame with these columns."""
+        return StructType([StructField(column.name, self.spark_type(column)) for column in columns])
 
     def select(self, schema: StructType) -> tuple[Column, ...]:
         """Return the columns of a schema, which the user may have set. Raises ValueError for another name or type."""

@@ -34,8 +34,10 @@ from pyspark.sql.datasource import (
 import wiretide
 from capture.errors import InputError
 from highlevel.spark import byte_ranges
-from highlevel.spark.data_source import TableReader, plan_ranges, read_rows
+from highlevel.spark.capture_rows import plan_ranges, read_rows
+from highlevel.spark.data_source import CaptureTable, TableReader
 from highlevel.spark.data_source_options import SourceOptions
+from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files
 from tests.harness.links import write_links
 from tests.references.capture_oracle import read_pcap
@@ -254,7 +256,7 @@ def test_damage_in_the_middle_is_never_skipped(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_large_batch_is_divided(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("highlevel.spark.data_source.BATCH_BYTES", 10_000)
+    monkeypatch.setattr("highlevel.spark.capture_rows.BATCH_BYTES", 10_000)
     path = captures / "pcap" / "netbios.pcap"
     rows = read(path, **NUMBERS)
     assert len(rows.to_batches()) > 3
@@ -272,7 +274,12 @@ def test_a_large_batch_is_divided(captures: Path, monkeypatch: pytest.MonkeyPatc
         ({"columns": "ts,,len"}, r"option columns: got 'ts,,len', expected names separated by commas"),
         ({"columns": "ts, TS"}, r"option columns: got ts twice, expected each column once"),
         ({"link": ""}, r"option link: got an empty text, expected the name of a link"),
-        ({"colums": "ts"}, r"option colums: unknown; the options of the format wiretide are columns, link, kind,"),
+        (
+            {"colums": "ts"},
+            r"option colums: unknown; the options of the format wiretide are columns, link, sql, maxfilespertrigger,",
+        ),
+        ({"sql": "SELECT 1", "link": "a"}, r"option link: got it with the option sql; the query selects rows"),
+        ({"maxfilespertrigger": "0"}, r"option maxFilesPerTrigger: got '0', expected a number of files from 1"),
         ({"path": "s3a://bucket/a.pcap"}, r"got the path s3a://bucket/a.pcap, expected a file that every executor"),
     ],
 )
@@ -286,6 +293,75 @@ def test_a_path_is_needed() -> None:
         SourceOptions.parse({})
     parsed = SourceOptions.parse({"paths": json.dumps(["a.pcap", "file:/b.pcap"])})
     assert parsed.paths == ("a.pcap", "/b.pcap")
+
+
+@pytest.mark.spark
+def test_a_query_in_sql_has_its_final_rows(spark, captures: Path) -> None:
+    wiretide.register(spark)
+    path = captures / "pcap" / "netbios.pcap"
+    sql = "SELECT srcIP, min(ts) AS first, sum(len) AS bytes FROM packets [RANGE 1 s] GROUP BY srcIP"
+    reader = spark.read.format("wiretide").option("sql", sql)
+    rows = reader.option("times", "ns").load(str(path))
+    expected = wiretide.query(sql, path)
+    columns = [
+        expected[name].cast(pa.int64()) if pa.types.is_timestamp(expected[name].type) else expected[name]
+        for name in expected.column_names
+    ]
+    wanted_rows = sorted(zip(*(column.to_pylist() for column in columns), strict=True))
+    assert sorted(map(tuple, rows.collect())) == wanted_rows
+    assert dict(reader.option("times", "timestamp").load(str(path)).dtypes)["first"] == "timestamp"
+
+
+def make_table(path: Path, **options: str) -> CaptureTable:
+    """A table as Spark makes it."""
+    attributes = {"bind_files": staticmethod(bind_files), "compile_query": staticmethod(compile_query), "cores": 1}
+    return type("Bound", (CaptureTable,), attributes)({"path": str(path)} | options)
+
+
+def test_a_query_over_a_damaged_capture_fails_or_uses_the_rows_before(tmp_path: Path) -> None:
+    path = write_links(tmp_path, 8)[0].path
+    path.write_bytes(path.read_bytes()[:-3])
+
+    def count(**options: str) -> list[int]:
+        table = make_table(path, sql="SELECT count(*) AS n FROM packets", **options)
+        reader = table.reader(table.schema())
+        (part,) = reader.partitions()
+        return [row["n"] for batch in reader.read(part) for row in batch.to_pylist()]
+
+    assert count(damage="stop")[0] > 1000
+    with pytest.raises(InputError, match=r"1 of the captures are damaged; option\("):
+        count()
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "message"),
+    [
+        (
+            {"sql": "SELECT count(*) FROM packets"},
+            "streamReader",
+            "option sql: got a query with spark.readStream",
+        ),
+        (
+            {"kind": "flows", "link": "a"},
+            "streamReader",
+            "option link: got one link for all files of flows",
+        ),
+        (
+            {"maxfilespertrigger": "2"},
+            "reader",
+            "option maxFilesPerTrigger: got it with spark.read",
+        ),
+    ],
+)
+def test_an_option_of_the_other_reader_is_refused(options, method, message, tmp_path: Path) -> None:
+    table = make_table(tmp_path, **options)
+    with pytest.raises(ValueError, match=f"^{message}"):
+        getattr(table, method)(table.schema())
+
+
+def test_a_path_that_does_not_exist_is_an_error_before_the_job(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none: got no file or folder of this name, expected a capture"):
+        make_table(tmp_path / "none").schema()
 
 
 def test_only_a_session_is_registered() -> None:

@@ -1,0 +1,180 @@
+"""Rows of captures as DataFrames of Spark: the byte ranges of tasks, their rows, and the verification of guesses.
+
+A byte range of a classic pcap begins at a guessed record boundary (`capture.files.split`). No driver sees the walks
+here, so the tasks verify the guesses: a task compares the end of its walk with the guess of the next task, which it
+computes again. If every task succeeds, the first range begins at the first record and every other range begins at the
+end of the range before it. Then all ranges are exact, by induction. A task with another end fails, and so does the job:
+a DataFrame never contains rows of a wrong guess. Rows of flows and samples depend on earlier records, so their files
+are read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from capture import arrow_compute as pc
+from capture.errors import InputError
+from capture.files.blocks import BLOCK_RECORDS
+from capture.files.capture import AnyCapture, Capture
+from capture.files.pcap import PcapFormat
+from capture.files.split import ByteRange, guess_record_boundary
+from capture.open import allow_open_files, open_finite
+from highlevel.inline.engine import Input, files_of
+from highlevel.spark.byte_ranges import (
+    RangeTask,
+    Task,
+    guess_tasks,
+    input_size,
+    make_exact_tasks,
+    make_whole_tasks,
+    open_task,
+)
+from highlevel.spark.compiled import compile_kernels
+from highlevel.spark.data_source_options import Damage, Ranges, SourceOptions
+from highlevel.spark.pushed_filters import PushedFilters
+from lowlevel.expressions.arrow import to_text
+from lowlevel.expressions.tree import Column, Expression
+from lowlevel.expressions.types import Type
+from lowlevel.kinds import SEPARABLE_KINDS
+from lowlevel.rows.batches import row_batch
+from lowlevel.rows.readers import Rows, make_reader
+
+RANGE_BYTES = 128 << 20
+"""Bytes of a range, if there are more ranges than cores."""
+
+BATCH_BYTES = 64 << 20
+"""Bytes of a batch that is sent to Spark."""
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+BindFiles = Callable[[Sequence[str]], list[Input]]
+"""Function that returns the inputs of captures, folders and globs."""
+
+
+class FileRange(InputPartition):
+    """The input of a task: the input, all files of its link, its size and the byte range."""
+
+    def __init__(self, input_: Input, files: tuple[Path, ...], size: int, task: Task) -> None:
+        """`size` are the bytes of the file when the job was planned."""
+        self.input = input_
+        self.files = files
+        self.size = size
+        self.task = task
+
+
+def plan_ranges(inputs: Sequence[Input], options: SourceOptions, cores: int) -> list[InputPartition]:
+    """Divide captures into byte ranges: at least one for each file, and of similar size for large files."""
+    inputs = [replace(input_, path=Path(input_.path).absolute(), link=options.link or input_.link) for input_ in inputs]
+    allow_open_files(len(inputs))
+    files = [open_finite(input_.path, "Spark") for input_ in inputs]
+    sizes = [input_size(file) for file in files]
+    count = max(cores, -(-sum(sizes) // RANGE_BYTES))
+    if options.kind not in SEPARABLE_KINDS:
+        tasks = make_whole_tasks(files)
+    elif options.guesses:
+        tasks = guess_tasks(files, count)
+    else:
+        tasks = make_exact_tasks(files, count)
+    compile_kernels(options.kind)
+    return [
+        FileRange(
+            inputs[task.input_number],
+            files_of(inputs[task.input_number].link, inputs) if options.kind == "flows" else (),
+            sizes[task.input_number],
+            task,
+        )
+        for task in tasks
+    ]
+
+
+def read_rows(
+    partition: FileRange,
+    options: SourceOptions,
+    columns: Sequence[Column],
+    conditions: Sequence[Expression] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one byte range that pass all conditions.
+
+    Raises InputError at the end for damage and for a wrong guess.
+    """
+    input_, task = partition.input, partition.task
+    file, scan = open_task(task, input_.path, partition.size)
+    if scan is None:
+        raise make_guess_error(input_.path, getattr(task, "start", 0))
+    filters = PushedFilters(conditions)
+    # A pcapng may have times that the reader replaces, and flows have times of their own.
+    skips_blocks = options.kind in SEPARABLE_KINDS and isinstance(file.format, PcapFormat)
+    needed = {"ts", *(column.name for column in columns)}
+    reader = make_reader(options.kind, input_.link, file, needed, BLOCK_RECORDS, files=partition.files)
+    for block in scan:
+        if not (skips_blocks and filters.excludes(block)):
+            for rows in reader.read(block):
+                for chosen in filters.select(rows):
+                    yield from make_batches(chosen, columns, options)
+    for rows in reader.finish():
+        for chosen in filters.select(rows):
+            yield from make_batches(chosen, columns, options)
+    check_walk(file, task, scan.range, options)
+
+
+def check_walk(file: AnyCapture, task: Task, walked: ByteRange, options: SourceOptions) -> None:
+    """Raise InputError if a walk ended with damage, or not where the next range begins."""
+    if walked.damage is not None:
+        if options.damage == Damage.STOP:
+            return
+        raise InputError(
+            f"{file.path}: damaged: {walked.damage.replace('_', ' ')} at byte {walked.end}; "
+            f'option("damage", "{Damage.STOP}") reads the rows before it'
+        )
+    is_guessed = options.guesses and isinstance(file.format, PcapFormat)
+    if isinstance(file, Capture) and isinstance(task, RangeTask) and is_guessed:
+        is_last = task.cut >= len(file.data)
+        if not is_last and walked.end != guess_record_boundary(file, task.cut):
+            raise make_guess_error(file.path, task.cut)
+
+
+def make_guess_error(path: Path, cut: int) -> InputError:
+    """Return the error for a range that does not begin at a record boundary."""
+    return InputError(
+        f"{path}: the first record after byte {cut} was guessed wrong, or the capture is damaged before it; "
+        f'option("ranges", "{Ranges.EXACT}") finds all records before the job'
+    )
+
+
+def make_batches(rows: Rows, columns: Sequence[Column], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Yield rows in the types of the DataFrame, in batches of a limited size."""
+    batch = row_batch(rows, columns)
+    count = max(1, batch.num_rows // -(-batch.nbytes // BATCH_BYTES)) if columns else batch.num_rows
+    for start in range(0, batch.num_rows, count):
+        yield convert_batch(batch.slice(start, count), columns, options)
+
+
+def convert_batch(batch: pa.RecordBatch, columns: Sequence[Column], options: SourceOptions) -> pa.RecordBatch:
+    """Convert a batch of the low level to the types of the DataFrame."""
+    arrays = []
+    for column, values in zip(columns, batch.columns, strict=True):
+        if column.type in (Type.ADDRESS, Type.MAC):
+            values = to_text(values)
+        elif column.type is Type.BYTES:
+            values = pc.cast(values, pa.binary())
+        elif options.spark_type(column).typeName() == "timestamp":
+            values = make_timestamps(values)
+        arrays.append(values)
+    return pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
+
+
+def make_timestamps(times: pa.Array) -> pa.Array:
+    """Round times in ns down to timestamps in microseconds.
+
+    >>> make_timestamps(pa.array([1999, None, -1])).cast(pa.int64()).to_pylist()
+    [1, None, -1]
+    """
+    absent = None if times.null_count == 0 else np.asarray(pc.is_null(times))
+    values = np.asarray(times if absent is None else pc.fill_null(times, 0)) // 1000
+    return pc.cast(pc.array_of(values, absent), TIMESTAMP)
