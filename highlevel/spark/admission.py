@@ -1,7 +1,7 @@
 """Selection of the blocks of the next micro-batch: amount, pace and order. No I/O; the clock is an argument.
 
 Inputs advance together: the input with the smallest watermark advances by one block at a time, so that few windows are
-open. The first input to reach its share of a micro-batch ends it.
+open. The selection ends when an input has its maximum number of blocks.
 
 With a *speed* the trace clock delays blocks. It starts at the smallest time of all inputs and runs `speed` times as
 fast as the wall clock. A block is due when the clock has passed its newest time. Two rules ensure

@@ -1,7 +1,7 @@
 """The batch engine: a finite answer over archives of captures, on every core of a machine or a cluster.
 
     byte ranges ──► decode + low-level table ──► partials ──► one partition per hash of the group ──► windows ──► rows
-      guessed          in the source's tasks       packed          all partials of a group            by definition
+      guessed          in the source's tasks       packed          all partials of a group
 
 Ranges are guessed and verified: each task returns the bounds of its walk with the results. If the end of one walk is
 not the beginning of the next, the answer is discarded and computed again over exact ranges (`capture.files.split`). A

@@ -1,7 +1,7 @@
-"""The checks of the start that run on an executor. Only the standard library is imported at the top.
+"""Checks that run on an executor before the first task. At the top only the standard library is imported.
 
-The functions are sent to the executors as code, not by name, because a package may be missing there. Nothing raises:
-every problem is in the returned document, so one task reports all of them and Spark does not repeat it.
+The functions are sent to the executors as code, not by name, because a package may be missing there. They raise no
+errors, because Spark would repeat the task. The returned document contains all problems.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOKEN = ".preflight-"
 
 
 def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[dict[str, Any]]:
-    """Yield what was found here: host, versions, kernels, and the problems with paths and the folder of the run.
+    """Yield a document about this executor: host, versions, kernels, and problems with paths and the run's folder.
 
     `request` contains the names of `packages`, the `paths`, the `folder` with a file named by `token` (or None), and
     the `modules` whose kernels the tasks need.
@@ -68,7 +68,7 @@ def look_at(path: str) -> int | str:
 
 
 def try_folder(folder: str, token: str) -> str | None:
-    """Return why the folder of the run cannot be used here: it is another one, or it cannot be written."""
+    """Return why the folder of the run cannot be used here: it is another folder, or it cannot be written."""
     if not os.path.exists(os.path.join(folder, token)):  # noqa: PTH110, PTH118
         exists = os.path.isdir(folder)  # noqa: PTH112
         return "it is another folder than on the driver" if exists else "it does not exist there"

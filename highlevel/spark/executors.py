@@ -1,8 +1,8 @@
-"""Waits for the executors of a cluster before the first task, and says what to check if there are none.
+"""Wait for the executors of a cluster before the first task. If none starts, a message contains what to check.
 
-A session on a cluster starts without executors. Spark would log "Initial job has not accepted any resources" again and
-again, and the job would wait. The number of tasks follows from the cores of the executors, so they must be there before
-a job is planned. Spark on this machine (`local[N]`) has no executors of its own and does not wait.
+A session on a cluster starts without executors. Spark would log "Initial job has not accepted any resources" many
+times, and the job would wait. The number of tasks depends on the cores of the executors, so they must run before a job
+is planned. Spark on this machine (`local[N]`) has no separate executors and does not wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MORE_SECONDS = 15.0
 """Longest time to wait for the other executors after the first."""
 
 QUIET_SECONDS = 1.0
-"""If the number of executors is not known: seconds without a new one after which no more are awaited."""
+"""If the number of executors is unknown: the wait ends when no new executor has started in this number of seconds."""
 
 POLL_SECONDS = 0.1
 
@@ -110,7 +110,7 @@ def wait_for_executors(
 
 
 def describe_request(context: SparkContext) -> str:
-    """Return which executors were asked for, and what to check if none starts."""
+    """Return the request for executors as text, and what to check if none starts."""
     conf, master = context.getConf(), str(context.master)
     memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores", None)
     size = f"{memory} of memory and {f'{cores} cores' if cores else 'the default number of cores'} each"
@@ -135,7 +135,7 @@ def _count_executors(context: SparkContext) -> int:
 
 
 def _count_wanted(context: SparkContext) -> int:
-    """Return the number of executors that was asked for, or 0 if the cluster decides."""
+    """Return the requested number of executors, or 0 if the cluster decides."""
     conf, master = context.getConf(), str(context.master)
     if (conf.get("spark.dynamicAllocation.enabled", None) or "false").lower() == "true":
         return 0

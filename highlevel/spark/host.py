@@ -40,8 +40,8 @@ ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 class Host:
     """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`.
 
-    `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. Such an input sends no
-    watermark any more, so a query that begins with this micro-batch receives the last one here.
+    `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
+    more watermarks, so a query that begins with this micro-batch receives their last watermark here.
     """
 
     assignment: InputAssignment

@@ -2,8 +2,8 @@
 
 A query runs in fragments (`highlevel.plan.fragments`). A fragment reads *sources*: leaves of the query, and other
 fragments, whose rows are repartitioned by a key. A *port* is one stream into a query, with its own watermark. A leaf
-has a port for each input that it reads. A fragment that is read has a port for each partition. The ports of a query are
-numbered over all its sources. The ports of a query that only scans and aggregates are its inputs.
+has a port for each input that it reads. A fragment that another fragment reads has a port for each partition. The ports
+of a query are numbered over all its sources. If a query has one leaf and one fragment, its ports are its inputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Checks of a cluster before the first task with data: each executor has the packages, sees the inputs and the folder.
 
-Without them a wrong path fails after four attempts of a task without the name of the host, and executors without
-compiled kernels compile for minutes. Spark on this machine (`local[N]`) is not checked: its tasks run here.
+Without these checks a wrong path would end the run after four attempts of a task, and the message would not contain the
+host. Executors without compiled kernels would compile for minutes. Spark on this machine (`local[N]`) is not checked,
+because its tasks run here.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def check_executors(
 def _run(
     context: SparkContext, request: dict[str, Any], say: Callable[[str], None], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return the documents of the tasks, none if they did not end in time or a process of Spark failed."""
+    """Return the documents of the tasks: none if the tasks did not end in time, or if a process of Spark failed."""
     cloudpickle.register_pickle_by_value(executor_checks)  # type: ignore[no-untyped-call]
     group = str(request["token"])
     documents: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The folder of a run as an inspector sees it: progress and sizes, and every file verified. Nothing is changed.
+"""Inspection of the folder of a run: progress, sizes, and verification of all files. Nothing is changed.
 
 The plans are not needed: the identity of the run, the checkpoint and the manifests name all other files.
 """
@@ -29,7 +29,7 @@ from highlevel.spark.totals import Totals, TotalsFiles
 class RunSummary:
     """The contents of the folder of a run. Sizes are in bytes, times in ns.
 
-    `next_batch` is the number of the next micro-batch, `planned` that of the last planned one or -1. `inputs` are the
+    `next_batch` is the number of the next micro-batch, `planned` the last planned number or -1. `inputs` are the
     paths of the inputs with position and size in blocks or segments; None before the first micro-batch.
     `queries` are the texts of the queries by name. `files` contains number and bytes of the files of each subfolder.
     """
@@ -86,7 +86,7 @@ def summarise(folder: Path) -> RunSummary:
 
 
 def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """Read every file that a restart or a reader of results needs. Yield each path, and what is wrong with it or None.
+    """Read every file that a restart or a reader of results needs. Yield each path, and its problem or None.
 
     The folder must not be in use.
     """

@@ -1,7 +1,7 @@
 """Spark session with measured settings, without console output, on loopback.
 
 The Python workers do the work, and the JVM transports packed rows. So the JVM should use few cores. The optimising
-compiler of the JVM alone cost a third of a second per query, for code that runs for milliseconds.
+compiler of the JVM would cost a third of a second per query, for code that runs for milliseconds.
 `docs/internals/spark.md` contains the figures.
 """
 
@@ -43,7 +43,7 @@ LONGEST_SOCKET_FOLDER = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
 """Bytes of the folder of a Unix socket, whose whole path has at most 107 bytes; TCP is used if it is longer."""
 
 JVM_END_SECONDS = 5.0
-"""Seconds that a JVM has to end after its connections broke."""
+"""Maximum seconds until a JVM has ended after its connections were closed."""
 
 
 def print_warning(line: str) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a session: ours, those of the user's spark-defaults.conf, and those that the user gave to Wiretide.
+"""The settings of a session, from Wiretide, from the user's spark-defaults.conf, and from the user's options.
 
 A later source overrides an earlier one:
 
@@ -62,7 +62,7 @@ ENTRIES = (
 """Objects of Spark that register its keys when they are loaded."""
 
 SIMILARITY = 0.92
-"""Least similarity of an unknown key to a known one for an error. Keys of libraries are unknown too."""
+"""Smallest similarity of an unknown key to a known key for an error. Keys of libraries are unknown too."""
 
 UNREGISTERED = (
     "spark.yarn.",
@@ -106,7 +106,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def choose_python(master: str, chosen: Mapping[str, str]) -> str:
-    """Return the Python of the workers: on this machine that of this process, on a cluster what the user configured."""
+    """Return the Python of the workers: on this machine the Python of this process, on a cluster the user's choice."""
     if "spark.pyspark.python" in chosen:
         return chosen["spark.pyspark.python"]
     if master.startswith("local"):

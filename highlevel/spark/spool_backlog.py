@@ -5,10 +5,10 @@ numbers of waiting segments may have gaps, because the writer of a full spool dr
 
     position 7    waiting  8 9 10      the next micro-batch reads to position 9, 10 or 11; segment 7 is lost
 
-Spools advance together: the spool whose last selected segment is the oldest advances by one segment at a time. After a
-standstill all spools then advance through the same time, so few windows are open. The micro-batch ends when a spool
-with its share of bytes is next. A spool without waiting segments delays no other spool: its link is idle, or its node
-is down.
+Spools advance together: the spool whose last selected segment is the oldest advances by one segment at a time. So after
+a standstill all spools advance through the same time, and few windows are open. The selection ends when the next spool
+has its maximum number of bytes. A spool without waiting segments delays no other spool, because its link is idle or its
+node is down.
 """
 
 from __future__ import annotations

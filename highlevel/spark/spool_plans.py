@@ -1,9 +1,9 @@
 """Match the plans of a node with the queries that read its spool.
 
-A name is not sufficient. It may mean another text after a change of the pipeline file, and partials of another plan
-would be merged without an error. So plans are identified by fingerprint. Two queries may have one fingerprint, because
-HAVING and the select list are not part of it. The node then writes their partials twice, and a query reads *one* plan:
-preferably the plan with its own name, otherwise the first.
+Plans are identified by fingerprint. A name is not sufficient: the pipeline file may have changed, and partials of
+another plan would be merged without an error. Two queries may have the same fingerprint, because HAVING and the select
+list are not part of it. Then the node writes their partials twice, and a query reads *one* of the plans: the plan with
+its own name, otherwise the first.
 """
 
 from __future__ import annotations

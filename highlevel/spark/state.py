@@ -6,7 +6,7 @@
 
 A key is a fragment of a query: the ID of the query, a dot, and the number of the fragment.
 
-Version n depends on version n - 1 only. Files are written under temporary names and renamed, the manifest last, so a
+Version n depends only on version n - 1. Files are written under temporary names and renamed, the manifest last, so a
 reader sees the complete version or none. A repeated micro-batch n reads version n - 1 and writes the same
 version n. A table that did not change is not written again: the new manifest names the old file. Small tables are
 combined (`highlevel.spark.state`) and written with every version, because comparing them would cost more. A small pack
@@ -86,7 +86,7 @@ def split_pack(table: pa.Table, names: list[str], row_counts: list[int]) -> Iter
 
 
 KEPT_VERSIONS = 3
-"""Number of kept versions: Spark may repeat the last micro-batch, and one more helps in an inspection."""
+"""Number of kept versions: Spark may repeat the last micro-batch, and one more version is kept for inspections."""
 
 MAX_PACKED_BYTES = 4096
 """Maximum bytes of a table that is packed, and of a pack in the manifest."""

@@ -1,9 +1,9 @@
-"""Run of the stream engine: captures and spools in, final results out, restarted without loss or repetition.
+"""A run of the stream engine, from captures and spools to final results. A restart neither loses nor repeats rows.
 
     folder/run.json      identity of the run
     folder/lock          locked by the process of the run
     folder/inputs        decompressed captures
-    folder/checkpoint    Spark's own: offsets planned and micro-batches committed
+    folder/checkpoint    written by Spark: planned offsets and committed micro-batches
     folder/state         the operators, by partition and batch id
     folder/totals        counters, by batch id
     folder/output        results, by query and batch id

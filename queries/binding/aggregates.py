@@ -7,8 +7,8 @@ as its name, `sum(len)`. `finished` contains the expression that the high level 
     holistic      median, top, entropy, …      need all values of a group, which become keys of the low level
     selections    heavy(0.05), top(10, count)  conditions of HAVING that compare the groups of a window
 
-With SPREAD a row adds a share of its counters to the sums of each of its panes. All other aggregates, and the divisor
-of a mean, count the row once, in the pane of its end.
+With SPREAD the sums of a row's counters are divided among the panes of its lifetime. All other aggregates, and the
+divisor of a mean, count the row once, in the pane of its end.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Aggregates:
         return self.holistic.add(sql, name, [operand], time.name)
 
     def keep(self, kind: Kind, argument: Expression) -> None:
-        """Add a sub-aggregate that the query does not contain."""
+        """Add a sub-aggregate for the merge only. The query has no aggregate that needs it."""
         self._word(kind, argument)
 
     def count_of_rows(self) -> str:

@@ -1,4 +1,4 @@
-"""From the syntax tree of an expression to a typed expression: names resolved, types checked, literals converted.
+"""The binder converts the syntax tree of an expression to a typed expression. It resolves names and checks types.
 
 Types do not mix, except INT with FLOAT. A `QueryError` points at the operand that breaks a rule.
 """

@@ -30,7 +30,7 @@ USAGES: dict[str, str] = {
 """Functions by name, each with an example of its call."""
 
 MAX_ARGUMENTS = 20
-"""Most arguments of coalesce, greatest, least and bucket."""
+"""Maximum number of arguments of coalesce, greatest, least and bucket."""
 
 
 def case(what: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:
@@ -144,9 +144,9 @@ def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool =
 
 
 def _check_texts(what: str, operands: Sequence[Operand]) -> None:
-    """Raise QueryError for texts of several columns: their IDs could change from batch to batch.
+    """Raise QueryError for texts of several columns, because the IDs of their texts could change between batches.
 
-    Texts made of values have no fixed IDs anyway.
+    Texts that are computed from values are allowed, because they never have fixed IDs.
     """
     sources: set[Expression] = set()
     for operand in operands:

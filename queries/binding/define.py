@@ -18,7 +18,7 @@ from queries.text.lexer import RESERVED
 from queries.text.windows import CALLS
 
 _NUMBER = Column(ARGUMENT, Type.INT)
-"""The argument for the check of parts."""
+"""The argument with which parts are checked."""
 
 
 def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:

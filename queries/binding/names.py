@@ -6,13 +6,13 @@
     SELECT                            column of the rows, name given in GROUP BY
     HAVING                            column grouped by, name given in GROUP BY, name of the select list
 
-Papers write `length` for `len`, and Gigascope `time` for the seconds of `ts`. They also write `flag = SYN_ACK`: `flag`
+In papers `length` means `len`. In Gigascope `time` means the seconds of `ts`. Both write `flag = SYN_ACK`: `flag`
 is the six lowest bits of `tcp_flags` (RFC 9293, §3.1). It excludes the bits of congestion control (ECE and CWR, RFC
 3168), so a SYN that offers ECN is a SYN too. In SELECT and HAVING `window_start` and `window_end` are the bounds of a
 window.
 
-A name may follow its stream or its layer: `outer.` or `inner.`. Names are compared without regard to case. A
-double-quoted text that names nothing is a string, as papers print them.
+A name may have a prefix: its stream, or its layer (`outer.` or `inner.`). Names are compared without regard to case. A
+text in double quotes that is not a name is a string, because papers print strings in this way.
 """
 
 from __future__ import annotations

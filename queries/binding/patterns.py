@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from queries.text.tree import Like
 
 ESCAPE = "\\"
-"""The character after this one means itself in a pattern of LIKE."""
+"""In a pattern of LIKE the character after this one has no special meaning."""
 
 
 def matches(subject: Operand, pattern: Operand) -> Call:

@@ -1,4 +1,4 @@
-"""Running aggregates of Gigascope: sums over several windows of a group, in queries with CLOSING WHEN.
+"""Running aggregates of Gigascope: sums over several windows of a group. They need CLOSING WHEN.
 
 running_sum(x)                 all windows since the group began
 moving_sum(x, 5)               the last 5 windows

@@ -58,7 +58,7 @@ COUNTS: dict[str, tuple[int, ...]] = {
     "round": (1, 2),
     "substring": (2, 3),
 }
-"""Numbers of arguments of the functions that do not have one."""
+"""Valid numbers of arguments of the functions that do not have exactly one argument."""
 
 CONSTANTS: dict[Scalar, tuple[Type, ...]] = {
     Scalar.SUBSTRING: (Type.INT, Type.INT),
@@ -81,7 +81,7 @@ TYPES: dict[str, Type] = {
 CAST_TYPES = ("INTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "TIMESTAMP", "INET", "MAC")
 
 MAX_DIGITS = 15
-"""Largest number of decimals of round: a float has no more."""
+"""Largest number of decimals of round, which is the number of decimals of a float."""
 
 
 def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:

@@ -1,4 +1,4 @@
-"""Aggregates that users define in Python: a name, parts in GSQL over the argument `x`, and a function that finishes.
+"""Aggregates that users define in Python: a name, parts in GSQL over the argument `x`, and a function of the parts.
 
 The parts are bounded aggregates, so the low level computes them and the high level merges them. When a window is final,
 the function receives them as arrays over the window's groups. `queries.binding.define` defines aggregates.

@@ -1,8 +1,8 @@
-"""Explained plans as drawings in SVG: a box for each node, rows flow from the leaves at the bottom to the result.
+"""Explained plans as drawings in SVG. Each node is a box. Rows flow from the leaves at the bottom to the result.
 
-The nodes of the low level are below the dashed line. A box lists the first lines of the explanation of its node; the
-whole explanation is its tooltip. With measured figures a box contains the rows that its node returned, and it is the
-darker the more time the node needed.
+The nodes of the low level are below the dashed line. A box contains the first lines of the explanation of its node; the
+whole explanation is its tooltip. With measured figures a box also contains the number of returned rows. Its colour is
+darker if the node needed more time.
 """
 
 from __future__ import annotations

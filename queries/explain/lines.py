@@ -107,7 +107,7 @@ WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile"
 
 
 def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Iterator[str]:
-    """Yield the lines about the part that runs next to the packets."""
+    """Yield the lines about the low level."""
     low = leaf.low
     kind = columns_of_kind(low.kind)
     where = "in a table of fixed size" if low.reduced else "and each row is passed on unchanged"

@@ -1,1 +1,1 @@
-"""From syntax trees to plans: the nodes of each query, and what other queries see of it."""
+"""From syntax trees to plans: the nodes of each query, and the columns that other queries can read."""

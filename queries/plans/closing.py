@@ -1,4 +1,4 @@
-"""CLOSING WHEN: the select list is split into columns below and above the node `Running`.
+"""CLOSING WHEN: the select list is split into columns below the node `Running` and columns above it.
 
 SELECT srcIP, count(*) * 2 AS n, moving_sum(len, 5) AS m … CLOSING WHEN moving_sum(len, 5) = 0
 .group 1 = srcIP, .aggregate 1 = count(*), .aggregate 2 = sum(len)       below: columns of the windows
@@ -57,7 +57,7 @@ class ClosingStep:
         closing: Expression,
         having: Expression | None,
     ) -> tuple[Output, ...]:
-        """Set the parts of the node, and return the select list below. `functions` have their lifted totals."""
+        """Set the parts of the node, and return the select list below it. `functions`: with columns as totals."""
         for group in groups:
             self.group(group)
         self._functions = tuple(

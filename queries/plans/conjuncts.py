@@ -1,4 +1,4 @@
-"""Parts of conditions: operands of AND and OR, equalities of two sides, and what an OR implies for one side.
+"""Parts of conditions: operands of AND and OR, equalities of two sides, and conditions that follow from an OR.
 
 (S.flag = 2 AND A.flag = 18) OR (S.flag = 18 AND A.flag = 2)      a condition of a join
 S.flag = 2 OR S.flag = 18                                         follows for S: the low level drops rows that fail

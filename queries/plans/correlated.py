@@ -11,12 +11,12 @@
     (SELECT max(x) …)      LEFT JOIN with groups: an outer row meets at most one of them
     EXISTS, IN elsewhere   comparisons of such values: (SELECT count(*) …) > 0
 
-WHERE of the sub-query is divided. An equality of both queries is a key of the join. Conditions on the sub-query alone
-stay in it, and conditions on the outer query alone are part of ON.
+WHERE of the sub-query is divided. An equality of both queries is a key of the join. Conditions on only the sub-query
+stay in it, and conditions on only the outer query are part of ON.
 
-The rows of both queries that can meet are those of one window, so that the state of the join is bounded. The window is
-a tumbling window that both queries name, or follows from an equality of times: `q.window_end = p.window_end` is a
-window of no length, `q.time/60 = p.time/60` a tumbling window of a minute.
+Rows of both queries can meet only in one window, so that the state of the join is bounded. The window is a tumbling
+window that both queries name, or it follows from an equality of times: `q.window_end = p.window_end` is a window of
+length 0, `q.time/60 = p.time/60` is a tumbling window of a minute.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ROW_TIME = "row time"
 """The time column of a sub-query in the join. Names with a blank cannot be names that a user writes without quotes."""
 
 MAX_LEVELS = 4
-"""Largest number of sub-queries within each other. NOT IN becomes several joins, each with the sub-queries within."""
+"""Largest depth of nested sub-queries. NOT IN becomes several joins, and each contains the nested sub-queries."""
 
 ONE = "number one"
 """A column of a sub-query that is 1 (`_as_key`)."""
@@ -106,11 +106,11 @@ class _Equality:
 
 @dataclass
 class _SubQuery:
-    """A sub-query, divided.
+    """The parts of a sub-query.
 
-    `equalities` are those with the outer query, without the equality `times` of the times that is the window. `own` are
-    the conditions on its rows. `about_outer` are the conditions on the outer query. `time` is its time column, in units
-    of `unit` ns in `times`.
+    `equalities`: equalities with the outer query, without the equality `times`, which is the window. `own`: conditions
+    on its rows. `about_outer`: conditions on the outer query. `time`: its time column, in units of `unit` ns in
+    `times`.
     """
 
     query: Query
@@ -236,7 +236,7 @@ class _Decorrelation:
         return True
 
     def _selected(self, position: int, item: SelectItem) -> SelectItem:
-        """Return an item of SELECT with values of joins. The name of the item stays what it would be."""
+        """Return an item of SELECT with values of joins. The item keeps its name."""
         expression = self._part(item.expression)
         if expression is not item.expression and item.alias is None and isinstance(expression, tree.Name):
             return SelectItem(expression, Word(f"column_{position}", item.start))
@@ -280,12 +280,12 @@ class _Decorrelation:
         return subquery
 
     def _check_names(self, query: Query) -> None:
-        """Raise QueryError for wrong names outside WHERE. Later messages would list the names of columns of joins."""
+        """Raise QueryError for wrong names outside WHERE now, because later messages would list columns of joins."""
         window = query.window if has_groups(query) else None
         self._compile(replace(query, where=None, order=None, window=window))
 
     def _check_inner(self, query: Query, start: int) -> None:
-        """Raise QueryError for clauses of a sub-query that are about all its rows."""
+        """Raise QueryError for clauses of a sub-query that need all its rows."""
         if len(query.tables) > 1:
             raise self._error(
                 "a correlated sub-query over a join", start, "a query of WITH that joins, which the sub-query reads"
@@ -586,7 +586,7 @@ class _Decorrelation:
 
 
 def _depth(query: Query) -> int:
-    """Return the number of sub-queries within each other, 1 for a query without any in its expressions."""
+    """Return the depth of nested sub-queries: 1 for a query without sub-queries in its expressions."""
     nodes = (node for node in parts_of(query, skip=Query) if isinstance(node, tree.ScalarQuery | tree.Exists))
     return 1 + max((_depth(node.query) for node in nodes), default=0)
 

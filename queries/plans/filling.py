@@ -1,4 +1,4 @@
-"""FILL: which columns of a select list get a value in windows without rows.
+"""FILL: the columns of a select list that get a value in windows without rows.
 
     SELECT ts/60 AS minute, srcIP, count(*) AS n … GROUP BY srcIP FILL 0
 

@@ -1,8 +1,8 @@
 """The time column of the windows of groups, and time columns that are groups themselves.
 
 over links      ts: with a window clause, or with ts/60 in GROUP BY
-over tables     WA names a time column, if there are several. One time column by intervals in GROUP BY makes windows;
-                others are groups, which are written when a watermark covers them
+over tables     WA names a time column, if there are several. One time column by intervals in GROUP BY makes windows.
+                Other time columns are groups, which are emitted when they are below a watermark
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     GROUP BY srcIP, SESSION(ts, INTERVAL '30' SECOND)                [SESSION 30 seconds]
     GROUP BY srcIP, ts/60 AS tb                                      [RANGE 1 minute, SLIDE 1 minute], tb its number
 
-`ts/60` is Gigascope's, where time is in seconds. Here ts is in nanoseconds, but windows of 60 ns have no use. So a
+`ts/60` is from Gigascope, where time is in seconds. Here ts is in nanoseconds, but windows of 60 ns have no use. So a
 divisor below a million is in seconds; `ts/60000000000` means the same.
 """
 
@@ -46,7 +46,7 @@ from queries.text.tree import (
 from queries.text.windows import PARAMETERS, ROWS
 
 MAX_PANES = 10_000
-"""Panes per window, at most, and so the windows that a packet is in. An hour by the second has 3 600."""
+"""Maximum panes per window, and so windows per packet. A window of an hour that slides by a second has 3 600."""
 
 MAX_ROWS = 2**40
 """First number of rows that is too large for a window."""
@@ -159,7 +159,7 @@ def _time_column(attribute: Attribute, of_links: bool) -> TimeColumn | None:
 
 
 class _ClauseBinder:
-    """Finds the kind of window that the parameters of a clause make, and refuses parameters that it does not have."""
+    """Finds the kind of window from the parameters of a clause, and refuses parameters that this kind does not have."""
 
     def __init__(self, sql: str, clause: Window, of_links: bool) -> None:
         self._sql = sql

@@ -58,7 +58,7 @@ def without_grouping_sets(query: Query) -> Query:
 
 
 def _check(query: Query, keys: set[Expression]) -> None:
-    """Raise QueryError for what would be computed for each grouping set alone, and for expressions over its columns."""
+    """Raise QueryError for clauses that grouping sets would compute separately, and for expressions over columns."""
     assert query.grouping_sets is not None
     clause = query.grouping_sets.keyword.text.upper().replace("GROUPING", "GROUPING SETS")
     expressions = [item.expression for item in query.select]
@@ -86,7 +86,7 @@ def _check(query: Query, keys: set[Expression]) -> None:
 
 
 def _nodes_in(node: object) -> Iterator[object]:
-    """Yield a tree and all its parts, without those of inner queries."""
+    """Yield a tree and all its parts, except the parts of inner queries."""
     yield node
     members = node if isinstance(node, tuple) else ()
     if is_dataclass(node) and not isinstance(node, Word | Query):
@@ -111,7 +111,7 @@ def _columns_within(expression: Expression, keys: set[Expression]) -> Iterator[N
 
 
 def _key(query: Query, item: SelectItem) -> Expression:
-    """Return what an item groups by. A number is the position of an item in SELECT."""
+    """Return the expression of a GROUP BY item. A number is the position of an item in SELECT."""
     expression = item.expression
     if isinstance(expression, Constant) and expression.kind is Kind.NUMBER and expression.text.isdigit():
         position = int(expression.text)

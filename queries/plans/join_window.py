@@ -1,7 +1,7 @@
 """The windows of a join: `[RANGE 3 minutes, WA ts]` after each item, or `[RANGE TUMBLING 5 minutes, WA ts]` for all.
 
-A row of an item with RANGE n stays joinable for n: it meets rows of the others up to n after it. BOUNDARY states
-whether the ends are included (`highlevel.joins.window`). RANGE 0 s meets no later rows.
+A row of an item with RANGE n can meet rows of other items up to n after it. BOUNDARY states if the ends are included
+(`highlevel.joins.window`). With RANGE 0 s it meets no later rows.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class UnionRelation:
         return next((column for column in self.columns if column.name.lower() == name.lower()), None)
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return a union of the parts, each brought to the same columns in the same order."""
+        """Return a union of the parts, converted to the same columns in the same order."""
         time = time or next(iter(self.common_times), None)
         nodes: list[Node] = []
         for part in self.parts:
@@ -244,7 +244,7 @@ def names_in(expressions: Iterable[Expression]) -> set[str]:
 
 
 SUB_QUERY = "sub-query "
-"""Beginning of the names of tables that queries have in place of correlated sub-queries. Messages omit them."""
+"""Prefix of the names of tables that replace correlated sub-queries. Messages omit these tables."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """SELECT without groups: columns, expressions over them, and DISTINCT.
 
 A result column that is an unchanged time column can be a window time of other queries. A column that divides a time
-column by an interval increases with it: then DISTINCT removes stored rows that no later row can equal.
+column by an interval increases with it. Then DISTINCT removes stored rows when no later row can be equal to them.
 """
 
 from __future__ import annotations

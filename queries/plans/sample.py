@@ -5,8 +5,8 @@
 Apply computes the keys and the arguments of aggregates for each row. It is compiled as a query without groups. The
 key that increases with the time column is the window.
 
-A condition `ssample(…)` or `rsample(…)` of WHERE decides in Sample, and the others before Apply. It determines the
-family of functions with a state, and their size and seed.
+Sample evaluates a condition `ssample(…)` or `rsample(…)` of WHERE, and Apply's input the other conditions. The call
+determines the family of functions with a state, and their size and seed.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class _Compilation:
             self._fail(f"{admit} over a value of type {kind}", argument.start, "integer or float")
 
     def _check_time(self, below: Node, keys: tuple[str, ...]) -> None:
-        """Refuse times of which the window cannot be made."""
+        """Refuse times that cannot be the window."""
         assert isinstance(below, Apply)
         for output in below.time_outputs:
             if output.name not in keys:

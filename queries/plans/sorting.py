@@ -1,7 +1,7 @@
 """ORDER BY, LIMIT and OFFSET: the keys of a Sort, and the columns that only its keys need.
 
 An item of ORDER BY is the name of a column of the result, its position in the select list, or an expression over the
-same names. Results of windows are sorted and limited separately for each window, other rows all together.
+same names. Results of windows are sorted and limited for each window, other rows all together.
 """
 
 from __future__ import annotations

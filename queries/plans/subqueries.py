@@ -74,7 +74,7 @@ def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
 
 
 def make_pair_query(groups: TimeGroups, whole: Plan) -> ReadableQuery:
-    """Return groups of times. They can have windows only if they are grouped by exactly one unchanged time."""
+    """Return the query of groups of times. Readers can use windows only if it groups by exactly one unchanged time."""
     node = whole.root
     plain = [column for column, interval, _ in groups.times if interval == 1]
     times = node.time_columns if len(groups.times) == len(plain) == 1 else ()

@@ -1,12 +1,12 @@
-"""Sub-queries outside FROM, which are computed first: their values take their place in the syntax tree.
+"""Sub-queries outside FROM are computed first. Their values replace them in the syntax tree.
 
     WHERE len > (SELECT avg(len) FROM packets)                    WHERE len > 412.5
     WHERE srcIP IN (SELECT srcIP FROM … HAVING count(*) > 100)    WHERE srcIP IN ('10.0.0.1', '10.0.0.9')
     WHERE EXISTS (SELECT ts FROM packets WHERE …)                 WHERE TRUE
 
 A sub-query may read the queries of WITH before it. The input is read once for each sub-query, and then for the query
-itself. So only files can be read, not live inputs. Sub-queries that refer to columns of the query around them stay:
-`queries.plans.correlated` turns them into joins.
+itself. So inputs must be files, not live. `queries.plans.correlated` converts sub-queries that refer to columns of the
+query around them into joins; they are not replaced here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_VALUES = 100_000
 class Values:
     """The values of a sub-query with one column, without duplicates. Addresses are texts, times are ns.
 
-    `rows` is the number of rows. If the first rows decide (`is_enough`), the other rows are missing.
+    `rows` is the number of rows. If the first rows determine the result (`is_enough`), the other rows are missing.
     """
 
     type: Type

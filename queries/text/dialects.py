@@ -1,4 +1,4 @@
-"""SQL of other dialects, and misspelt keywords: what GSQL has in their place."""
+"""Remedies for errors: the words of GSQL for constructs of other SQL dialects, and for misspelt keywords."""
 
 from __future__ import annotations
 

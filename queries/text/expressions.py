@@ -11,8 +11,8 @@
               * / %
     strongest ::
 
-Operators of one strength associate to the left. NOT may begin an operand of AND, OR and NOT only: elsewhere its operand
-would be unclear, so it needs parentheses.
+Operators of one strength associate to the left. NOT without parentheses may only begin an operand of AND, OR and NOT,
+because elsewhere its operand would be unclear.
 """
 
 from __future__ import annotations

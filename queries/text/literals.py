@@ -104,7 +104,7 @@ def parse_prefix(text: str) -> Prefix:
 
 
 def address_text(address: Address) -> str:
-    """Return the text of an address, as in results: RFC 5952, IPv4-mapped ones with dots (`::ffff:10.0.0.1`)."""
+    """Return the text of an address as in results: RFC 5952; IPv4-mapped addresses have dots (`::ffff:10.0.0.1`)."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     return socket.inet_ntop(family, address.value.to_bytes(WIDTH[address.version] // 8, "big"))
 

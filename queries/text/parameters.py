@@ -131,7 +131,7 @@ class Parameter:
     def given(self, value: object) -> str:
         """Return a value that a user of the query gives, as `literal` does. For `@FILE` the query follows a file.
 
-        A DEFAULT in the text of a query cannot, because the text may come from a page that may not read files.
+        A DEFAULT in the text of a query cannot be a file, because the text may be from a page that must not read files.
         """
         if isinstance(value, str) and value.strip().startswith(FOLLOWED) and self.type is not ParameterType.TEXT:
             return self._setting(value.strip()[len(FOLLOWED) :])

@@ -44,7 +44,7 @@ TYPES: dict[str, tuple[ParameterType, int | None, int | None]] = {
     "DURATION": (ParameterType.DURATION, None, None),
     "WINDOW": (ParameterType.WINDOW, None, None),
 }
-"""Types in PARAM: those of Gigascope with their ranges, and the last three of ready queries. Integers have 64 bits."""
+"""Types in PARAM with their ranges: the types of Gigascope, and three types of ready queries. Integers have 64 bits."""
 
 NAME = "query_name"
 TEXTS = ("comment", "title", "namespace")

@@ -1,7 +1,7 @@
 """The syntax tree of a query: immutable nodes, each with its position in the text.
 
-Names are not resolved and literals are not converted here; `queries.binding` does that. Positions (`start`) do not take
-part in comparisons: two texts that differ only in blanks, comments and redundant parentheses have equal trees.
+`queries.binding` resolves names and converts literals. Comparisons ignore positions (`start`), so two texts that differ
+only in blanks, comments and redundant parentheses have equal trees.
 
     Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
@@ -216,7 +216,7 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`CASE WHEN condition THEN result … ELSE otherwise END`; with an `operand`, a condition is a value it equals."""
+    """`CASE WHEN condition THEN result … ELSE otherwise END`. With an `operand`, conditions are values to compare."""
 
     operand: Expression | None
     branches: tuple[tuple[Expression, Expression], ...]
@@ -441,7 +441,7 @@ class FromItem:
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
-    """One item of SELECT or GROUP BY, and the name that follows it: `implied` if without AS."""
+    """One item of SELECT or GROUP BY, and the name after it. `implied`: the name has no AS."""
 
     expression: Expression
     alias: Word | None = None
