@@ -13,7 +13,7 @@ from urllib.parse import quote
 with warnings.catch_warnings():
     # The package recommends the schema v2, which only Grafana 12 and later read.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, text, timeseries
+    from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, timeseries
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.models.common import (
         BigValueColorMode,
@@ -40,7 +40,6 @@ with warnings.catch_warnings():
         VariableSort,
     )
     from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-    from grafana_foundation_sdk.models.text import TextMode
 
 Dashboard = dashboard.Dashboard
 AnyPanel = timeseries.Panel | table.Panel | stat.Panel | bargauge.Panel
@@ -209,10 +208,6 @@ class PanelMaker:
         first = columns[0][1] if columns else ""
         sort = {"sort": [{"field": first, "desc": True}], "fields": {}}
         return panel.with_transformation(DataTransformerConfig(id_val="sortBy", options=sort))
-
-    def make_text(self, title: str, content: str) -> text.Panel:
-        """Return a panel with Markdown."""
-        return text.Panel().title(title).span(2 * WIDTH).height(4).mode(TextMode.MARKDOWN).content(content)
 
     def add_variable(self, builder: Dashboard, variable: Variable) -> Dashboard:
         """Add a variable with several values; all of them are selected at first, also for series without the label."""

@@ -34,3 +34,16 @@ class Operator(Protocol):
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Restore the state of a snapshot. The caller does this before the first row."""
         ...
+
+
+class StatelessOperator:
+    """The state methods of an operator without state."""
+
+    bytes = 0
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return no tables."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Do nothing, because there is no state."""

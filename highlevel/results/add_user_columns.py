@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from highlevel.aggregation import AggregateError, Aggregation, UserColumn
 from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.operator import StatelessOperator
 from lowlevel.expressions.columns import Mask, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.user_functions import failure_text
 from lowlevel.punctuation import Item, Punctuation
 
 
-class AddUserColumns:
+class AddUserColumns(StatelessOperator):
     """Adds a column for each use of a user-defined aggregate. Stateless."""
 
     def __init__(self, aggregation: Aggregation) -> None:
@@ -33,13 +34,6 @@ class AddUserColumns:
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass the watermark on."""
         yield punctuation
-
-    def snapshot(self) -> dict[str, pa.Table]:
-        """Return an empty snapshot."""
-        return {}
-
-    def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Do nothing, because there is no state."""
 
 
 def compute_results(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from capture.arrow_compute import array_of
 from highlevel.aggregation import Aggregation, Selection, SelectionKind
 from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.operator import StatelessOperator
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
@@ -29,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int64]
 
 
-class SelectGroups:
+class SelectGroups(StatelessOperator):
     """Adds the selections to the groups of final windows. Stateless: a window arrives in one batch."""
 
     def __init__(self, aggregation: Aggregation) -> None:
@@ -50,13 +51,6 @@ class SelectGroups:
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass the watermark on."""
         yield punctuation
-
-    def snapshot(self) -> dict[str, pa.Table]:
-        """Return an empty snapshot."""
-        return {}
-
-    def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Do nothing, because there is no state."""
 
 
 def select(selection: Selection, value: Any, windows: Ids) -> Mask:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from highlevel.aggregation import Aggregation, DetailFunction
 from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import GroupTable
+from highlevel.operators.operator import StatelessOperator
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
 from highlevel.results.holistic import ValueCounts, compute_aggregate, number_combinations, values_by_time
 from highlevel.results.sketched_windows import merge_sketches
@@ -25,7 +26,7 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import Item, Punctuation
 
 
-class Summarise:
+class Summarise(StatelessOperator):
     """Computes the holistic aggregates of final windows. Stateless: a window arrives in one batch."""
 
     def __init__(self, aggregation: Aggregation) -> None:
@@ -70,10 +71,3 @@ class Summarise:
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Pass the watermark on."""
         yield punctuation
-
-    def snapshot(self) -> dict[str, pa.Table]:
-        """Return an empty snapshot."""
-        return {}
-
-    def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Do nothing, because there is no state."""

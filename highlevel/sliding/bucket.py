@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
+from highlevel.operators.operator import StatelessOperator
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 
@@ -20,7 +21,7 @@ FIRST_WID = "first_wid"
 END_WID = "end_wid"
 
 
-class Bucket:
+class Bucket(StatelessOperator):
     """Replaces `pane` by `first_wid, end_wid`, and times in punctuations by window IDs.
 
     It has no state except a counter.
@@ -51,10 +52,3 @@ class Bucket:
             if punctuation.watermark == END
             else Punctuation(punctuation.link, self.window.closed_before(punctuation.watermark))
         )
-
-    def snapshot(self) -> dict[str, pa.Table]:
-        """Return an empty snapshot."""
-        return {}
-
-    def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Do nothing, because there is no state."""

@@ -9,12 +9,12 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.operator import StatelessOperator
 from highlevel.plan.nodes import Apply, bound_count, macs_of
 from highlevel.plan.operators.operator import (
     AnyPunctuation,
     Bounds,
     GraphItem,
-    Stateless,
     bounds_of,
     make_punctuation,
     single_bound,
@@ -28,7 +28,7 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END
 
 
-class ApplyOperator(Stateless):
+class ApplyOperator(StatelessOperator):
     """Computes columns. Stateless.
 
     Watermarks pass through the monotone functions of `TimeOutput`: the computed time of a later row is never below the

@@ -9,12 +9,13 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.operator import StatelessOperator
 from highlevel.plan.nodes import Filter, macs_of
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
 from lowlevel.expressions.predicate import Condition
 
 
-class FilterOperator(Stateless):
+class FilterOperator(StatelessOperator):
     """Filter rows. Stateless, except that the condition measures its costs."""
 
     def __init__(self, node: Filter) -> None:

@@ -48,19 +48,6 @@ class NodeOperator(Protocol):
         ...
 
 
-class Stateless:
-    """The state methods of an operator without state."""
-
-    bytes = 0
-
-    def snapshot(self) -> dict[str, pa.Table]:
-        """Return no tables."""
-        return {}
-
-    def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Do nothing, because there is no state."""
-
-
 def bounds_of(punctuation: AnyPunctuation, count: int) -> Bounds:
     """Return a watermark as `count` bounds, one for each time column. At the end of a stream all are END."""
     if isinstance(punctuation, JointPunctuation):

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from highlevel.operators.operator import StatelessOperator
 from highlevel.plan.nodes import Repeat
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
 
 BATCH_ROWS = 65_536
 """Maximum rows of a batch of results: a few rows may be repeated millions of times."""
 
 
-class RepeatOperator(Stateless):
+class RepeatOperator(StatelessOperator):
     """Repeats each row by its value of the column `count` of the node."""
 
     def __init__(self, node: Repeat) -> None:
