@@ -1,8 +1,8 @@
 # Everything runs from the environment in .venv. Plain POSIX recipes: the make of macOS (3.81) and its shell run them too.
 PY = .venv/bin/python
 INSTALLED = .venv/installed
-# One process for each core; the tests that need Spark share one of them. Tests start hundreds of processes: without
-# bytecode each compiles what it imports, which takes a fifth of a second.
+# One process more than there are cores; the tests that need Spark share one of them. Tests start hundreds of processes:
+# without bytecode each compiles what it imports, which takes a fifth of a second.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 
@@ -15,7 +15,7 @@ APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive
 TEMPLATES_OF_ALERTMANAGER = LC_ALL=C sed -i "s|/usr/share/prometheus/alertmanager|$$(printf '.%033d' 0 | tr 0 /)|" \
 	usr/bin/prometheus-alertmanager
 
-.PHONY: help setup java servers quick oldest test check demo bench fuzz prose lock clean
+.PHONY: help setup java servers quick oldest test check demo bench soak fuzz prose lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,7 @@ setup: $(INSTALLED) ## Make the environment in .venv: pinned packages and the co
 
 java: setup ## Find Java 17 or newer, or install it
 	@$(PY) -m highlevel.spark.java
+	@.venv/bin/wiretide doctor --compile >/dev/null  # set-up may have found no Java
 
 servers: setup ## Fetch the servers of tests (Prometheus, Alertmanager, softflowd, nfdump) into .venv, and install Chromium; nothing is started
 	@lacks() { (PATH="$$PATH:/usr/sbin:$$PWD/.venv/bin"; ! command -v "$$1" >/dev/null 2>&1); }; packages=; \
@@ -77,6 +78,9 @@ demo: setup java ## Replay three generated links through the pipeline, with metr
 
 bench: setup java ## Measure everything; fails when a criterion does
 	@$(PY) -m bench
+
+soak: setup java servers ## Run the tests that kill processes, at every moment
+	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/dashboards/alerts/test_alerts_run.py
 
 RUNS = 1000000
 SECONDS = 0

@@ -1,9 +1,10 @@
 """Shared fixtures of all tests: captures, one Spark session, the order, and a check that fast tests start no JVM.
 
 The order: tests without the mark `spark` first, those with it last, random inside each group (pytest-randomly prints
-the seed). With `-n` there are several processes. Marked tests take longest, so they begin. All files that use the
-session run in one process; the other files are distributed one by one, in random order. A test without the mark finds
-no session, and a `java` that refuses and tells on it, in its own process and in its children.
+the seed). With `-n` there are several processes; `-n auto` starts one more than there are cores. Marked tests take
+longest, so they begin. All files that use the session run in one process; the other files are distributed one by one,
+in random order. A test without the mark finds no session, and a `java` that refuses and tells on it, in its own process
+and in its children.
 """
 
 import functools
@@ -49,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"leave out tests marked `spark` or `slow`, and {QUICK - 1} of {QUICK} seeds",
     )
+    parser.addoption("--soak", action="store_true", help="kill processes at every moment, not only at some")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,6 +88,11 @@ def is_quick(item: pytest.Item) -> bool:
         return False
     values = item.callspec.params if hasattr(item, "callspec") else {}
     return all(values[name] % QUICK == 0 for name in SEEDS if isinstance(values.get(name), int))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return one process more than there are cores: many tests wait for other processes, for example for a JVM."""
+    return (os.cpu_count() or 1) + 1
 
 
 class FileScheduling(LoadScopeScheduling):
@@ -166,6 +173,12 @@ def _definitions_are_of_one_test() -> Iterator[None]:
 def rounds(pytestconfig: pytest.Config) -> Rounds:
     """Return the seeds of a test that repeats itself with random streams."""
     return lambda count: range(0, count, QUICK if pytestconfig.getoption("quick") else 1)
+
+
+@pytest.fixture(scope="session")
+def soak(pytestconfig: pytest.Config) -> bool:
+    """Whether processes are killed at every moment. Each kill costs the start of a JVM."""
+    return bool(pytestconfig.getoption("soak"))
 
 
 @pytest.fixture

@@ -26,11 +26,12 @@ from pyspark.sql import SparkSession
 
 from capture.interrupts import uninterrupted
 from capture.open import open_finite
+from highlevel.spark.class_archive import archive_options
 from highlevel.spark.errors import RunError, find_start_failure, make_report
 from highlevel.spark.executors import check_master, wait_for_executors
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import Scratch
-from highlevel.spark.settings import check_known, choose_python, combine_settings
+from highlevel.spark.settings import DRIVER_OPTIONS, check_known, choose_python, combine_settings
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _use_counts: dict[SparkContext, int] = {}
@@ -73,7 +74,7 @@ def start_session(
         if active_context in _use_counts:
             _use_counts[active_context] += 1
         return SparkSession.builder.getOrCreate()
-    require_java()
+    java_home = require_java()
     check_master(master)
     os.environ["PYSPARK_PYTHON"] = choose_python(master, chosen)
     builder = SparkSession.builder.master(master).appName(name)
@@ -86,6 +87,8 @@ def start_session(
         with uninterrupted():
             scratch = Scratch.create()
         settings = combine_settings(master, partitions, scratch.path if starts_jvm else None, chosen)
+        if starts_jvm:
+            settings[DRIVER_OPTIONS] += archive_options(java_home, settings[DRIVER_OPTIONS])
         if starts_jvm and len(os.fsencode(scratch.path)) > LONGEST_SOCKET_FOLDER:
             settings["spark.python.unix.domain.socket.enabled"] = "false"
         for key, value in settings.items():

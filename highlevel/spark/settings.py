@@ -26,6 +26,9 @@ from pyspark.errors import PySparkException
 
 from highlevel.spark.errors import RunError
 
+DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+"""The key of the options for the JVM of the driver."""
+
 DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
@@ -37,7 +40,7 @@ DEFAULTS = {
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "1g",  # a larger answer raises an error and does not fill the heap
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Settings that the user's spark-defaults.conf overrides. The options of Java leave out the optimising compiler, and
@@ -129,10 +132,10 @@ def combine_settings(master: str, partitions: int, scratch: Path | None, chosen:
             settings["spark.local.dir"] = str(scratch)
     settings |= chosen
     if scratch is not None:
-        options = settings.get("spark.driver.extraJavaOptions", users.get("spark.driver.extraJavaOptions", ""))
+        options = settings.get(DRIVER_OPTIONS, users.get(DRIVER_OPTIONS, ""))
         if "-Djava.io.tmpdir=" not in options:
             folder = shlex.quote(f"-Djava.io.tmpdir={scratch}")
-            settings["spark.driver.extraJavaOptions"] = f"{options} {folder}".strip()
+            settings[DRIVER_OPTIONS] = f"{options} {folder}".strip()
     return settings
 
 

@@ -66,12 +66,13 @@ def undisturbed(spark, tmp_path_factory) -> tuple[Path, Path]:
 
 
 def test_a_replay_killed_and_interrupted_again_and_again_leaves_what_an_undisturbed_one_does(
-    undisturbed, tmp_path: Path
+    undisturbed, tmp_path: Path, soak: bool
 ) -> None:
     inputs, expected = undisturbed
     last = TotalsFiles(expected / "totals").last_batch_id()
     random = Random(11)
-    moments = [*MOMENTS, "anywhere", "interrupted"]
+    # Without --soak, the test of spools alone kills at the other moments.
+    moments = [*MOMENTS, "anywhere", "interrupted"] if soak else ["half of the state", "results", "interrupted"]
     random.shuffle(moments)
     batches = sorted(random.sample(range(last), len(moments)))
     sessions = []
