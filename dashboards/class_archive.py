@@ -12,7 +12,7 @@ from capture.errors import WiretideError
 from capture.generate import Profile, generate
 from highlevel.inline.engine import Input
 from highlevel.spark.batch import run_batch
-from highlevel.spark.class_archive import archive_path
+from highlevel.spark.class_archive import FOLDER, store_archive
 from highlevel.spark.session import close_session, start_session
 from highlevel.spark.settings import DEFAULTS, DRIVER_OPTIONS
 from highlevel.spark.stream import StreamRun
@@ -28,16 +28,13 @@ def make_archive(java_home: Path) -> None:
         WiretideError: Spark did not start, or wrote no archive.
         OSError: the folder cannot be written.
     """
-    path = archive_path(java_home)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="unfinished-") as folder:
-        written = Path(folder) / path.name
-        _run_queries(Path(folder), f"{DEFAULTS[DRIVER_OPTIONS]} -XX:ArchiveClassesAtExit='{written}' -Xlog:disable")
-        if not written.exists():
-            raise WiretideError(f"{path}: Java did not write the archive of classes")
-        for outdated in path.parent.glob("*.jsa"):
-            outdated.unlink()
-        written.replace(path)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix="unfinished-") as folder:
+        archive = Path(folder) / "classes.jsa"
+        _run_queries(Path(folder), f"{DEFAULTS[DRIVER_OPTIONS]} -XX:ArchiveClassesAtExit='{archive}' -Xlog:disable")
+        if not archive.exists():
+            raise WiretideError(f"{FOLDER}: Java did not write the archive of classes")
+        store_archive(java_home, archive)
 
 
 def _run_queries(folder: Path, options: str) -> None:

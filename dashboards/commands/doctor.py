@@ -72,9 +72,9 @@ def _check_java() -> Check:
     home = find_java_home()
     if home is None:
         return Check("java", "missing", f"Spark needs it. {give_install_advice(Machine.detect())}")
-    from highlevel.spark.class_archive import archive_path
+    from highlevel.spark.class_archive import find_archive
 
-    advice = "" if archive_path(home).exists() else "; wiretide doctor --compile makes the start of Spark faster"
+    advice = "" if find_archive(home) else "; wiretide doctor --compile makes the start of Spark faster"
     return Check("java", "ok", f"{home}{advice}")
 
 
@@ -118,11 +118,11 @@ def _prepare_spark() -> None:
         return
     from capture.errors import WiretideError
     from dashboards.class_archive import make_archive
-    from highlevel.spark.class_archive import archive_path
+    from highlevel.spark.class_archive import find_archive
     from highlevel.spark.java import find_java_home
 
     home = find_java_home()
-    if home is None or archive_path(home).exists():
+    if home is None or find_archive(home) is not None:
         return
     print("wiretide: preparing the start of Spark …", file=sys.stderr, flush=True)
     try:

@@ -24,22 +24,38 @@ OTHER_ARCHIVES = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare"
 """Options of users who select an archive themselves, or none."""
 
 
-def archive_path(java_home: Path) -> Path:
-    """Return the path of the archive for a Java runtime and the installed Spark. The file need not exist."""
-    spark_home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
-    parts = [java_home / "release", *sorted((spark_home / "jars").glob("spark-core_*.jar"))]
-    identity = "\n".join(f"{part} {part.stat().st_mtime_ns}" for part in parts if part.exists())
-    return FOLDER / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
+def find_archive(java_home: Path) -> Path | None:
+    """Return the archive for a Java runtime and the installed Spark, or None.
+
+    A JVM does not survive a truncated file, so the length is part of the name.
+    """
+    lengths = {path: path.stem.rpartition("-")[2] for path in FOLDER.glob(f"{_identify(java_home)}-*.jsa")}
+    return next((path for path, length in lengths.items() if str(path.stat().st_size) == length), None)
+
+
+def store_archive(java_home: Path, unnamed: Path) -> None:
+    """Move a new archive to the place where `find_archive` finds it, and remove all others."""
+    length = unnamed.stat().st_size
+    for outdated in FOLDER.glob("*.jsa"):
+        outdated.unlink()
+    unnamed.replace(FOLDER / f"{_identify(java_home)}-{length}.jsa")
 
 
 def archive_options(java_home: Path, options: str) -> str:
     """Return what follows the options of Java so that the JVM uses the archive.
 
-    Empty if there is no archive, or if `options` select one.
-
-    Messages about an archive that does not fit go to standard error, which a session writes to its log.
+    Empty if there is no archive, or if `options` select one. Messages about an archive that does not fit go to standard
+    error, which a session writes to its log.
     """
-    path = archive_path(java_home)
-    if any(option in options for option in OTHER_ARCHIVES) or not path.exists():
+    path = find_archive(java_home)
+    if path is None or any(option in options for option in OTHER_ARCHIVES):
         return ""
     return f" {shlex.quote(f'-XX:SharedArchiveFile={path}')} -Xlog:disable -Xlog:all=warning:stderr"
+
+
+def _identify(java_home: Path) -> str:
+    """Return 16 hexadecimal digits that identify the Java runtime and the installed Spark."""
+    spark_home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    parts = [java_home / "release", *sorted((spark_home / "jars").glob("spark-core_*.jar"))]
+    identity = "\n".join(f"{part} {part.stat().st_mtime_ns}" for part in parts if part.exists())
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
