@@ -52,7 +52,7 @@ def newest_time_of(partials: pa.RecordBatch) -> int:
 
 
 PUBLISHED, PENDING, WINDOWS, STATE = "published", "pending", "windows", "state"
-"""Tables of a snapshot."""
+"""Tables of a snapshot; the first two are followed by the ID of a window."""
 
 
 @dataclass(slots=True)
@@ -164,8 +164,8 @@ class ProvisionalWindows:
                 self._open[wid] = OpenWindow(self._buffer())
             self._open[wid].pending.add(pc.filter(partials, array_of(wids == wid)).drop_columns([WID]))
 
-    def _buffer(self) -> MergeBuffer:
-        return MergeBuffer(self._grain, self._rules)
+    def _buffer(self, rest: Sequence[pa.RecordBatch] = ()) -> MergeBuffer:
+        return MergeBuffer(self._grain, self._rules, rest)
 
     def _count_late(self, tagged: pa.RecordBatch) -> None:
         """Count the final windows that partials miss, and the rows of these partials."""
@@ -221,22 +221,17 @@ class ProvisionalWindows:
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *rows.schema.names])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the partials of the open windows with the column WID, the times of publication, and the clock."""
-        state = pa.table({"clock": [self.clock], "closed_before": [self._closed_before]})
-        windows = {wid: each.published_at for wid, each in self._open.items()}
+        """Return tables for each open window, so that hosts do not write the others again; the clock; and times."""
+        windows = {wid: window.published_at for wid, window in self._open.items()}
         tables = {
-            STATE: state,
+            STATE: pa.table({"clock": [self.clock], "closed_before": [self._closed_before]}),
             WINDOWS: pa.table({WID: pa.array(windows, pa.int64()), "at": pa.array(windows.values(), pa.int64())}),
         }
-        for name in (PUBLISHED, PENDING):
-            stored = [
-                batch.append_column(WID, array_of(np.full(batch.num_rows, wid, np.int64)))
-                for wid, each in self._open.items()
-                for batch in (each.pending.merged_batches() if name == PENDING else (each.published,))
-                if batch is not None
-            ]
-            if stored:
-                tables[name] = pa.Table.from_batches(stored)
+        for wid, window in self._open.items():
+            if window.published is not None:
+                tables[f"{PUBLISHED} {wid}"] = pa.Table.from_batches([window.published])
+            if window.pending.rows:
+                tables[f"{PENDING} {wid}"] = pa.Table.from_batches(window.pending.merged_batches())
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -244,15 +239,7 @@ class ProvisionalWindows:
         (state,) = tables[STATE].to_pylist()
         self.clock, self._closed_before = state["clock"], state["closed_before"]
         for row in tables[WINDOWS].to_pylist():
-            self._open[row[WID]] = OpenWindow(self._buffer(), None, row["at"])
-        for name in (PUBLISHED, PENDING):
-            if name not in tables:
-                continue
-            rows = one_batch(tables[name].to_batches())
-            wids = rows.column(WID).to_numpy()
-            for wid in np.unique(wids).tolist():
-                of_window = pc.filter(rows, array_of(wids == wid)).drop_columns([WID])
-                if name == PENDING:
-                    self._open[wid].pending.add(of_window)
-                else:
-                    self._open[wid].published = of_window
+            published, pending = (tables.get(f"{name} {row[WID]}") for name in (PUBLISHED, PENDING))
+            buffer = self._buffer(() if pending is None else pending.to_batches())
+            batch = None if published is None else one_batch(published.to_batches())
+            self._open[row[WID]] = OpenWindow(buffer, batch, row["at"])

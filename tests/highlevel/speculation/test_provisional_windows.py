@@ -9,6 +9,7 @@ import pytest
 from highlevel.aggregation import Aggregation, Output
 from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import ChangingWindows, Windowed
+from highlevel.spark.state import value_addresses
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
@@ -151,6 +152,24 @@ def test_a_late_row_corrects_its_group_only() -> None:
         ((0, 10, "a", 1, 1), -1, False): 1,
         ((0, 10, "a", 2, 6), 1, False): 1,
     }
+
+
+def test_a_restored_window_without_new_rows_is_the_same_table_in_the_next_snapshot() -> None:
+    """So a host does not write it again (`highlevel.spark.state`)."""
+    node = ChangingWindows(ROWS, aggregation_of(SlidingWindow(10, 10)), "ts", Consistency())
+    operator = make_operator(node)
+    feed(operator, [(ts, group, 1) for ts in (1, 11, 21, 35) for group in ("a", "b")])
+    stored = through_ipc(operator.snapshot())
+    operator = make_operator(node)
+    operator.restore(stored)
+    feed(operator, [(12, "a", 1)])
+    changed = {
+        name
+        for name, table in operator.snapshot().items()
+        if value_addresses(table) != value_addresses(stored[name]) and not name.endswith(("state", "windows"))
+    }
+    assert len([name for name in stored if "published" in name]) == 3
+    assert [name.partition(".")[2] for name in changed] == ["published 1"]
 
 
 def test_early_results_are_returned_once_in_each_interval() -> None:
