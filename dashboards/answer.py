@@ -20,7 +20,7 @@ from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.readings import Reading
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.plan import Plan
+from highlevel.plan.plan import Plan, leaves_of
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.watermarks.idle import IdleRule
 
@@ -126,7 +126,8 @@ def answer(
     """
     if on == INLINE:
         with answer_all([plan], inputs, slots, threads, slack, lull) as all_:
-            yield Answer((batch for _, batch in all_.batches), all_.samples, all_.readings, all_.run)
+            batches = (batch for _, batch in all_.batches)
+            yield Answer(batches, all_.samples, all_.readings, all_.run, all_.remedy)
         return
     check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
     from highlevel.spark.batch import BatchRun
@@ -137,7 +138,14 @@ def answer(
         rows = batch.run()
         if plan.windowed:
             rows = _by_window(rows)
-        yield Answer(iter(rows.to_batches()), lambda: batch.samples, lambda: batch.readings)
+        batches = iter(rows.to_batches())
+        yield Answer(batches, lambda: batch.samples, lambda: batch.readings, remedy=_remedy([plan]))
+
+
+def _remedy(plans: Sequence[Plan]) -> str | None:
+    """Return what to change if rows are late; None for the default."""
+    states_disorder = any(leaf.low.slack is not None for leaf in leaves_of(plans))
+    return "a longer REMEMBER" if states_disorder else None
 
 
 def _by_window(rows: pa.Table) -> pa.Table:
@@ -158,4 +166,4 @@ def answer_all(
     """Open the inputs and start the queries in one pass of the inline engine. Arguments and errors as for `answer`."""
     run = InlineRun(plans, inputs, slots or TABLE_SLOTS, threads=threads, slack=slack, lull=lull)
     with contextlib.closing(run), contextlib.closing(run.results()) as results:
-        yield Answer(results, run.samples, run.readings, run)
+        yield Answer(results, run.samples, run.readings, run, _remedy(plans))
