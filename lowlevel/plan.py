@@ -61,8 +61,9 @@ class LowLevelPlan:
     * `reduced`: rows are pre-aggregated in tables. Otherwise each row that passes WHERE is a partial with a pane of
       1 ns, in the order of arrival.
     * `in_arrival_order`: the result depends on the order of rows, so one reader reads all rows of a capture.
-    * `provisional`: partials with NEWEST leave after each block. Watermarks follow only from the rows that have
-      arrived, also in a file. `slack`: the allowed disorder in ns that the query states; None for that of the input.
+    * `provisional`: partials leave after each block, with NEWEST if they are aggregated. Watermarks follow only
+      from the rows that have arrived, also in a file. `slack`: the allowed disorder in ns that the query states; None
+      for that of the input.
 
     Every partial has a column `link`. It is not a key, because each link has separate tables.
     """

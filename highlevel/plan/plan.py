@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation
+from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing
 from highlevel.plan.nodes import (
-    ChangingWindows,
     Fill,
     Join,
     Leaf,
@@ -59,6 +59,11 @@ class Plan:
         return nodes_of(self.root)
 
     @cached_property
+    def computing_nodes(self) -> tuple[Node, ...]:
+        """The nodes that compute rows: those of `nodes`, with the body in place of ChangingResults."""
+        return tuple(_computing(node) for node in self.nodes)
+
+    @cached_property
     def node_names(self) -> tuple[str, ...]:
         """The names of the nodes in counters, in the order of `nodes`: their types, numbered if there are several.
 
@@ -94,20 +99,20 @@ class Plan:
     @property
     def aggregations(self) -> tuple[Aggregation, ...]:
         """The aggregations of all nodes."""
-        return tuple(node.aggregation for node in self.nodes if isinstance(node, Windowed | TimeGroups))
+        return tuple(node.aggregation for node in self.computing_nodes if isinstance(node, Windowed | TimeGroups))
 
     @property
     def aggregation(self) -> Aggregation | None:
         """Return the aggregation whose windows are the results, or None if the results are rows without a window."""
-        windows, hidden = self.root, tuple[str, ...]()
+        windows, hidden = _computing(self.root), tuple[str, ...]()
         if isinstance(windows, Sort):
             hidden = windows.hidden
-            windows = windows.input
+            windows = _computing(windows.input)
         over = windows if isinstance(windows, Over | Running) else None
-        windows = windows if over is None else over.input
+        windows = windows if over is None else _computing(over.input)
         if isinstance(windows, Fill):
             hidden = (*hidden, *windows.hidden)
-            windows = windows.input
+            windows = _computing(windows.input)
         if not isinstance(windows, Windowed):
             return None
         select = windows.aggregation.select
@@ -123,12 +128,13 @@ class Plan:
     @property
     def row_functions(self) -> tuple[RowFunction, ...]:
         """The window functions (OVER) of all nodes."""
-        return tuple(function for node in self.nodes if isinstance(node, Over) for function in node.functions)
+        over = (node for node in self.computing_nodes if isinstance(node, Over))
+        return tuple(function for node in over for function in node.functions)
 
     @property
     def computed_names(self) -> frozenset[str]:
         """The columns that window functions (OVER) and running aggregates compute from aggregates."""
-        running = (function.name for node in self.nodes if isinstance(node, Running) for function in node.functions)
+        running = (each.name for node in self.computing_nodes if isinstance(node, Running) for each in node.functions)
         return frozenset((*(function.name for function in self.row_functions), *running))
 
     @property
@@ -149,7 +155,7 @@ class Plan:
     @property
     def has_changes(self) -> bool:
         """Return True if results are changes: rows with a weight, which may withdraw earlier rows."""
-        return any(isinstance(node, ChangingWindows) for node in self.nodes)
+        return is_changing(self.root)
 
     def with_final_rows(self) -> Plan:
         """Return this plan with the results themselves in place of their changes."""
@@ -190,6 +196,8 @@ class Plan:
         """Return this plan for live inputs: FILL and CLOSING WHEN do not wait for the next row."""
 
         def fill_lulls(node: Node) -> Node:
+            if isinstance(node, ChangingResults):
+                return replace(node, body=fill_lulls(node.body))
             return replace(node, fills_lulls=True) if isinstance(node, Fill | Running) else node
 
         return replace(self, root=self.root.transform(fill_lulls))
@@ -197,6 +205,17 @@ class Plan:
     def counting_rows(self) -> Plan:
         """Return this plan with count(*) among the sub-aggregates of windows, so that late rows can be counted."""
         return replace(self, root=self.root.transform(_counting_rows))
+
+
+def _computing(node: Node) -> Node:
+    """Return the node that computes the rows of a node over changes."""
+    match node:
+        case ChangingResults():
+            return node.body
+        case RowsOfChanges():
+            return _computing(node.input)
+        case _:
+            return node
 
 
 def leaves_of(plans: Iterable[Plan]) -> list[Leaf]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
+from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, ChangingUnion, NetChanges
 from highlevel.plan.nodes import (
     Apply,
     ChangingWindows,
@@ -72,6 +73,32 @@ def _make_changing_windows(node: ChangingWindows) -> NodeOperator:
     from highlevel.plan.operators.changing_windows import ChangingWindowsOperator
 
     return ChangingWindowsOperator(node)
+
+
+def _make_changing_results(node: ChangingResults) -> NodeOperator:
+    from highlevel.plan.operators.changing_history import ChangingHistoryOperator
+    from highlevel.plan.operators.changing_results import ChangingResultsOperator, result_windows
+
+    kind = ChangingHistoryOperator if result_windows(node.body) is None else ChangingResultsOperator
+    return kind(node, lambda: entry_of(node.body).operator(node.body))
+
+
+def _make_changing_join(node: ChangingJoin) -> NodeOperator:
+    from highlevel.plan.operators.changing_join import ChangingJoinOperator
+
+    return ChangingJoinOperator(node, _make_join)
+
+
+def _make_changing_union(node: ChangingUnion) -> NodeOperator:
+    from highlevel.plan.operators.changing_union import ChangingUnionOperator
+
+    return ChangingUnionOperator(node)
+
+
+def _make_net_changes(node: NetChanges) -> NodeOperator:
+    from highlevel.plan.operators.changing_union import NetChangesOperator
+
+    return NetChangesOperator(node)
 
 
 def _make_distinct(node: Distinct) -> NodeOperator:
@@ -137,6 +164,10 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Join: Entry(_make_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
     ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_windows),
+    ChangingResults: Entry(_make_changing_results, InOnePartition(), count_rows_held),
+    ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
+    ChangingUnion: Entry(_make_changing_union, SameRows()),
+    NetChanges: Entry(_make_net_changes, SameRows()),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_rows_held),
     Over: Entry(_make_over, InOnePartition(), count_rows_held),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),

@@ -11,15 +11,19 @@ The sum of the weights of equal rows, without the column `final`, is how often t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.speculation.consistency import FINAL, WEIGHT
 
 Weights = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def final_changes(rows: pa.Table) -> pa.Table:
@@ -53,3 +57,19 @@ def net_changes(old: pa.Table, new: pa.Table) -> tuple[pa.Table, Weights]:
     of_rows = weights[numbers[changed]]
     order = np.argsort(of_rows > 0, kind="stable")
     return pc.take(rows, pa.array(changed[order])), of_rows[order]
+
+
+def make_changes(rows: pa.Table, weights: Weights, final: Mask | bool) -> Iterator[pa.RecordBatch]:
+    """Yield rows as one batch of changes; no batch without rows. `final`: which rows are final, or all or none."""
+    if rows.num_rows:
+        (batch,) = rows.combine_chunks().to_batches()
+        finals = array_of(np.broadcast_to(final, rows.num_rows))
+        names = [*batch.schema.names, WEIGHT, FINAL]
+        yield pa.RecordBatch.from_arrays([*batch.columns, array_of(weights), finals], names)
+
+
+def split_changes(batch: pa.RecordBatch) -> tuple[pa.Table, Weights, Mask]:
+    """Return the rows of a batch of changes, their weights, and which of them are final."""
+    weights = batch.column(WEIGHT).to_numpy()
+    final = batch.column(FINAL).to_numpy(zero_copy_only=False)
+    return pa.Table.from_batches([batch.drop_columns([WEIGHT, FINAL])]), weights, final

@@ -118,8 +118,10 @@ class TableGroup:
         for index, batches in partials.items():
             (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
             position = batch.schema.get_field_index(NEWEST)
-            newest = np.minimum(batch.column(position).to_numpy(), self.generator.newest)
-            yield index, batch.set_column(position, batch.schema.field(position), array_of(newest))
+            if position >= 0:  # single rows have no aggregates
+                newest = np.minimum(batch.column(position).to_numpy(), self.generator.newest)
+                batch = batch.set_column(position, batch.schema.field(position), array_of(newest))
+            yield index, batch
 
 
 @dataclass(slots=True)

@@ -193,7 +193,7 @@ def _changing(random: Random) -> ChangingWindows:
 
 
 def _in_final_changes(node: Node, inputs: Inputs) -> Counter[tuple]:
-    return Counter({(*row, 1, True): 1 for row in _in_windows(node, inputs)})
+    return _in_windows(node, inputs)
 
 
 def _time_groups(random: Random) -> TimeGroups:

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from capture.arrow_compute import array_of
 from highlevel.operators.state import restore_to, snapshot_of
 from highlevel.plan.nodes import ChangingWindows, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.results.stages import make_stages, through
-from highlevel.speculation.changes import net_changes
-from highlevel.speculation.consistency import FINAL, WEIGHT
+from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.provisional_windows import ProvisionalWindows, Revision
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -64,14 +62,9 @@ class ChangingWindowsOperator(WindowCounters):
 
     def _changes(self, revision: Revision) -> Iterator[pa.RecordBatch]:
         rows, weights = net_changes(self._result(revision.old), self._result(revision.new))
-        if not rows.num_rows:
-            return
         self.results += rows.num_rows
         self.withdrawn -= int(weights[weights < 0].sum())
-        (batch,) = rows.combine_chunks().to_batches()
-        finals = pa.repeat(pa.scalar(revision.final), batch.num_rows)
-        names = [*batch.schema.names, WEIGHT, FINAL]
-        yield pa.RecordBatch.from_arrays([*batch.columns, array_of(weights), finals], names)
+        yield from make_changes(rows, weights, revision.final)
 
     def _result(self, groups: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return the result of merged groups: after HAVING, with the columns of the select list."""

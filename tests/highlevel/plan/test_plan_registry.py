@@ -12,6 +12,7 @@ import pytest
 
 from capture.metrics import Samples, by_name
 from highlevel.metrics import METRICS
+from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, Leaf, Node, nodes_of
 from highlevel.plan.registry import REGISTRY, entry_of
@@ -19,17 +20,22 @@ from lowlevel.expressions.tree import Column
 from queries.gsql import compile_query
 from queries.plans.known_queries import NamedQuery
 from tests.conftest import Rounds
+from tests.references.change_references import REFERENCES, made_changes, net
 from tests.references.graph_streams import check, feed, interleaved, rows_of, stream
-from tests.references.plan_references import REFERENCES, by_both, by_ts, made_rows, schema_of
+from tests.references.plan_references import by_both, by_ts, made_rows, schema_of
 
 KINDS = pytest.mark.parametrize("kind", REGISTRY, ids=lambda kind: kind.__name__)
 DECLARED = by_name(METRICS)
 
 
 def inputs_of(random: Random, node: Node) -> list[list[tuple]]:
-    """Rows for each input of a node, which may have fewer columns than rows that are drawn."""
-    widths = [len(below.columns) for below in node.inputs]
-    return [[row[:width] for row in made_rows(random)] for width in widths]
+    """Rows or changes for each input of a node, which may have fewer columns than rows that are drawn."""
+    return [
+        [(*row[: len(below.columns) - 2], *row[-2:]) for row in made_changes(random)]
+        if is_changing(below)
+        else [row[: len(below.columns)] for row in made_rows(random)]
+        for below in node.inputs
+    ]
 
 
 def events_of(random: Random, node: Node, inputs: list[list[tuple]]) -> list:
@@ -60,8 +66,15 @@ def test_an_operator_keeps_the_contract_and_has_the_rows_of_its_reference(kind: 
         inputs = inputs_of(random, node)
         (schema,) = {schema_of(below) for below in node.inputs}
         events = events_of(random, node, inputs)
-        found = check(lambda node=node: make_operator(node), events, schema, node.time_columns, random)
-        assert found == reference.rows(node, inputs), seed
+        found = check(
+            lambda node=node: make_operator(node),
+            events,
+            schema,
+            node.time_columns,
+            random,
+            is_changing=is_changing(node),
+        )
+        assert net(node, found) == reference.rows(node, inputs), seed
 
 
 @KINDS
@@ -83,7 +96,7 @@ def test_partitions_by_the_required_key_have_together_the_rows_of_all(kind: type
                 if what:
                     schema = schema_of(node.inputs[port])
                     found += rows_of(feed(operator, (port, what), schema))
-        assert found == reference.rows(node, inputs), seed
+        assert net(node, found) == reference.rows(node, inputs), seed
 
 
 def part_of(names: list[str], row: tuple, key: tuple | None) -> int:

@@ -1,0 +1,267 @@
+"""ChangingJoin: a join over changes.
+
+    changes of a side ──► content of the side ──┐   rows with the keys of the changes, before and after
+    content of the other side ──────────────────┴─► Join of them, before and after ──► changes of the results
+
+Results of a join with other keys do not change. A join copies values, so a result before the change is the row that was
+returned. The weights of two rows that match multiply, because the join receives each row as often as its weight states.
+This holds for all kinds of joins: a row without a match is withdrawn when its match arrives, and is returned again when
+the match is withdrawn.
+
+A row is deleted if no later change can affect a result of it, or of a row that it matches. Let L and R be the bounds of
+final results by left and by right rows (`highlevel.joins.watermarks`). A left row below `expired(left, R)` matches only
+right rows below R. So a left row that is also below L is deleted, and a right row likewise. A row that remains may
+match deleted rows, but only if its own results are final. They are then equal before and after each change.
+
+With `wait` results are stored until the newest row is this much later. Changes that cancel each other until then are
+not returned. This is Align of CEDR (Goldstein et al., §3.5), after the join: a match in time leaves no trace. Two
+inputs over the same packets publish a window one after the other. With `aligned` the join waits for the second one, so
+the rows of the first one are not returned as rows without a match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from highlevel.joins.spec import JoinKind, Port, Tumbling
+from highlevel.joins.watermarks import output_bounds
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.meld import UNION
+from highlevel.plan.change_nodes import ChangingJoin, RowsOfChanges, time_step
+from highlevel.plan.nodes import Join, macs_of
+from highlevel.plan.operators.group_numbers import number_groups
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, bounds_of, times_of
+from highlevel.plan.partitioning import comparable
+from highlevel.speculation.changes import Weights, make_changes, net_changes, split_changes
+from highlevel.speculation.weighted_rows import WeightedRows
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import Expression
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+
+LEFT, RIGHT, WAITING, STATE = "left", "right", "waiting", "state"
+"""Tables of a snapshot: the content of both sides, the changes that wait, and the times."""
+
+KEY = ".key"
+"""Beginning of the names of columns with keys. No column of a query has such a name."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class JoinContent:
+    """The content of one side of a join, with columns of its keys."""
+
+    def __init__(self, node: ChangingJoin, port: Port) -> None:
+        """Store no rows yet."""
+        changes = node.inputs[port]
+        body = RowsOfChanges(changes)
+        self.port = port
+        self.time = node.spec.side(port).time
+        self.step = time_step(changes)
+        self._macs = macs_of(body)
+        self._window = node.spec.window
+        pairs = [(pair[port], pair[1 - port]) for pair in node.spec.keys]
+        self._keys: list[Expression] = [comparable(key, other) for key, other in pairs]
+        fields = [pa.field(column.name, ARROW_TYPES[column.type]) for column in body.columns]
+        self.schema = pa.schema(fields)
+        keys = [pa.field(f"{KEY} {number}", ARROW_TYPES[key.type]) for number, key in enumerate(self._keys)]
+        if self._has_time_key:
+            keys.append(pa.field(f"{KEY} time", pa.int64()))
+        self.keys = tuple(field.name for field in keys)
+        self.rows = WeightedRows(pa.schema([*fields, *keys]))
+
+    @property
+    def _has_time_key(self) -> bool:
+        """Whether rows match only if a function of their times has equal values."""
+        window = self._window
+        return isinstance(window, Tumbling) or window.low == window.high == 0
+
+    def with_keys(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the columns of their keys."""
+        (batch,) = rows.combine_chunks().to_batches()
+        columns = BatchColumns(batch, self._macs)
+        keys = [arrow_column(evaluate(key, columns), batch.num_rows, key.type) for key in self._keys]
+        if self._has_time_key:
+            times = times_of(batch.column(self.time))
+            if isinstance(window := self._window, Tumbling):
+                shift = window.shift if self.port is Port.LEFT else 0
+                times = (times - window.origin) // window.length + shift
+            keys.append(array_of(times))
+        for name, key in zip(self.keys, keys, strict=True):
+            rows = rows.append_column(name, key)
+        return rows
+
+    def with_values(self, keys: pa.Table) -> Mask:
+        """Return which rows of the content have one of the `keys`."""
+        rows, _ = self.rows.content
+        if not self.keys:
+            return np.ones(rows.num_rows, np.bool_)
+        numbers = number_groups(pa.concat_tables([rows.select(self.keys), keys]), self.keys)
+        return np.isin(numbers[: rows.num_rows], numbers[rows.num_rows :])
+
+    def times(self) -> npt.NDArray[np.int64]:
+        """Return the times of the content."""
+        return times_of(self.rows.content[0].column(self.time).combine_chunks())
+
+
+class ChangingJoinOperator:
+    """Joins the content of both sides. It has the counters of a join."""
+
+    def __init__(self, node: ChangingJoin, make: Callable[[Join], NodeOperator]) -> None:
+        """Join with operators that `make` returns for a Join."""
+        left, right = (RowsOfChanges(changes) for changes in node.inputs)
+        self._join = Join(left, right, node.spec, node.watermark_form)
+        self._make = make
+        self._spec, self._form = node.spec, node.watermark_form
+        self._wait, self._aligned = node.wait, node.aligned
+        self._sides = [JoinContent(node, port) for port in Port]
+        (self._result_time,) = node.time_columns
+        self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in self._join.columns])
+        self._waiting = WeightedRows(self._schema)
+        self._lows = [BEGINNING, BEGINNING]
+        self._newest = [BEGINNING, BEGINNING]
+        self._watermark = BEGINNING
+        self.received = 0
+        self.stored = 0
+        self.pairs = 0
+        self.results = 0
+        """Changes returned."""
+        self.withdrawn = 0
+        """Results that were returned and then withdrawn."""
+        self.late = 0
+
+    @property
+    def rows_held(self) -> int:
+        """Number of stored rows of both sides."""
+        return sum(side.rows.num_rows for side in self._sides)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stored rows and changes."""
+        return self._waiting.bytes + sum(side.rows.bytes for side in self._sides)
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Add changes of a side. Return the changes of the results."""
+        self.received += batch.num_rows
+        rows, weights, final = split_changes(batch)
+        side = self._sides[port]
+        times = times_of(batch.column(side.time))
+        in_time = times >= self._lows[port]
+        self.late += int(np.count_nonzero(~in_time))
+        if in_time.any():
+            changes, changed_weights = self._revise(side, rows.filter(pa.array(in_time)), weights[in_time])
+            self._waiting.add(changes, changed_weights)
+        self._newest[port] = max(self._newest[port], int(times[times < END].max(initial=BEGINNING)))
+        final_times = times[in_time & final & (times < END)]
+        low = int(final_times.max(initial=BEGINNING))
+        yield from self._advance(port, low if low == BEGINNING else low + side.step)
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Return the changes of results that become final, and then the watermark."""
+        (low,) = bounds_of(punctuation, 1)
+        yield from self._advance(port, low)
+
+    def _revise(self, side: JoinContent, rows: pa.Table, weights: Weights) -> tuple[pa.Table, Weights]:
+        """Add changes to a side. Return the changes of the results and their weights."""
+        rows = side.with_keys(rows)
+        self.stored += rows.num_rows
+        partner = self._sides[1 - side.port]
+        keys = rows.select(side.keys).rename_columns(list(side.keys))
+        matching = partner.rows.repeated(partner.with_values(keys)).select(partner.schema.names)
+        if self._spec.kind in (JoinKind.INNER, JoinKind.SEMI) and not matching.num_rows:
+            side.rows.add(rows, weights)
+            return self._schema.empty_table(), np.zeros(0, np.int64)
+        before = side.rows.repeated(side.with_values(keys)).select(side.schema.names)
+        side.rows.add(rows, weights)
+        after = side.rows.repeated(side.with_values(keys)).select(side.schema.names)
+        old, new = (self._results(side.port, own, matching) for own in (before, after))
+        return net_changes(old, new)
+
+    def _results(self, port: Port, own: pa.Table, matching: pa.Table) -> pa.Table:
+        """Return the results of the rows of a side and of the other side."""
+        operator = self._make(self._join)
+        items: list[GraphItem] = []
+        for number, rows in ((port, own), (1 - port, matching)):
+            for batch in rows.combine_chunks().to_batches():
+                items += operator.rows(number, batch)
+        for number in Port:
+            items += operator.punctuate(number, Punctuation(UNION, END))
+        self.pairs += getattr(operator, "pairs", 0)
+        batches = [
+            pa.RecordBatch.from_arrays(item.columns, schema=self._schema)
+            for item in items
+            if isinstance(item, pa.RecordBatch)
+        ]
+        return pa.Table.from_batches(batches, self._schema).combine_chunks()
+
+    def _advance(self, port: int, low: int) -> Iterator[GraphItem]:
+        """Process a watermark of a side. Return the changes that wait no longer, and the watermark if it has grown."""
+        grown = low > self._lows[port]
+        if grown:
+            self._lows[port] = low
+            self._delete()
+        watermark = output_bounds(self._spec, self._form, (self._lows[0], self._lows[1]))[0]
+        has_progress = watermark > self._watermark
+        self._watermark = watermark
+        yield from self._release()
+        if has_progress:
+            yield Punctuation(UNION, watermark)
+
+    def _delete(self) -> None:
+        """Delete the rows that no later change can affect."""
+        window, (left, right) = self._spec.window, self._lows
+        bounds = (min(left, window.expired(Port.LEFT, right)), min(right, window.expired(Port.RIGHT, left)))
+        for side in self._sides:
+            bound = min(bounds[side.port], window.expired(side.port, bounds[1 - side.port]))
+            deleted = side.times() < bound if bound != END else np.ones(len(side.times()), np.bool_)
+            if deleted.any():
+                side.rows.remove(deleted)
+
+    @property
+    def _clock(self) -> int:
+        """The newest time of a row. With `aligned`: the newest time that both sides have reached, or one has passed."""
+        first, last = sorted(self._newest)
+        return max(first, last - 1) if self._aligned and last > BEGINNING else last
+
+    def _release(self) -> Iterator[pa.RecordBatch]:
+        """Return the changes that are final, or have waited."""
+        if not self._waiting.num_rows:
+            return
+        rows, _ = self._waiting.content
+        times = times_of(rows.column(self._result_time).combine_chunks())
+        released = times < self._watermark
+        if self._watermark == END:
+            released = np.ones(len(times), np.bool_)
+        elif self._wait is not None and self._clock > BEGINNING:
+            released |= times <= self._clock - self._wait
+        rows, weights = self._waiting.remove(released)
+        order = array_of(np.argsort(weights > 0, kind="stable"))
+        rows, weights = pc.take(rows, order), weights[order.to_numpy()]
+        self.results += rows.num_rows
+        self.withdrawn -= int(weights[weights < 0].sum())
+        times = times_of(rows.column(self._result_time).combine_chunks())
+        yield from make_changes(rows, weights, times < self._watermark)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the content of both sides, the changes that wait, and the times."""
+        left, right = (side.rows.snapshot() for side in self._sides)
+        times = {"left": [self._lows[0]], "right": [self._lows[1]]}
+        newest = {"newest left": [self._newest[0]], "newest right": [self._newest[1]]}
+        state = pa.table({**times, **newest, "watermark": [self._watermark]})
+        return {LEFT: left, RIGHT: right, WAITING: self._waiting.snapshot(), STATE: state}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+        (state,) = tables[STATE].to_pylist()
+        self._lows = [state["left"], state["right"]]
+        self._newest, self._watermark = [state["newest left"], state["newest right"]], state["watermark"]
+        for side, name in zip(self._sides, (LEFT, RIGHT), strict=True):
+            side.rows.restore(tables[name])
+        self._waiting.restore(tables[WAITING])

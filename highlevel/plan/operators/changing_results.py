@@ -1,0 +1,293 @@
+"""ChangingResults: a node over changes, computed again for each window whose rows have changed.
+
+    changes ──► content, per pane ──► the body over the content of changed windows ──┬──► new results
+                                      results so far of the same windows ────────────┴──► old results ──► changes
+
+The operator needs no other algorithm than that of the body, so every node whose results depend on one window only can
+read changes. It stores the results that it has returned, so a row that is withdrawn is exactly a returned row, also if
+it contains sums of FLOAT. Windows that have not ended are not computed, unless the node states `at_once`.
+
+The clock is the newest time of a change, so results wait as long as the windows below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture.arrow_compute import array_of
+from capture.lazy_dataclasses import dataclass
+from highlevel.operators.meld import UNION
+from highlevel.plan.change_nodes import ChangingResults, time_step
+from highlevel.plan.nodes import Distinct, Node, Over, Sort, TimeGroups, Windowed
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, Times, bounds_of, times_of
+from highlevel.speculation.changes import make_changes, net_changes, split_changes
+from highlevel.speculation.weighted_rows import WeightedRows
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+
+MakeBody = Callable[[], NodeOperator]
+"""Make an operator of the body."""
+
+ROWS, RESULTS, CHANGED, STATE = "rows", "results", "changed", "state"
+"""Tables of a snapshot: the content of the input, the returned results, the windows that wait, and the times."""
+
+
+class ResultWindows(Protocol):
+    """The windows of a body. A window has a number, and one value of the body's time column."""
+
+    def panes(self, times: Times) -> Times:
+        """Return the numbers of the panes of rows. All rows of a pane are in the same windows."""
+        ...
+
+    def windows(self, pane: int) -> range:
+        """Return the windows that contain a pane."""
+        ...
+
+    def time(self, window: int) -> int:
+        """Return the time of the results of a window."""
+        ...
+
+    def of_results(self, times: Times) -> Times:
+        """Return the windows of results."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingResults:
+    """The windows of a Windowed with sliding windows, by the time `window_end`."""
+
+    window: SlidingWindow
+
+    def panes(self, times: Times) -> Times:
+        """Return the numbers of the panes of the window."""
+        return (times - self.window.origin) // self.window.pane
+
+    def windows(self, pane: int) -> range:
+        """Return the windows that contain the start of a pane."""
+        since = pane * self.window.pane
+        return range(max(since // self.window.slide, 0), (since + self.window.range) // self.window.slide)
+
+    def time(self, window: int) -> int:
+        """Return the end of a window."""
+        return self.window.end(window)
+
+    def of_results(self, times: Times) -> Times:
+        """Return the windows with these ends."""
+        return (times - self.window.origin) // self.window.slide - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeResults:
+    """The results for each time, rounded down to multiples of `length`. The window is the number of the multiple."""
+
+    length: int = 1
+
+    def panes(self, times: Times) -> Times:
+        """Return the rounded times."""
+        return times // self.length
+
+    def windows(self, pane: int) -> range:
+        """Return the number itself."""
+        return range(pane, pane + 1)
+
+    def time(self, window: int) -> int:
+        """Return the number itself."""
+        return window
+
+    def of_results(self, times: Times) -> Times:
+        """Return the times, which are numbers of multiples."""
+        return times
+
+
+def result_windows(body: Node) -> ResultWindows | None:
+    """Return the windows of a body, or None if its results depend on rows of several windows.
+
+    The caller has checked that the input and the body have one time column each.
+    """
+    (time,) = body.inputs[0].time_columns
+    match body:
+        case Windowed(aggregation=aggregation) if isinstance(aggregation.window, SlidingWindow):
+            return SlidingResults(aggregation.window) if aggregation.windowed else None
+        case TimeGroups(times=((_, length, _),)):
+            return TimeResults(length)
+        case Distinct() if time in body.keys:
+            return TimeResults()
+        case Sort() if time in body.window_columns:
+            return TimeResults()
+        case Over() if all(time in function.partition for function in body.functions):
+            return TimeResults()
+        case _:
+            return None
+
+
+class ChangingResultsOperator:
+    """Stores the content of the input and the results, until their windows are final."""
+
+    def __init__(self, node: ChangingResults, make: MakeBody) -> None:
+        """Compute the results with operators that `make` returns."""
+        windows = result_windows(node.body)
+        assert windows is not None
+        self._windows = windows
+        self._make = make
+        self._progress = make()
+        """An operator without rows, which converts watermarks of the input to watermarks of the results."""
+        (changes,) = node.inputs
+        self._time, self._result_time = changes.time_columns[0], node.time_columns[0]
+        self._step = time_step(changes)
+        self._at_once = node.at_once or not isinstance(node.body, Windowed)
+        self._rows_schema = _schema(node.body.inputs[0])
+        self._schema = _schema(node.body)
+        self._clock = self._low = self._watermark = BEGINNING
+        self._panes: dict[int, WeightedRows] = {}
+        self._results: dict[int, pa.Table] = {}
+        self._changed: set[int] = set()
+        self.received = 0
+        self.results = 0
+        """Changes returned."""
+        self.withdrawn = 0
+        """Results that were returned and then withdrawn."""
+        self.late = 0
+
+    @property
+    def rows_held(self) -> int:
+        """Number of stored rows of the input."""
+        return sum(rows.num_rows for rows in self._panes.values())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stored rows and results."""
+        results = sum(table.nbytes for table in self._results.values())
+        return results + sum(rows.bytes for rows in self._panes.values())
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Add changes. Return the changes of the results of windows that have ended."""
+        self.received += batch.num_rows
+        rows, weights, final = split_changes(batch)
+        times = times_of(batch.column(self._time))
+        in_time = (times >= self._low) & (times < END)
+        self.late += int(np.count_nonzero(~in_time))
+        for pane, positions in _positions(self._windows.panes(times), np.flatnonzero(in_time)):
+            self._add(pane, rows.take(array_of(positions)), weights[positions])
+        self._clock = max(self._clock, int(times[in_time].max(initial=BEGINNING)))
+        final_times = times[in_time & final]
+        if len(final_times):
+            yield from self._advance(UNION, int(final_times.max()) + self._step)
+        due = [window for window in self._changed if self._is_due(window)]
+        yield from self._publish(due, final=False)
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Return the changes of windows that become final, and then the watermark."""
+        (low,) = bounds_of(punctuation, 1)
+        yield from self._advance(punctuation.link, low)
+
+    def _add(self, pane: int, rows: pa.Table, weights: npt.NDArray[np.int64]) -> None:
+        windows = [each for each in self._windows.windows(pane) if self._windows.time(each) >= self._watermark]
+        if windows:
+            self._changed.update(windows)
+            self._panes.setdefault(pane, WeightedRows(self._rows_schema)).add(rows, weights)
+
+    def _is_due(self, window: int) -> bool:
+        return self._at_once or self._clock + self._step >= self._windows.time(window)
+
+    def _advance(self, link: str, low: int) -> Iterator[GraphItem]:
+        """Process a watermark of the input."""
+        if low <= self._low:
+            return
+        self._low = low
+        progress = list(self._progress.punctuate(0, Punctuation(link, low)))
+        for item in progress:
+            assert isinstance(item, Punctuation)
+            self._watermark = item.watermark
+        yield from self._publish([each for each in self._changed if self._is_final(each)], final=True)
+        self._results = {window: rows for window, rows in self._results.items() if not self._is_final(window)}
+        self._panes = {
+            pane: rows for pane, rows in self._panes.items() if not self._is_final(self._windows.windows(pane)[-1])
+        }
+        yield from progress
+
+    def _is_final(self, window: int) -> bool:
+        return self._windows.time(window) < self._watermark
+
+    def _publish(self, windows: Sequence[int], *, final: bool) -> Iterator[pa.RecordBatch]:
+        """Compute the results of windows again. Return the changes."""
+        if not windows:
+            return
+        self._changed.difference_update(windows)
+        changed = set(windows)
+        panes = [rows for pane, rows in self._panes.items() if not changed.isdisjoint(self._windows.windows(pane))]
+        computed = compute(self._make(), (rows.repeated() for rows in panes), self._schema)
+        of_rows = self._windows.of_results(times_of(computed.column(self._result_time).combine_chunks()))
+        kept = np.flatnonzero(np.isin(of_rows, windows))
+        old = [table for window in sorted(windows) if (table := self._results.pop(window, None)) is not None]
+        for window, positions in _positions(of_rows, kept):
+            self._results[window] = computed.take(array_of(positions)).combine_chunks()
+        rows, weights = net_changes(pa.concat_tables([self._schema.empty_table(), *old]), computed.take(array_of(kept)))
+        self.results += rows.num_rows
+        self.withdrawn -= int(weights[weights < 0].sum())
+        yield from make_changes(rows, weights, final)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the content of the input, the results, the windows that wait, and the times."""
+        contents = [rows.snapshot() for rows in self._panes.values()]
+        tables = {
+            STATE: pa.table({"clock": [self._clock], "low": [self._low]}),
+            CHANGED: pa.table({"window": pa.array(sorted(self._changed), pa.int64())}),
+            RESULTS: pa.concat_tables([self._schema.empty_table(), *self._results.values()]),
+        }
+        return tables | ({ROWS: pa.concat_tables(contents)} if contents else {})
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+        (state,) = tables[STATE].to_pylist()
+        self._clock, self._low = state["clock"], state["low"]
+        if self._low != BEGINNING:
+            for item in self._progress.punctuate(0, Punctuation(UNION, self._low)):
+                assert isinstance(item, Punctuation)
+                self._watermark = item.watermark
+        self._changed = set(tables[CHANGED]["window"].to_pylist())
+        results = tables[RESULTS].cast(self._schema)
+        of_rows = self._windows.of_results(times_of(results.column(self._result_time).combine_chunks()))
+        for window, positions in _positions(of_rows, np.arange(len(of_rows))):
+            self._results[window] = results.take(array_of(positions)).combine_chunks()
+        if ROWS in tables:
+            rows = tables[ROWS]
+            panes = self._windows.panes(times_of(rows.column(self._time).combine_chunks()))
+            for pane, positions in _positions(panes, np.arange(len(panes))):
+                self._panes[pane] = WeightedRows(self._rows_schema)
+                self._panes[pane].restore(rows.take(array_of(positions)))
+
+
+def compute(operator: NodeOperator, inputs: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the results of an operator with one input for all rows of `inputs`."""
+    items = [item for table in inputs for batch in table.to_batches() for item in operator.rows(0, batch)]
+    items += operator.punctuate(0, Punctuation(UNION, END))
+    return result_table(items, schema)
+
+
+def result_table(items: Iterable[GraphItem], schema: pa.Schema) -> pa.Table:
+    """Return the rows among items as one table."""
+    batches = [
+        pa.RecordBatch.from_arrays(item.columns, schema=schema) for item in items if isinstance(item, pa.RecordBatch)
+    ]
+    return pa.Table.from_batches(batches, schema).combine_chunks()
+
+
+def _schema(node: Node) -> pa.Schema:
+    return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
+
+
+def _positions(numbers: Times, positions: Times) -> Iterator[tuple[int, Times]]:
+    """Yield each number at some positions, and the positions with this number, both in rising order."""
+    if not len(positions):
+        return
+    ordered = positions[np.argsort(numbers[positions], kind="stable")]
+    values = numbers[ordered]
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        yield int(values[start]), ordered[start:end]

@@ -1,0 +1,66 @@
+"""ChangingUnion and NetChanges: operators over changes that store no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from highlevel.operators.meld import UNION
+from highlevel.plan.change_nodes import ChangingUnion, NetChanges
+from highlevel.plan.operators.group_numbers import number_groups
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless, times_of
+from highlevel.plan.operators.union import UnionOperator
+from highlevel.speculation.changes import make_changes, split_changes
+from lowlevel.punctuation import END, Punctuation
+
+
+class ChangingUnionOperator(UnionOperator):
+    """Passes on changes. A row is final if its time is final in all inputs."""
+
+    def __init__(self, node: ChangingUnion) -> None:
+        """Unite the inputs of `node`, one for each port."""
+        super().__init__(node)
+        self._time = node.time_columns[0] if node.time_columns else None
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Pass the changes on, and the watermark that follows from final rows."""
+        rows, weights, final = split_changes(batch)
+        if self._time is None:
+            yield from make_changes(rows, weights, False)
+            return
+        times = times_of(batch.column(self._time))
+        final_times = times[final & (times < END)]
+        progress: list[GraphItem] = []
+        if len(final_times):
+            progress = list(super().punctuate(port, Punctuation(UNION, int(final_times.max()) + 1)))
+        yield from make_changes(rows, weights, times < self.watermark[0])
+        yield from progress
+
+
+class NetChangesOperator(Stateless):
+    """Adds up the weights of equal rows of each batch. Withdrawn rows are first."""
+
+    def __init__(self, node: NetChanges) -> None:
+        """Prepare for batches of changes."""
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Return the changes of a batch that do not cancel each other. A row is final if all its changes are final."""
+        rows, weights, final = split_changes(batch)
+        numbers = number_groups(rows, tuple(rows.schema.names))
+        groups = int(numbers.max(initial=-1)) + 1
+        totals, are_final = np.zeros(groups, np.int64), np.ones(groups, np.bool_)
+        np.add.at(totals, numbers, weights)
+        np.logical_and.at(are_final, numbers, final)
+        firsts = np.sort(np.unique(numbers, return_index=True)[1])
+        firsts = firsts[totals[numbers[firsts]] != 0]
+        firsts = firsts[np.argsort(totals[numbers[firsts]] > 0, kind="stable")]
+        changed = numbers[firsts]
+        yield from make_changes(pc.take(rows, array_of(firsts)), totals[changed], are_final[changed])
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Pass on the watermark."""
+        yield punctuation

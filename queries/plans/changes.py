@@ -1,0 +1,244 @@
+"""EMIT CHANGES: the plan of a query as a plan of its changes.
+
+    Leaf of partials ► Windowed             Leaf of provisional partials ► ChangingWindows
+    rows ► Windowed                         rows ► ChangingWindows
+    changes ► Filter, Apply                 the same [► NetChanges]
+    changes ► Repeat                        Apply, with multiplied weights
+    changes ► Union                         ChangingUnion
+    changes, changes ► Join                 ChangingJoin
+    changes ► any other node                ChangingResults
+
+Rows of links, and everything that is computed from single rows, are rows that are never withdrawn. They become changes
+only if another input of a node has changes, or if the node can withdraw results: OUTER, FULL and ANTI joins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from highlevel.aggregation import Aggregation, Output
+from highlevel.joins.spec import JoinKind, WatermarkForm
+from highlevel.plan.change_nodes import (
+    CHANGE_COLUMNS,
+    ChangingJoin,
+    ChangingResults,
+    ChangingUnion,
+    NetChanges,
+    RowsOfChanges,
+    changes_of_rows,
+    is_changing,
+)
+from highlevel.plan.nodes import (
+    Apply,
+    ChangingWindows,
+    Distinct,
+    Fill,
+    Filter,
+    Join,
+    Leaf,
+    Node,
+    Over,
+    Repeat,
+    Running,
+    Sample,
+    Sort,
+    TimeGroups,
+    TimeOutput,
+    Union,
+    Windowed,
+    nodes_of,
+)
+from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Binary, Column, Literal
+from lowlevel.expressions.types import Op, Type
+from lowlevel.plan import NEWEST
+from lowlevel.subaggregates import Kind, SubAggregate
+from queries.text.errors import QueryError
+from queries.text.tree import Consistency as Clause
+from queries.text.tree import Query
+
+WITHDRAWING = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.ANTI)
+"""Joins whose results can be withdrawn even if no row of an input is: rows without a match."""
+
+WEIGHT_OUTPUT, FINAL_OUTPUT = (Output(column.name, column) for column in CHANGE_COLUMNS)
+"""The last columns of changes, unchanged."""
+
+GROUPS = "groups in windows over links: SELECT srcIP, count(*) [RANGE 1 minute] FROM packets GROUP BY srcIP"
+
+
+class PlanChanges:
+    """Converts the nodes of one query. Each conversion raises QueryError for a node whose results cannot change."""
+
+    def __init__(self, query: Query, clause: Clause, consistency: Consistency) -> None:
+        """Convert a query with EMIT CHANGES and this consistency."""
+        self._query = query
+        self._clause = clause
+        self._consistency = consistency
+
+    def root(self, root: Node) -> Node:
+        """Return the changes of the results `root`."""
+        if isinstance(root, Sort) and not _has_limit(root) and self._query.order is not None:
+            expected = "no ORDER BY, because changes have the order of their return; or LIMIT after it"
+            raise self._error("ORDER BY without LIMIT", expected)
+        changes = self._convert(root)
+        if not is_changing(changes):
+            raise self._error("rows without groups, which are never withdrawn", GROUPS)
+        joins = [node for node in nodes_of(changes) if isinstance(node, ChangingJoin) and node.wait != 0]
+        if self._consistency.early is not None and joins:
+            raise self._error("EARLY of rows without windows", "WAIT and REMEMBER only: a row has no end to wait for")
+        return changes
+
+    def _convert(self, node: Node) -> Node:
+        """Return the changes of a node, or the node over provisional leaves if its rows are never withdrawn."""
+        if isinstance(node, Leaf):
+            return replace(node, low=replace(node.low, provisional=True, slack=self._consistency.remember))
+        if isinstance(node, Windowed) and node.merges_partials:
+            return self._windows_of_links(node)
+        if isinstance(node, Join):
+            return self._join(node)
+        if isinstance(node, Sample):
+            raise self._error("SUPERGROUP or CLEANING", "GROUP BY without them: samples cannot be corrected")
+        inputs = tuple(self._convert(each) for each in node.inputs)
+        if any(is_changing(each) for each in inputs):
+            self._check_names(node)
+            return self._over_changes(
+                node, tuple(each if is_changing(each) else changes_of_rows(each) for each in inputs)
+            )
+        if (
+            isinstance(node, Windowed)
+            and isinstance(node.aggregation.window, SlidingWindow)
+            and node.aggregation.windowed
+        ):
+            return self._windows_of_rows(node.with_inputs(inputs))
+        if isinstance(node, Apply | Filter | Repeat | Union | Distinct):
+            return node.with_inputs(inputs)
+        return self._over_changes(node, tuple(changes_of_rows(each) for each in inputs))
+
+    # --- windows over rows that are never withdrawn ---
+
+    def _windows_of_links(self, node: Windowed) -> ChangingWindows:
+        aggregation, leaf = self._provisional(node.aggregation), node.input
+        assert isinstance(leaf, Leaf)
+        low = replace(aggregation.low, provisional=True, slack=self._consistency.remember)
+        aggregation = replace(aggregation, low=low)
+        return ChangingWindows(replace(leaf, low=low), aggregation, node.time, self._consistency)
+
+    def _windows_of_rows(self, node: Windowed) -> ChangingWindows:
+        return ChangingWindows(node.input, self._provisional(node.aggregation), node.time, self._consistency)
+
+    def _provisional(self, aggregation: Aggregation) -> Aggregation:
+        """Return an aggregation with the newest time of its rows. Raises QueryError if it cannot be provisional."""
+        if not aggregation.windowed or not isinstance(aggregation.window, SlidingWindow):
+            raise self._error("a query without windows of time", GROUPS)
+        if aggregation.emit_late:
+            raise self._error("LATE EMIT", "one of the two: EMIT CHANGES corrects results of late rows")
+        if aggregation.low.spread:
+            raise self._error("SPREAD", "a window clause without SPREAD")
+        self._check_aggregates(aggregation)
+        self._check_select(aggregation)
+        counting = aggregation.counting_rows()
+        newest = SubAggregate(NEWEST, Kind.MAX, Column("ts", Type.TIME))
+        return replace(counting, low=replace(counting.low, subaggregates=(*counting.low.subaggregates, newest)))
+
+    # --- nodes over changes ---
+
+    def _over_changes(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        """Return the changes of a node whose inputs are changes."""
+        match node:
+            case Filter():
+                return replace(node, input=inputs[0])
+            case Apply():
+                return self._apply(node, inputs[0])
+            case Union():
+                return ChangingUnion(inputs)
+            case Repeat():
+                times = Binary(Op.MUL, Column(WEIGHT, Type.INT), Column(node.count, Type.INT))
+                outputs = (*(Output(each.name, each) for each in node.columns), Output(WEIGHT, times), FINAL_OUTPUT)
+                present = Binary(Op.GT, Column(node.count, Type.INT), Literal(0, Type.INT))
+                return Apply(Filter(inputs[0], present), outputs, _same_times(inputs[0]))
+            case Sort() if not _has_limit(node):
+                return self._hiding(inputs[0], node)
+            case _:
+                self._check_body(node, inputs[0])
+                return ChangingResults(
+                    node.with_inputs([RowsOfChanges(inputs[0])]), self._consistency.early is not None
+                )
+
+    def _apply(self, node: Apply, changes: Node) -> Node:
+        """Return computed columns of changes. If several results become equal, they are added up."""
+        is_exact = all(time.length == 1 for time in node.time_outputs)
+        final = FINAL_OUTPUT if is_exact else Output(FINAL, Literal(False, Type.BOOL))
+        applied = Apply(changes, (*node.outputs, WEIGHT_OUTPUT, final), node.time_outputs)
+        kept = {out.expression.name for out in node.outputs if isinstance(out.expression, Column)}
+        is_complete = {column.name for column in changes.columns[: -len(CHANGE_COLUMNS)]} <= kept
+        return applied if is_complete else NetChanges(applied)
+
+    def _hiding(self, changes: Node, node: Sort) -> Node:
+        """Return changes without the columns that only the order needs."""
+        if not node.hidden:
+            return changes
+        outputs = (*(Output(column.name, column) for column in node.columns), WEIGHT_OUTPUT, FINAL_OUTPUT)
+        return NetChanges(Apply(changes, outputs, _same_times(changes)))
+
+    def _join(self, node: Join) -> Node:
+        inputs = tuple(self._convert(each) for each in node.inputs)
+        changing = [is_changing(each) for each in inputs]
+        if not any(changing) and node.spec.kind not in WITHDRAWING:
+            return node.with_inputs(inputs)
+        if node.watermark_form is WatermarkForm.JOINT:
+            raise self._error("groups by the times of both sides of a join", "the time of one side")
+        self._check_names(node)
+        left, right = (each if is_changing(each) else changes_of_rows(each) for each in inputs)
+        wait = 0 if any(changing) else self._consistency.wait
+        return ChangingJoin(left, right, node.spec, node.watermark_form, wait, aligned=all(changing))
+
+    # --- refusals ---
+
+    def _check_body(self, node: Node, changes: Node) -> None:
+        """Raise QueryError for a node over changes whose results would never be final."""
+        match node:
+            case Windowed(aggregation=aggregation) if not isinstance(aggregation.window, SlidingWindow):
+                raise self._error("sessions, windows of rows or RANGE ALL over provisional results", "[RANGE 1 hour]")
+            case Windowed(aggregation=aggregation) if not aggregation.windowed:
+                expected = "a window: SELECT max(n) [RANGE 1 hour] FROM (…)"
+                raise self._error("groups of the whole input over provisional results", expected)
+            case Windowed(aggregation=aggregation) | TimeGroups(aggregation=aggregation):
+                self._check_aggregates(aggregation)
+            case Sort() if not node.window_columns:
+                raise self._error("LIMIT over all windows", "LIMIT of each window: in the query with the groups")
+            case Over() | Fill() | Running() | Sort() | Distinct():
+                pass
+        if len(changes.time_columns) != 1 or len(node.time_columns) != 1:
+            names = {Over: "OVER", TimeGroups: "groups", Distinct: "DISTINCT"}
+            what = f"{names.get(type(node), 'groups')} of results without their time"
+            raise self._error(what, "window_end in the select list and in GROUP BY or PARTITION BY, or a window")
+
+    def _check_aggregates(self, aggregation: Aggregation) -> None:
+        if aggregation.foldings:
+            raise self._error("approximate aggregates", "exact aggregates, for example count(DISTINCT x)")
+
+    def _check_select(self, aggregation: Aggregation) -> None:
+        for out in aggregation.select:
+            self._check_name(out.name)
+
+    def _check_names(self, node: Node) -> None:
+        for column in node.columns:
+            self._check_name(column.name)
+
+    def _check_name(self, name: str) -> None:
+        """Raise QueryError for a column with the name of a column of changes."""
+        if name.lower() in (WEIGHT, FINAL):
+            raise self._error(f"a column '{name}'", "another name: changes have a column of this name")
+
+    def _error(self, what: str, expected: str) -> QueryError:
+        problem = f"EMIT CHANGES together with {what}"
+        return QueryError(problem, self._query.sql, self._clause.keyword.start, expected)
+
+
+def _has_limit(node: Sort) -> bool:
+    return node.limit is not None or node.offset > 0
+
+
+def _same_times(node: Node) -> tuple[TimeOutput, ...]:
+    return tuple(TimeOutput(name, name) for name in node.time_columns)
