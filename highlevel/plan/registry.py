@@ -77,7 +77,8 @@ def _make_changing_windows(node: ChangingWindows) -> NodeOperator:
 
 def _make_changing_results(node: ChangingResults) -> NodeOperator:
     from highlevel.plan.operators.changing_history import ChangingHistoryOperator
-    from highlevel.plan.operators.changing_results import ChangingResultsOperator, result_windows
+    from highlevel.plan.operators.changing_results import ChangingResultsOperator
+    from highlevel.plan.result_windows import result_windows
 
     kind = ChangingHistoryOperator if result_windows(node.body) is None else ChangingResultsOperator
     return kind(node, lambda: entry_of(node.body).operator(node.body))

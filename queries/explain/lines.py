@@ -173,15 +173,28 @@ def function_lines(plan: object) -> Iterator[str]:
 def consistency_lines(consistency: Consistency) -> Iterator[str]:
     """Yield the lines about provisional results."""
     if consistency.wait is None:
-        yield line("publish", "a window when it is final, so no result is corrected")
+        yield line("wait (B)", "a window is returned when it is final, so no result is corrected")
     else:
-        yield line("publish", f"a window when the newest row is {_length(consistency.wait)} later than its end")
+        yield line(
+            "wait (B)",
+            f"a window is returned when the newest row is {length_text(consistency.wait)} later than its end",
+        )
         yield line("correct", "a published window after each block with rows of it: -1 for the old row, +1 for the new")
     if consistency.early is not None:
-        yield line("early", f"also a window that has not ended, once in {_length(consistency.early)}")
+        yield line("early", f"also a window that has not ended, once in {length_text(consistency.early)}")
 
 
-def _length(nanoseconds: int) -> str:
+def remember_line(slack: int | None) -> str:
+    """Return the line about the allowed disorder that a query states, or about that of the input."""
+    if slack is None:
+        return line(
+            "remember (M)", "rows as long as the input allows: 10 seconds if it is live, without limit in files"
+        )
+    return line("remember (M)", f"rows up to {length_text(slack)} older than the newest row of their link")
+
+
+def length_text(nanoseconds: int) -> str:
+    """Return a length of time as text."""
     return "0 s" if nanoseconds == 0 else duration_text(nanoseconds)
 
 
@@ -200,8 +213,8 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
     yield line("group by", group or f"none: one row per window, no row for a window without {aggregation.low.kind}")
     if aggregation.emit_late:
         yield line("late rows", "additional results of their windows, marked in the column late")
-    if aggregation.low.slack is not None:
-        yield line("remember", f"rows up to {_length(aggregation.low.slack)} older than the newest row of their link")
+    if aggregation.low.by_arrival:
+        yield remember_line(aggregation.low.slack)
     for sub in aggregation.low.subaggregates:
         yield line("merge", f"{sub.name} by {MERGE[sub.kind]}")
     for folding in aggregation.foldings:

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, WatermarkForm
+from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges
 from highlevel.plan.nodes import (
     PANE,
     Apply,
@@ -31,6 +32,7 @@ from highlevel.plan.nodes import (
 )
 from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
+from highlevel.plan.result_windows import result_windows
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import TABLE, columns_of_kind
@@ -38,9 +40,11 @@ from queries.explain.lines import (
     consistency_lines,
     function_lines,
     high_lines,
+    length_text,
     line,
     low_lines,
     rates_text,
+    remember_line,
     remembering_lines,
     watched_lines,
 )
@@ -90,12 +94,19 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
     match node:
         case Leaf():
             yield from _leaf(node)
+        case ChangingResults():
+            how = "with all rows that are not final" if result_windows(node.body) is None else "of each changed window"
+            yield line("again", f"{type(node.body).__name__.lower()} {how}; old results get -1, new ones +1")
+            yield from node_lines(node.body, names)
+            yield from _waiting_results(node)
         case Union():
             yield line("meld", "rows pass at once; the watermark is the minimum of the inputs")
         case Filter():
             yield line("keep", _text(node.where))
         case Apply():
             yield from _columns(node)
+        case NetChanges():
+            yield line("add up", "the weights of equal rows of each batch; rows with a weight of 0 are left out")
         case Distinct():
             yield line("distinct", f"the first row of each {', '.join(node.keys)}")
             yield line("state", f"keys, until the watermark of {' and '.join(node.time_columns)} is later")
@@ -103,6 +114,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield line("repeat", f"each row as many times as {node.count} states")
         case Join():
             yield from _join(node, names)
+            if isinstance(node, ChangingJoin):
+                yield from _waiting_join(node)
         case Windowed():
             yield line(
                 "time", _spelled(node.time) if node.aggregation.windowed else "none: the whole input is one window"
@@ -110,6 +123,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             if not node.merges_partials:
                 yield from _of_rows(node.aggregation)
             yield from list(high_lines(node.aggregation))[1:]
+            if isinstance(node, ChangingWindows):
+                yield from consistency_lines(node.consistency)
         case TimeGroups():
             yield from _groups(node)
         case Over():
@@ -148,6 +163,8 @@ def _leaf(leaf: Leaf) -> Iterator[str]:
         yield line("pane", duration_text(low.pane))
     else:
         yield line("passes on", ", ".join(["ts", *(key.name for key in low.keys)]))
+    if low.by_arrival:
+        yield remember_line(low.slack)
 
 
 def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
@@ -171,6 +188,32 @@ def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
     if spec.residual is not None:
         yield line("of pairs", expression_text(spec.residual))
     yield line("columns", ", ".join(column.name for column in join.columns))
+
+
+def _waiting_join(join: ChangingJoin) -> Iterator[str]:
+    """Yield the lines about the consistency of a join of changes."""
+    (time,) = join.time_columns
+    if join.wait is not None and join.spec.kind is not JoinKind.INNER:
+        yield line("correct", "a row without a match is returned at once, and withdrawn when a match arrives")
+    if join.wait is None:
+        yield line("wait (B)", "a result is returned when it is final, so no result is corrected")
+    elif join.aligned:
+        yield line("wait (B)", f"a result is returned when both inputs have its {time}, or one has a later row")
+    else:
+        yield line(
+            "wait (B)", f"a result is returned when the newest row is {length_text(join.wait)} later than its {time}"
+        )
+    yield line("remember (M)", "rows of both sides, until no later change can affect a result of them")
+
+
+def _waiting_results(node: ChangingResults) -> Iterator[str]:
+    """Yield the lines about the consistency of results over changes."""
+    (time,) = node.time_columns
+    if isinstance(node.body, Windowed) and not node.at_once:
+        yield line("wait (B)", "a window is returned when the input has reached its end")
+    else:
+        yield line("wait (B)", "none: the input has waited")
+    yield line("remember (M)", f"rows and results, until the watermark of {time} is later")
 
 
 def _edge(window: Band) -> str:

@@ -21,7 +21,7 @@ from highlevel.plan.change_nodes import (
     is_changing,
 )
 from highlevel.plan.nodes import Apply, Distinct, Fill, Node, Over, Running, Sort, TimeGroups, Windowed
-from highlevel.plan.operators.changing_results import result_windows
+from highlevel.plan.result_windows import result_windows
 from tests.references.graph_streams import added_up
 from tests.references.plan_references import GROUP, LEAF, NUMBER, ROWS, TS, Reference, made_rows, schema_of
 from tests.references.plan_references import REFERENCES as ROW_REFERENCES
@@ -36,7 +36,7 @@ def made_changes(random: Random) -> list[tuple]:
     """Rows as changes. Some are returned twice, and some of these are withdrawn later."""
     changes: list[tuple] = []
     withdrawn: list[tuple] = []
-    for row in made_rows(random):
+    for row in made_rows(random)[:20]:
         weight = random.choice([1, 1, 1, 2])
         changes.append((*row, weight, False))
         if random.random() < 0.3:

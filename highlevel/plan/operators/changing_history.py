@@ -3,9 +3,9 @@
     final rows ────────► the body ──────────────► final results ──┬──► new results
     other rows ────────► a copy of the body ────► other results ──┘       changes to the results returned before
 
-The body receives only rows that are final, so it never has to withdraw anything. After each change a copy of it receives
-all other rows, and returns the results that they would have if the input ended now. So the cost of a change is that of
-all rows that can still change, which REMEMBER limits.
+The body receives only rows that are final, so it never has to withdraw anything. After each change a copy of it
+receives all other rows, and returns the results that they would have if the input ended now. So the cost of a change is
+that of all rows that can still change, which REMEMBER limits.
 """
 
 from __future__ import annotations

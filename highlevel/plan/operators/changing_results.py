@@ -13,21 +13,19 @@ The clock is the newest time of a change, so results wait as long as the windows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from capture.arrow_compute import array_of
-from capture.lazy_dataclasses import dataclass
 from highlevel.operators.meld import UNION
 from highlevel.plan.change_nodes import ChangingResults, time_step
-from highlevel.plan.nodes import Distinct, Node, Over, Sort, TimeGroups, Windowed
+from highlevel.plan.nodes import Node, Windowed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, Times, bounds_of, times_of
+from highlevel.plan.result_windows import result_windows
 from highlevel.speculation.changes import make_changes, net_changes, split_changes
 from highlevel.speculation.weighted_rows import WeightedRows
-from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
@@ -36,94 +34,6 @@ MakeBody = Callable[[], NodeOperator]
 
 ROWS, RESULTS, CHANGED, STATE = "rows", "results", "changed", "state"
 """Tables of a snapshot: the content of the input, the returned results, the windows that wait, and the times."""
-
-
-class ResultWindows(Protocol):
-    """The windows of a body. A window has a number, and one value of the body's time column."""
-
-    def panes(self, times: Times) -> Times:
-        """Return the numbers of the panes of rows. All rows of a pane are in the same windows."""
-        ...
-
-    def windows(self, pane: int) -> range:
-        """Return the windows that contain a pane."""
-        ...
-
-    def time(self, window: int) -> int:
-        """Return the time of the results of a window."""
-        ...
-
-    def of_results(self, times: Times) -> Times:
-        """Return the windows of results."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SlidingResults:
-    """The windows of a Windowed with sliding windows, by the time `window_end`."""
-
-    window: SlidingWindow
-
-    def panes(self, times: Times) -> Times:
-        """Return the numbers of the panes of the window."""
-        return (times - self.window.origin) // self.window.pane
-
-    def windows(self, pane: int) -> range:
-        """Return the windows that contain the start of a pane."""
-        since = pane * self.window.pane
-        return range(max(since // self.window.slide, 0), (since + self.window.range) // self.window.slide)
-
-    def time(self, window: int) -> int:
-        """Return the end of a window."""
-        return self.window.end(window)
-
-    def of_results(self, times: Times) -> Times:
-        """Return the windows with these ends."""
-        return (times - self.window.origin) // self.window.slide - 1
-
-
-@dataclass(frozen=True, slots=True)
-class TimeResults:
-    """The results for each time, rounded down to multiples of `length`. The window is the number of the multiple."""
-
-    length: int = 1
-
-    def panes(self, times: Times) -> Times:
-        """Return the rounded times."""
-        return times // self.length
-
-    def windows(self, pane: int) -> range:
-        """Return the number itself."""
-        return range(pane, pane + 1)
-
-    def time(self, window: int) -> int:
-        """Return the number itself."""
-        return window
-
-    def of_results(self, times: Times) -> Times:
-        """Return the times, which are numbers of multiples."""
-        return times
-
-
-def result_windows(body: Node) -> ResultWindows | None:
-    """Return the windows of a body, or None if its results depend on rows of several windows.
-
-    The caller has checked that the input and the body have one time column each.
-    """
-    (time,) = body.inputs[0].time_columns
-    match body:
-        case Windowed(aggregation=aggregation) if isinstance(aggregation.window, SlidingWindow):
-            return SlidingResults(aggregation.window) if aggregation.windowed else None
-        case TimeGroups(times=((_, length, _),)):
-            return TimeResults(length)
-        case Distinct() if time in body.keys:
-            return TimeResults()
-        case Sort() if time in body.window_columns:
-            return TimeResults()
-        case Over() if all(time in function.partition for function in body.functions):
-            return TimeResults()
-        case _:
-            return None
 
 
 class ChangingResultsOperator:
