@@ -3,11 +3,14 @@
     ChangingWindows   windows over rows or partials; it is in `highlevel.plan.nodes`, because it is a Windowed
     ChangingResults   any node with one input, over changes
     ChangingJoin      a join over changes
+    ChangingRepeat    Repeat over changes
     ChangingUnion     a union of changes
     NetChanges        changes of one batch that cancel each other are left out
 
 Filter and Apply are the same over rows and over changes. A row of changes is final if its time is below the watermark
-that follows the batch. So a final row with time t implies that no later change has a time of t or less.
+that follows the batch. So a final row with time t implies that no later change has a time of t or less. This does not
+hold for the input of a fragment, because its rows are those of several operators. There the watermark follows the rows
+of all of them.
 """
 
 from __future__ import annotations
@@ -19,10 +22,23 @@ from typing import Self
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
-from highlevel.plan.nodes import Apply, Filter, Join, Node, Subset, TimeOutput, Union
-from highlevel.speculation.consistency import FINAL, WEIGHT
+from highlevel.plan.nodes import (
+    Apply,
+    ChangingWindows,
+    Filter,
+    Join,
+    Leaf,
+    Node,
+    Repeat,
+    Subset,
+    TimeOutput,
+    Union,
+    Windowed,
+)
+from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from lowlevel.expressions.tree import Column, Literal
 from lowlevel.expressions.types import Type
+from lowlevel.plan import NEWEST
 
 CHANGE_COLUMNS = (Column(WEIGHT, Type.INT), Column(FINAL, Type.BOOL))
 """The last columns of changes."""
@@ -49,11 +65,13 @@ class RowsOfChanges(Node):
 class ChangingResults(Node):
     """The changes of the results of `body`, a node over RowsOfChanges, when these rows change.
 
-    With `at_once` results of windows that have not ended are changes too.
+    With `at_once` results of windows that have not ended are changes too. The times of the input are at least `step`
+    apart, so after all changes with a time t the next time is t + step.
     """
 
     body: Node
     at_once: bool = False
+    step: int = 1
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -80,17 +98,22 @@ class ChangingResults(Node):
 class ChangingJoin(Join):
     """The changes of the pairs of two inputs with changes, and of their rows without a match.
 
-    A result is returned when the newest row of the inputs is `wait` ns later than its time. With None it is returned
-    when it is final. With `aligned` it is returned when both inputs have a row with its time, or one has a later row.
+    A result is returned when the newest row is `consistency.wait` ns later than its time; with None when it is final.
+    With `aligned` it is returned when both inputs have a row with its time, or one has a later row.
     """
 
-    wait: int | None = 0
+    consistency: Consistency = Consistency()
     aligned: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of Join, `weight` and `final`."""
         return (*super().columns, *CHANGE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class ChangingRepeat(Repeat):
+    """The changes of `input`, with weights multiplied by the column `count`. Rows with a count below 1 are left out."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +124,38 @@ class ChangingUnion(Union):
 @dataclass(frozen=True)
 class NetChanges(Subset):
     """The changes of `input`. Changes of a batch are added up, so a row that is withdrawn and returned is left out."""
+
+
+def without_changes(node: Node) -> Node:
+    """Return a node with its results in place of their changes. Its inputs have been converted."""
+    match node:
+        case Leaf():
+            return replace(node, low=replace(node.low, provisional=False))
+        case ChangingWindows(input=source, aggregation=aggregation):
+            subaggregates = tuple(sub for sub in aggregation.low.subaggregates if sub.name != NEWEST)
+            low = replace(aggregation.low, provisional=False, subaggregates=subaggregates)
+            if isinstance(source, Leaf):
+                source = replace(source, low=low)
+            return Windowed(source, replace(aggregation, low=low), node.time)
+        case ChangingResults(body=body):
+            return body.with_inputs(body.inputs[0].inputs)
+        case ChangingJoin():
+            return Join(node.left, node.right, node.spec, node.watermark_form)
+        case ChangingUnion():
+            return Union(node.branches)
+        case ChangingRepeat():
+            return Repeat(node.input, node.count)
+        case NetChanges():
+            return node.input
+        case Apply(outputs=(*outputs, Output(name=weight), Output(name=final))) if (weight, final) == (WEIGHT, FINAL):
+            return replace(node, outputs=tuple(outputs))
+        case _:
+            return node
+
+
+def implies_watermark(node: Node) -> bool:
+    """Return whether a final row of a node implies a watermark: not if the rows are those of several operators."""
+    return not isinstance(node, Leaf)
 
 
 def is_changing(node: Node) -> bool:
@@ -116,7 +171,7 @@ def changes_of_rows(node: Node) -> Apply:
 
 
 def time_step(node: Node) -> int:
-    """Return the distance of two times of changes: after all changes with a time t the next time is t + step."""
+    """Return the smallest distance of two different times of changes."""
     match node:
         case Apply(time_outputs=(time,)):
             return max(time.step, time_step(node.input)) if time.length == 1 else 1

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation
-from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing
+from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
 from highlevel.plan.nodes import (
     Fill,
     Join,
@@ -30,7 +30,7 @@ from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
-from lowlevel.plan import ARROW_TYPES, NEWEST
+from lowlevel.plan import ARROW_TYPES
 
 WAITING_REASONS: Mapping[type[Node], str] = {
     Windowed: "has no window",
@@ -159,7 +159,7 @@ class Plan:
 
     def with_final_rows(self) -> Plan:
         """Return this plan with the results themselves in place of their changes."""
-        return replace(self, root=self.root.transform(_with_final_rows))
+        return replace(self, root=self.root.transform(without_changes))
 
     @property
     def is_by_arrival(self) -> bool:
@@ -234,16 +234,6 @@ def named_leaves(plan: Plan) -> list[Leaf]:
     if len(plan.leaves) == 1:
         return [*plan.leaves]
     return [replace(leaf, name=f"{leaf.name} {number}") for number, leaf in enumerate(plan.leaves, 1)]
-
-
-def _with_final_rows(node: Node) -> Node:
-    if not isinstance(node, ChangingWindows):
-        return node
-    aggregation, leaf = node.aggregation, node.input
-    assert isinstance(leaf, Leaf), "changes are made of the partials of links"
-    subaggregates = tuple(sub for sub in aggregation.low.subaggregates if sub.name != NEWEST)
-    low = replace(aggregation.low, provisional=False, subaggregates=subaggregates)
-    return Windowed(replace(leaf, low=low), replace(aggregation, low=low), node.time)
 
 
 def _counting_rows(node: Node) -> Node:

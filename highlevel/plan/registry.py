@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, ChangingUnion, NetChanges
+from highlevel.plan.change_nodes import ChangingJoin, ChangingRepeat, ChangingResults, ChangingUnion, NetChanges
 from highlevel.plan.nodes import (
     Apply,
     ChangingWindows,
@@ -96,6 +96,12 @@ def _make_changing_union(node: ChangingUnion) -> NodeOperator:
     return ChangingUnionOperator(node)
 
 
+def _make_changing_repeat(node: ChangingRepeat) -> NodeOperator:
+    from highlevel.plan.operators.changing_union import ChangingRepeatOperator
+
+    return ChangingRepeatOperator(node)
+
+
 def _make_net_changes(node: NetChanges) -> NodeOperator:
     from highlevel.plan.operators.changing_union import NetChangesOperator
 
@@ -168,6 +174,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_rows_held),
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),
+    ChangingRepeat: Entry(_make_changing_repeat, SameRows()),
     NetChanges: Entry(_make_net_changes, SameRows()),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_rows_held),
     Over: Entry(_make_over, InOnePartition(), count_rows_held),

@@ -193,15 +193,16 @@ def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
 def _waiting_join(join: ChangingJoin) -> Iterator[str]:
     """Yield the lines about the consistency of a join of changes."""
     (time,) = join.time_columns
-    if join.wait is not None and join.spec.kind is not JoinKind.INNER:
+    if join.consistency.wait is not None and join.spec.kind is not JoinKind.INNER:
         yield line("correct", "a row without a match is returned at once, and withdrawn when a match arrives")
-    if join.wait is None:
+    if join.consistency.wait is None:
         yield line("wait (B)", "a result is returned when it is final, so no result is corrected")
     elif join.aligned:
         yield line("wait (B)", f"a result is returned when both inputs have its {time}, or one has a later row")
     else:
         yield line(
-            "wait (B)", f"a result is returned when the newest row is {length_text(join.wait)} later than its {time}"
+            "wait (B)",
+            f"a result is returned when the newest row is {length_text(join.consistency.wait)} later than its {time}",
         )
     yield line("remember (M)", "rows of both sides, until no later change can affect a result of them")
 

@@ -207,6 +207,11 @@ class PipelineFile:
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
         for plan in plans:
+            if plan.has_changes and plan.scan is None:
+                raise PipelineError(
+                    f"queries.{plan.name}.sql: got EMIT CHANGES of a query with sub-queries, joins, LIMIT, OVER or FILL "
+                    "in a pipeline, expected groups in windows over links, or `wiretide query`"
+                )
             if plan.waiting_reason is not None:
                 raise PipelineError(
                     f"queries.{plan.name}.sql {plan.waiting_reason}, so it would have no results before the end; "

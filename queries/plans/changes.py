@@ -3,7 +3,7 @@
     Leaf of partials ► Windowed             Leaf of provisional partials ► ChangingWindows
     rows ► Windowed                         rows ► ChangingWindows
     changes ► Filter, Apply                 the same [► NetChanges]
-    changes ► Repeat                        Apply, with multiplied weights
+    changes ► Repeat                        ChangingRepeat
     changes ► Union                         ChangingUnion
     changes, changes ► Join                 ChangingJoin
     changes ► any other node                ChangingResults
@@ -21,12 +21,14 @@ from highlevel.joins.spec import JoinKind, WatermarkForm
 from highlevel.plan.change_nodes import (
     CHANGE_COLUMNS,
     ChangingJoin,
+    ChangingRepeat,
     ChangingResults,
     ChangingUnion,
     NetChanges,
     RowsOfChanges,
     changes_of_rows,
     is_changing,
+    time_step,
 )
 from highlevel.plan.nodes import (
     Apply,
@@ -46,12 +48,11 @@ from highlevel.plan.nodes import (
     TimeOutput,
     Union,
     Windowed,
-    nodes_of,
 )
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from highlevel.windows.kind import SlidingWindow
-from lowlevel.expressions.tree import Binary, Column, Literal
-from lowlevel.expressions.types import Op, Type
+from lowlevel.expressions.tree import Column, Literal
+from lowlevel.expressions.types import Type
 from lowlevel.plan import NEWEST
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.text.errors import QueryError
@@ -84,9 +85,6 @@ class PlanChanges:
         changes = self._convert(root)
         if not is_changing(changes):
             raise self._error("rows without groups, which are never withdrawn", GROUPS)
-        joins = [node for node in nodes_of(changes) if isinstance(node, ChangingJoin) and node.wait != 0]
-        if self._consistency.early is not None and joins:
-            raise self._error("EARLY of rows without windows", "WAIT and REMEMBER only: a row has no end to wait for")
         return changes
 
     def _convert(self, node: Node) -> Node:
@@ -95,6 +93,9 @@ class PlanChanges:
             return replace(node, low=replace(node.low, provisional=True, slack=self._consistency.remember))
         if isinstance(node, Windowed) and node.merges_partials:
             return self._windows_of_links(node)
+        if isinstance(node, Sort) and not _has_limit(node) and isinstance(node.input, Windowed):
+            select = tuple(out for out in node.input.aggregation.select if out.name not in node.hidden)
+            return self._convert(replace(node.input, aggregation=replace(node.input.aggregation, select=select)))
         if isinstance(node, Join):
             return self._join(node)
         if isinstance(node, Sample):
@@ -153,17 +154,13 @@ class PlanChanges:
             case Union():
                 return ChangingUnion(inputs)
             case Repeat():
-                times = Binary(Op.MUL, Column(WEIGHT, Type.INT), Column(node.count, Type.INT))
-                outputs = (*(Output(each.name, each) for each in node.columns), Output(WEIGHT, times), FINAL_OUTPUT)
-                present = Binary(Op.GT, Column(node.count, Type.INT), Literal(0, Type.INT))
-                return Apply(Filter(inputs[0], present), outputs, _same_times(inputs[0]))
+                return ChangingRepeat(inputs[0], node.count)
             case Sort() if not _has_limit(node):
                 return self._hiding(inputs[0], node)
             case _:
                 self._check_body(node, inputs[0])
-                return ChangingResults(
-                    node.with_inputs([RowsOfChanges(inputs[0])]), self._consistency.early is not None
-                )
+                body = node.with_inputs([RowsOfChanges(inputs[0])])
+                return ChangingResults(body, self._consistency.early is not None, time_step(inputs[0]))
 
     def _apply(self, node: Apply, changes: Node) -> Node:
         """Return computed columns of changes. If several results become equal, they are added up."""
@@ -186,12 +183,14 @@ class PlanChanges:
         changing = [is_changing(each) for each in inputs]
         if not any(changing) and node.spec.kind not in WITHDRAWING:
             return node.with_inputs(inputs)
+        if self._consistency.early is not None and not any(changing):
+            raise self._error("EARLY of rows without windows", "WAIT and REMEMBER only: a row has no end to wait for")
         if node.watermark_form is WatermarkForm.JOINT:
             raise self._error("groups by the times of both sides of a join", "the time of one side")
         self._check_names(node)
         left, right = (each if is_changing(each) else changes_of_rows(each) for each in inputs)
-        wait = 0 if any(changing) else self._consistency.wait
-        return ChangingJoin(left, right, node.spec, node.watermark_form, wait, aligned=all(changing))
+        consistency = Consistency() if any(changing) else self._consistency
+        return ChangingJoin(left, right, node.spec, node.watermark_form, consistency, all(changing))
 
     # --- refusals ---
 

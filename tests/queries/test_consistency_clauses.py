@@ -15,6 +15,9 @@ SECOND = 10**9
 QUERY = "SELECT srcIP, count(*) AS n [RANGE 10 seconds] FROM packets GROUP BY srcIP "
 
 ANTI = "SELECT p.ts FROM packets p [RANGE 1 s] ANTI JOIN packets q [RANGE 1 s] ON p.srcIP = q.destIP"
+SAMPLE = (
+    "SELECT tb, srcIP, count(*) FROM M GROUP BY time/60 AS tb, srcIP SUPERGROUP tb CLEANING WHEN true CLEANING BY true"
+)
 
 CHANGES = [
     ("EMIT CHANGES", Consistency()),
@@ -86,24 +89,18 @@ REFUSED = [
     (QUERY + "ORDER BY n EMIT CHANGES", "EMIT CHANGES together with ORDER BY without LIMIT", "EMIT"),
     (f"SELECT n FROM ({QUERY}) LIMIT 3 EMIT CHANGES", "LIMIT over all windows", "EMIT"),
     (f"SELECT max(n) FROM ({QUERY}) EMIT CHANGES", "groups of the whole input over provisional results", "EMIT"),
-    (f"SELECT max(n) FROM ({QUERY}) [RANGE 5 rows] EMIT CHANGES", "windows of rows", "EMIT"),
+    (f"SELECT max(n) FROM ({QUERY}) [RANGE ALL, SLIDE 5 s] EMIT CHANGES", "RANGE ALL over provisional results", "EMIT"),
     (f"SELECT n, count(*) FROM (SELECT n FROM ({QUERY})) GROUP BY n EMIT CHANGES", "groups of the whole input", "EMIT"),
     (f"SELECT DISTINCT n FROM ({QUERY}) EMIT CHANGES", "groups of the whole input over provisional results", "EMIT"),
-    (f"SELECT n, row_number() OVER (ORDER BY n) FROM ({QUERY}) EMIT CHANGES", "OVER of results without their time", "EMIT"),
+    (
+        f"SELECT n, row_number() OVER (ORDER BY n) FROM ({QUERY}) EMIT CHANGES",
+        "OVER of results without their time",
+        "EMIT",
+    ),
     (f"SELECT n AS final FROM ({QUERY}) EMIT CHANGES", "a column 'final'", "EMIT"),
     (f"SELECT n FROM (SELECT n AS weight, n FROM ({QUERY})) EMIT CHANGES", "a column 'weight'", "EMIT"),
     (f"{ANTI} WITH CONSISTENCY (EARLY 1 s) EMIT CHANGES", "EARLY of rows without windows", "WITH"),
-    (
-        "SELECT p.ts AS a, q.ts AS b, count(*) FROM packets p [RANGE 1 s] LEFT JOIN packets q [RANGE 1 s] "
-        "ON p.srcIP = q.destIP GROUP BY p.ts, q.ts EMIT CHANGES",
-        "",
-        "",
-    ),
-    (
-        "SELECT srcIP, count(*) FROM packets [RANGE 1 s] GROUP BY srcIP SUPERGROUP BY srcIP EMIT CHANGES",
-        "",
-        "",
-    ),
+    (f"{SAMPLE} EMIT CHANGES", "SUPERGROUP or CLEANING", "EMIT"),
     ("SELECT srcIP FROM packets EMIT CHANGES", "rows without groups", "EMIT"),
     (f"SELECT * FROM ({QUERY} EMIT CHANGES)", "EMIT CHANGES in a sub-query", "EMIT"),
     ("SELECT count(*) FROM packets EMIT CHANGES", "EMIT CHANGES together with a query without windows of time", "EMIT"),

@@ -13,6 +13,7 @@ from random import Random
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Port, Side, Tumbling, WatermarkForm
 from highlevel.plan.change_nodes import (
     ChangingJoin,
+    ChangingRepeat,
     ChangingResults,
     ChangingUnion,
     NetChanges,
@@ -22,6 +23,7 @@ from highlevel.plan.change_nodes import (
 )
 from highlevel.plan.nodes import Apply, Distinct, Fill, Node, Over, Running, Sort, TimeGroups, Windowed
 from highlevel.plan.result_windows import result_windows
+from highlevel.speculation.consistency import Consistency
 from tests.references.graph_streams import added_up
 from tests.references.plan_references import GROUP, LEAF, NUMBER, ROWS, TS, Reference, made_rows, schema_of
 from tests.references.plan_references import REFERENCES as ROW_REFERENCES
@@ -97,7 +99,8 @@ def _changing_join(random: Random) -> ChangingJoin:
         JoinKind.INNER: random.choice([WatermarkForm.LEFT, WatermarkForm.RIGHT, WatermarkForm.MIN, WatermarkForm.MAX]),
     }.get(kind, WatermarkForm.LEFT)
     spec = JoinSpec(left, right, window, keys, None, kind)
-    return ChangingJoin(CHANGES, CHANGES, spec, form, random.choice([0, 0, 5, 30, None]), random.random() < 0.3)
+    consistency = Consistency(random.choice([0, 0, 5, 30, None]))
+    return ChangingJoin(CHANGES, CHANGES, spec, form, consistency, random.random() < 0.3)
 
 
 def _in_changing_join(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
@@ -135,6 +138,10 @@ def _in_changing_join(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[
     return found
 
 
+def _repeated_changes(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    return Counter(row for row in content_of(inputs[0]) for _ in range(row[3]))
+
+
 def _all_changes(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
     return Counter(row for changes in inputs for row in content_of(changes))
 
@@ -144,6 +151,7 @@ REFERENCES = {
     ChangingResults: Reference(_changing_results, _in_changing_results),
     ChangingJoin: Reference(_changing_join, _in_changing_join),
     ChangingUnion: Reference(lambda random: ChangingUnion((CHANGES,) * random.randint(1, 4)), _all_changes),
+    ChangingRepeat: Reference(lambda random: ChangingRepeat(CHANGES, "n"), _repeated_changes),
     NetChanges: Reference(lambda random: NetChanges(CHANGES), _all_changes),
 }
 """The references of all entries of the registry."""

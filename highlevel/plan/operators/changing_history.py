@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from highlevel.operators.meld import UNION
 from highlevel.operators.state import restore_to, snapshot_of
-from highlevel.plan.change_nodes import ChangingResults, time_step
+from highlevel.plan.change_nodes import ChangingResults, implies_watermark
 from highlevel.plan.operators.changing_results import MakeBody, compute, result_table
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
 from highlevel.speculation.changes import make_changes, net_changes, split_changes
@@ -41,7 +41,8 @@ class ChangingHistoryOperator:
         self._make = make
         self._body = make()
         self._time, self._result_time = changes.time_columns[0], node.time_columns[0]
-        self._step = time_step(changes)
+        self._step = node.step
+        self._implies_watermark = implies_watermark(changes)
         columns = [(column.name, ARROW_TYPES[column.type]) for column in node.body.inputs[0].columns]
         self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in node.body.columns])
         self._rows = WeightedRows(pa.schema(columns))
@@ -73,9 +74,9 @@ class ChangingHistoryOperator:
         self.late += int(np.count_nonzero(~in_time))
         self._rows.add(rows.filter(pa.array(in_time)), weights[in_time])
         low = int(times[in_time & final].max(initial=BEGINNING))
-        if low != BEGINNING and low + self._step > self._low:
+        if low != BEGINNING and self._implies_watermark:
             yield from self._advance(UNION, low + self._step)
-        else:
+        elif not final.all():  # otherwise the watermark follows
             yield from self._revise(self._schema.empty_table())
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:

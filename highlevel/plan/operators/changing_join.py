@@ -13,8 +13,9 @@ final results by left and by right rows (`highlevel.joins.watermarks`). A left r
 right rows below R. So a left row that is also below L is deleted, and a right row likewise. A row that remains may
 match deleted rows, but only if its own results are final. They are then equal before and after each change.
 
-With `wait` results are stored until the newest row is this much later. Changes that cancel each other until then are
-not returned. This is Align of CEDR (Goldstein et al., §3.5), after the join: a match in time leaves no trace. Two
+With a WAIT results are stored until the newest row is this much later. The newest row of a link is REMEMBER later than
+the watermark, also if no input of the join contains this row. Changes that cancel each other until then are not
+returned. This is Align of CEDR (Goldstein et al., §3.5), after the join: a match in time leaves no trace. Two
 inputs over the same packets publish a window one after the other. With `aligned` the join waits for the second one, so
 the rows of the first one are not returned as rows without a match.
 """
@@ -33,7 +34,7 @@ from highlevel.joins.spec import JoinKind, Port, Tumbling
 from highlevel.joins.watermarks import output_bounds
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.meld import UNION
-from highlevel.plan.change_nodes import ChangingJoin, RowsOfChanges, time_step
+from highlevel.plan.change_nodes import ChangingJoin, RowsOfChanges, implies_watermark
 from highlevel.plan.nodes import Join, macs_of
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, bounds_of, times_of
@@ -64,7 +65,7 @@ class JoinContent:
         body = RowsOfChanges(changes)
         self.port = port
         self.time = node.spec.side(port).time
-        self.step = time_step(changes)
+        self.implies_watermark = implies_watermark(changes)
         self._macs = macs_of(body)
         self._window = node.spec.window
         pairs = [(pair[port], pair[1 - port]) for pair in node.spec.keys]
@@ -120,7 +121,8 @@ class ChangingJoinOperator:
         self._join = Join(left, right, node.spec, node.watermark_form)
         self._make = make
         self._spec, self._form = node.spec, node.watermark_form
-        self._wait, self._aligned = node.wait, node.aligned
+        self._wait, self._remember = node.consistency.wait, node.consistency.remember
+        self._aligned = node.aligned
         self._sides = [JoinContent(node, port) for port in Port]
         (self._result_time,) = node.time_columns
         self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in self._join.columns])
@@ -160,8 +162,10 @@ class ChangingJoinOperator:
             self._waiting.add(changes, changed_weights)
         self._newest[port] = max(self._newest[port], int(times[times < END].max(initial=BEGINNING)))
         final_times = times[in_time & final & (times < END)]
-        low = int(final_times.max(initial=BEGINNING))
-        yield from self._advance(port, low if low == BEGINNING else low + side.step)
+        if len(final_times) and side.implies_watermark:
+            yield from self._advance(port, int(final_times.max()) + 1)
+        elif not final.all():  # otherwise the watermark follows
+            yield from self._release()
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the changes of results that become final, and then the watermark."""
@@ -206,6 +210,8 @@ class ChangingJoinOperator:
         grown = low > self._lows[port]
         if grown:
             self._lows[port] = low
+            if self._remember is not None and BEGINNING < low < END:
+                self._newest[port] = max(self._newest[port], low + self._remember)
             self._delete()
         watermark = output_bounds(self._spec, self._form, (self._lows[0], self._lows[1]))[0]
         has_progress = watermark > self._watermark

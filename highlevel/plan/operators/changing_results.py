@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
-from highlevel.plan.change_nodes import ChangingResults, time_step
+from highlevel.plan.change_nodes import ChangingResults, implies_watermark
 from highlevel.plan.nodes import Node, Windowed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, Times, bounds_of, times_of
 from highlevel.plan.result_windows import result_windows
@@ -49,7 +49,8 @@ class ChangingResultsOperator:
         """An operator without rows, which converts watermarks of the input to watermarks of the results."""
         (changes,) = node.inputs
         self._time, self._result_time = changes.time_columns[0], node.time_columns[0]
-        self._step = time_step(changes)
+        self._step = node.step
+        self._implies_watermark = implies_watermark(changes)
         self._at_once = node.at_once or not isinstance(node.body, Windowed)
         self._rows_schema = _schema(node.body.inputs[0])
         self._schema = _schema(node.body)
@@ -86,8 +87,10 @@ class ChangingResultsOperator:
             self._add(pane, rows.take(array_of(positions)), weights[positions])
         self._clock = max(self._clock, int(times[in_time].max(initial=BEGINNING)))
         final_times = times[in_time & final]
-        if len(final_times):
+        if len(final_times) and self._implies_watermark:
             yield from self._advance(UNION, int(final_times.max()) + self._step)
+        elif final.all():
+            return  # the watermark follows
         due = [window for window in self._changed if self._is_due(window)]
         yield from self._publish(due, final=False)
 

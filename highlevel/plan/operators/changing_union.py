@@ -1,4 +1,4 @@
-"""ChangingUnion and NetChanges: operators over changes that store no rows."""
+"""ChangingUnion, ChangingRepeat and NetChanges: operators over changes that store no rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
-from highlevel.plan.change_nodes import ChangingUnion, NetChanges
+from highlevel.plan.change_nodes import ChangingRepeat, ChangingUnion, NetChanges, implies_watermark
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless, times_of
 from highlevel.plan.operators.union import UnionOperator
@@ -25,6 +25,7 @@ class ChangingUnionOperator(UnionOperator):
         """Unite the inputs of `node`, one for each port."""
         super().__init__(node)
         self._time = node.time_columns[0] if node.time_columns else None
+        self._implies_watermark = [implies_watermark(branch) for branch in node.branches]
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Pass the changes on, and the watermark that follows from final rows."""
@@ -35,10 +36,29 @@ class ChangingUnionOperator(UnionOperator):
         times = times_of(batch.column(self._time))
         final_times = times[final & (times < END)]
         progress: list[GraphItem] = []
-        if len(final_times):
+        if len(final_times) and self._implies_watermark[port]:
             progress = list(super().punctuate(port, Punctuation(UNION, int(final_times.max()) + 1)))
         yield from make_changes(rows, weights, times < self.watermark[0])
         yield from progress
+
+
+class ChangingRepeatOperator(Stateless):
+    """Multiplies the weights of changes by the column `count` of the node."""
+
+    def __init__(self, node: ChangingRepeat) -> None:
+        """Multiply by the column `count` of `node`."""
+        self._count = node.count
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Return the changes with a positive count."""
+        rows, weights, final = split_changes(batch)
+        counts = batch.column(self._count).to_numpy()
+        kept = counts > 0
+        yield from make_changes(rows.filter(pa.array(kept)), (weights * counts)[kept], final[kept])
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Pass on the watermark."""
+        yield punctuation
 
 
 class NetChangesOperator(Stateless):

@@ -1,0 +1,148 @@
+"""Results over changes: the cases in which other systems return wrong corrections, each also after a restart.
+
+The tests detect half of a correction, results that stay after their withdrawal, withdrawals that do not find their row
+(-0.0, NaN, NULL, sums of FLOAT), and many changes of one row that are not added up.
+"""
+
+from collections import Counter
+from math import nan
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from highlevel.aggregation import Aggregation, Output
+from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, changes_of_rows, time_step
+from highlevel.plan.node_operators import make_operator
+from highlevel.plan.nodes import Apply, Node, Sort, SortKey, TimeOutput, Windowed
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.punctuation import END, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+from tests.references.graph_streams import item
+from tests.references.operator_contract import through_ipc
+from tests.references.plan_references import LEAF, schema_of
+
+GROUP, VALUE = Column("g", Type.TEXT, nullable=True), Column("x", Type.FLOAT, nullable=True)
+COLUMNS = (Column("ts", Type.INT), GROUP, VALUE)
+ROWS = Apply(LEAF, tuple(Output(column.name, column) for column in COLUMNS), (TimeOutput("ts", "pane"),))
+CHANGES = changes_of_rows(ROWS)
+
+
+def windows(kind: Kind = Kind.MAX, length: int = 100) -> ChangingResults:
+    """The aggregate `kind` of x, for each group in windows over changes, at once."""
+    window = SlidingWindow(length, length)
+    low = LowLevelPlan(None, (Key("g", GROUP),), (SubAggregate("v", kind, VALUE),), window.pane)
+    select = (Output("g", GROUP), Output("v", Column("v", Type.FLOAT, nullable=True)))
+    body = Windowed(RowsOfChanges(CHANGES), Aggregation(window, low, ("g",), None, select), "ts")
+    return ChangingResults(body, at_once=True)
+
+
+def first(limit: int) -> ChangingResults:
+    """The `limit` largest x of each time."""
+    return ChangingResults(Sort(RowsOfChanges(CHANGES), (SortKey("x", True),), ("ts",), limit))
+
+
+class Stepwise:
+    """An operator that is restarted from its snapshot before each step."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.operator = make_operator(node)
+
+    def feed(self, event: list[tuple] | int) -> list[dict]:
+        """Process changes or a watermark. Return the changes of the result, which are one batch at most."""
+        snapshot = through_ipc(self.operator.snapshot())
+        self.operator = make_operator(self.node)
+        self.operator.restore(snapshot)
+        if isinstance(event, int):
+            items = list(self.operator.punctuate(0, Punctuation("l", event)))
+        else:
+            items = list(self.operator.rows(0, item(event, schema_of(self.node.inputs[0]))))
+        batches = [each for each in items if isinstance(each, pa.RecordBatch)]
+        assert len(batches) <= 1, "a correction is one batch"
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_maximum_that_rises_for_an_hour_leaves_one_row() -> None:
+    operator, total = Stepwise(windows()), Counter[float]()
+    for number in range(60):
+        changes = [(1, "a", float(number), 1, False)]
+        for row in operator.feed(changes):
+            total[row["v"]] += row["weight"]
+        assert +total == Counter({float(number): 1}), "one result after each batch"
+
+
+def test_a_withdrawn_maximum_returns_the_one_before() -> None:
+    operator = Stepwise(windows())
+    operator.feed([(1, "a", 5.0, 1, False), (2, "a", 9.0, 1, False)])
+    changes = operator.feed([(2, "a", 9.0, -1, False)])
+    assert [(row["v"], row["weight"]) for row in changes] == [(9.0, -1), (5.0, 1)]
+    (last,) = operator.feed([(1, "a", 5.0, -1, False)])
+    assert (last["v"], last["weight"]) == (5.0, -1)
+    assert operator.feed(END) == []
+    assert operator.operator.bytes == 0
+
+
+def test_a_thousand_changes_of_one_row_in_a_batch_are_one_correction() -> None:
+    operator = Stepwise(windows())
+    operator.feed([(1, "a", 0.0, 1, False)])
+    changes: list[tuple] = []
+    for number in range(1000):
+        changes += [(1, "a", float(number), -1, False), (1, "a", float(number + 1), 1, False)]
+    assert [(row["v"], row["weight"]) for row in operator.feed(changes)] == [(0.0, -1), (1000.0, 1)]
+    added_up = Stepwise(NetChanges(CHANGES)).feed(changes)
+    assert [(row["x"], row["weight"]) for row in added_up] == [(0.0, -1), (1000.0, 1)]
+
+
+@pytest.mark.parametrize(("returned", "withdrawn"), [(0.0, -0.0), (-0.0, 0.0), (nan, -nan), (None, None)])
+def test_a_withdrawal_finds_rows_with_equal_values(returned: float | None, withdrawn: float | None) -> None:
+    for node in (windows(Kind.COUNT), first(3)):
+        operator = Stepwise(node)
+        assert [row["weight"] for row in operator.feed([(1, None, returned, 1, False)])] == [1]
+        assert [row["weight"] for row in operator.feed([(1, None, withdrawn, -1, False)])] == [-1]
+        assert operator.feed(END) == []
+
+
+def test_sums_of_floats_are_withdrawn_as_they_were_returned() -> None:
+    random = Random("sums of floats")
+    operator, total = Stepwise(windows(Kind.SUM)), Counter[tuple]()
+    stored: list[tuple] = []
+    for _ in range(40):
+        row = (random.randrange(100), random.choice("ab"), random.uniform(-1e9, 1e9) ** 3)
+        gone = [stored.pop(random.randrange(len(stored)))] if stored and random.random() < 0.5 else []
+        stored.append(row)
+        for change in operator.feed([(*row, 1, False), *((*each, -1, False) for each in gone)]):
+            total[change["g"], change["v"].hex()] += change["weight"]
+        assert set(total.values()) <= {0, 1}
+        assert {group for group, _ in +total} == {group for _, group, _ in stored}
+
+
+def test_a_displaced_row_is_withdrawn_and_returns_when_there_is_room() -> None:
+    operator = Stepwise(first(2))
+    operator.feed([(1, "a", 1.0, 1, False), (1, "b", 2.0, 1, False)])
+    displacing = operator.feed([(1, "c", 3.0, 1, False)])
+    assert [(row["g"], row["weight"]) for row in displacing] == [("a", -1), ("c", 1)]
+    returning = operator.feed([(1, "b", 2.0, -1, False)])
+    assert [(row["g"], row["weight"]) for row in returning] == [("b", -1), ("a", 1)]
+
+
+def test_final_rows_make_results_final_before_the_watermark() -> None:
+    operator = Stepwise(first(1))
+    assert [row["final"] for row in operator.feed([(1, "a", 1.0, 1, False)])] == [False]
+    assert [row["final"] for row in operator.feed([(2, "a", 1.0, 1, True)])] == [True]
+    assert operator.feed([(1, "b", 9.0, 1, False)]) == [], "a late row"
+    assert operator.operator.late == 1
+    assert [row["final"] for row in operator.feed([(3, "a", 1.0, 1, False)])] == [False]
+
+
+def test_a_window_is_returned_when_the_inputs_have_reached_its_end() -> None:
+    changes = Apply(CHANGES, CHANGES.outputs, (TimeOutput("ts", "ts", step=10),))
+    node = windows(length=30).with_inputs([changes])
+    operator = Stepwise(ChangingResults(node.body, step=time_step(changes)))
+    assert operator.feed([(0, "a", 1.0, 1, False)]) == []
+    assert operator.feed([(10, "a", 1.0, 1, False)]) == []
+    assert [row["weight"] for row in operator.feed([(20, "a", 4.0, 1, False)])] == [1]
+    assert [(row["v"], row["weight"]) for row in operator.feed([(0, "a", 7.0, 1, False)])] == [(4.0, -1), (7.0, 1)]
