@@ -209,8 +209,8 @@ class PipelineFile:
         for plan in plans:
             if plan.has_changes and plan.scan is None:
                 raise PipelineError(
-                    f"queries.{plan.name}.sql: got EMIT CHANGES of a query with sub-queries, joins, LIMIT, OVER or FILL "
-                    "in a pipeline, expected groups in windows over links, or `wiretide query`"
+                    f"queries.{plan.name}.sql: got EMIT CHANGES of a query with sub-queries, joins, LIMIT, OVER or "
+                    "FILL in a pipeline, expected groups in windows over links, or `wiretide query`"
                 )
             if plan.waiting_reason is not None:
                 raise PipelineError(

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from highlevel.inline.engine import InlineRun, Input
 from tests.harness.recorded_runs import RecordedRun, disordered_capture, rows_in
 
 SENT = "SELECT srcIP, count(*) AS n, sum(len) AS bytes FROM packets [RANGE 5 seconds] GROUP BY srcIP"
@@ -85,6 +86,8 @@ def test_changes_add_up_to_the_ordinary_answer_also_after_a_restart(name: str, t
             total[tuple(row)] += weight
             assert total[tuple(row)] >= 0, (stated, "a row was withdrawn that had not been returned")
         assert +total == exact, stated
+    final = InlineRun([run.run().plans[0].with_final_rows()], [Input("a", path)])
+    assert Counter(tuple(row.values()) for _, batch in final.results() for row in batch.to_pylist()) == exact
     steps = [Counter(rows_in(items)) for items in run.steps()]
     restart = random.randrange(len(steps))
     assert [Counter(rows_in(items)) for items in run.steps(restart)] == steps, (clauses, restart)
