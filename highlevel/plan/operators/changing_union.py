@@ -10,9 +10,10 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
+from highlevel.operators.operator import StatelessOperator
 from highlevel.plan.change_nodes import ChangingRepeat, ChangingUnion, NetChanges, implies_watermark
 from highlevel.plan.operators.group_numbers import number_groups
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, Stateless, times_of
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.speculation.changes import make_changes, split_changes
 from lowlevel.punctuation import END, Punctuation
@@ -42,7 +43,7 @@ class ChangingUnionOperator(UnionOperator):
         yield from progress
 
 
-class ChangingRepeatOperator(Stateless):
+class ChangingRepeatOperator(StatelessOperator):
     """Multiplies the weights of changes by the column `count` of the node."""
 
     def __init__(self, node: ChangingRepeat) -> None:
@@ -61,7 +62,7 @@ class ChangingRepeatOperator(Stateless):
         yield punctuation
 
 
-class NetChangesOperator(Stateless):
+class NetChangesOperator(StatelessOperator):
     """Adds up the weights of equal rows of each batch. Withdrawn rows are first."""
 
     def __init__(self, node: NetChanges) -> None:
