@@ -1,0 +1,243 @@
+"""SnapshotOperator: aggregates over the rows that are true at each instant (Goldstein and Hong, §3).
+
+The result has a row for each snapshot of a group: the time between two neighbouring ends or starts of its lifetimes. An
+instant at which no row is true has no row.
+
+    variant    publishes                                                    on rows in order
+    PERFECT    a snapshot when its end is known                             no corrections
+    ORDERED    also the newest snapshot, without end                        one correction for each snapshot
+    EARLIEST   all snapshots of the rows so far, also in the future         two for each snapshot that a row overlaps
+
+After a full retraction the snapshots beside the vanished start are joined again (`exact`), so that the canonical history
+is that of the definition. For this, CTIs wait while a full retraction could still come. Without `exact` the snapshots
+remain divided, are the same at every instant, and CTIs do not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from highlevel.groups.keys import Keys
+from highlevel.speculation.lifetimes import endpoints, multiset
+from highlevel.speculation.lifetimes.aggregates import Aggregate, Layout
+from highlevel.speculation.lifetimes.endpoints import (
+    CTI,
+    CURSOR,
+    ENTRY_WORDS,
+    GROUP,
+    GROUP_WORDS,
+    HEAD,
+    HEAP,
+    ITEM_WORDS,
+    KIND,
+    LIVE_ENTRIES,
+    LIVE_ITEMS,
+    NEW_STOP,
+    OUT_CTI,
+    OUT_WORDS,
+    START,
+    STATE,
+    STOP,
+    USED_ENTRIES,
+    USED_ITEMS,
+    ChangeRows,
+    Output,
+    Snapshots,
+    process_changes,
+)
+from highlevel.speculation.lifetimes.model import (
+    LifetimeError,
+    Words,
+    change_schema,
+    concat,
+    make_changes,
+    payload_schema,
+    times_of,
+)
+from highlevel.speculation.lifetimes.multiset import FREE_NODE, NODE_WORDS, NONE, PATH, TREE_STATE, USED_NODES, Trees
+from lowlevel.punctuation import BEGINNING
+
+ROOM = 4_096
+"""Changes for which there is room at first."""
+
+
+class Variant(IntEnum):
+    """When snapshots are published."""
+
+    PERFECT = endpoints.PERFECT
+    ORDERED = endpoints.ORDERED
+    EARLIEST = endpoints.EARLIEST
+
+
+class SnapshotOperator:
+    """Aggregates by groups. Takes valid changes, and returns valid changes. Not thread safe."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        aggregates: Sequence[Aggregate],
+        group_by: Sequence[str] = (),
+        variant: Variant = Variant.PERFECT,
+        *,
+        exact: bool = True,
+        without_full_retractions: bool = False,
+    ) -> None:
+        """Aggregate changes of the schema `schema`. Raises LifetimeError for columns that an aggregate cannot have.
+
+        With `without_full_retractions` the input has none, and CTIs need not wait for them.
+        """
+        payload = payload_schema(schema)
+        for name in group_by:
+            if name not in payload.names:
+                raise LifetimeError(f"got the column {name!r} to group by, expected one of {', '.join(payload.names)}")
+        self._layout = Layout(aggregates, payload)
+        self._group_by = list(group_by)
+        self._payload = pa.schema([*(payload.field(name) for name in group_by), *self._layout.fields])
+        self.schema = change_schema(self._payload)
+        self._keys = Keys([payload.field(name).type for name in group_by])
+        layout = self._layout
+        self._entry_words = ENTRY_WORDS + layout.words + layout.width
+        self._item_words = ITEM_WORDS + layout.words + layout.keys
+        self._state = np.zeros(STATE, np.int64)
+        self._state[[endpoints.FREE_ENTRY, endpoints.FREE_ITEM]] = NONE
+        self._state[OUT_CTI] = BEGINNING
+        self._tree_state = np.zeros(TREE_STATE, np.int64)
+        self._tree_state[FREE_NODE] = NONE
+        self._entries: Words = np.empty((0, self._entry_words), np.int64)
+        self._items: Words = np.empty((0, self._item_words), np.int64)
+        self._nodes: Words = np.empty((0, NODE_WORDS), np.int64)
+        self._groups: Words = np.empty((0, GROUP_WORDS), np.int64)
+        self._headers: Words = np.empty((0, max(1, layout.keys)), np.int64)
+        self._path = np.empty(PATH, np.int64)
+        self._out: Words = np.empty((ROOM, OUT_WORDS + layout.words + layout.width), np.int64)
+        self._fixed = (int(variant), int(exact), int(without_full_retractions))
+
+    @property
+    def stored(self) -> int:
+        """Number of endpoints in memory, without the pending ends of an aggregate that has none."""
+        return int(self._state[LIVE_ENTRIES] + self._state[LIVE_ITEMS])
+
+    @property
+    def entries(self) -> int:
+        """Number of published endpoints that can still change."""
+        return int(self._state[LIVE_ENTRIES])
+
+    @property
+    def pending(self) -> int:
+        """Number of stored ends and values."""
+        return int(self._state[LIVE_ITEMS])
+
+    @property
+    def bytes(self) -> int:
+        """Memory of endpoints, values and groups."""
+        arrays = (self._entries, self._items, self._nodes, self._groups, self._headers, self._out)
+        return self._keys.bytes + sum(array.nbytes for array in arrays)
+
+    def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Process changes in the order of arrival. Return the changes of the result."""
+        rows = changes.num_rows
+        kind, start, stop, new_stop = times_of(changes)
+        ids = np.zeros(rows, np.int64)
+        count = 1
+        if self._group_by:
+            self._forget_groups()
+            is_row = kind != CTI
+            columns = [pc.filter(changes.column(name), array_of(is_row)) for name in self._group_by]
+            ids[is_row] = self._keys.find_or_insert(columns, int(is_row.sum()))
+            count = self._keys.count
+        added, ordered, nulls = self._layout.words_of(changes)
+        self._reserve(rows, count)
+        read = ChangeRows(kind, start, stop, new_stop, ids, added, ordered, nulls)
+        parts: list[pa.RecordBatch] = []
+        done, out_count = 0, np.zeros(1, np.int64)
+        while True:
+            out = Output(self._out.reshape(-1), len(self._out), out_count)
+            before = done
+            done = process_changes(self._snapshots(), self._trees(), read, done, rows, count, out)
+            if done < 0:
+                raise LifetimeError(
+                    f"got the change {changes.slice(-1 - done, 1).to_pylist()[0]}, expected a time after the last CTI, "
+                    "and a retraction of a row that is true"
+                )
+            if done == before and out_count[0] == 0 and done < rows:
+                self._out = np.empty((2 * len(self._out), self._out.shape[1]), np.int64)
+                continue
+            parts.append(self._result(self._out[: out_count[0]]))
+            out_count[0] = 0
+            if done == rows:
+                return concat(parts, self.schema)
+
+    def _result(self, out: Words) -> pa.RecordBatch:
+        """Return written changes as a batch."""
+        layout = self._layout
+        kind = out[:, KIND]
+        is_cti = kind == CTI
+        ids = np.where(is_cti, 0, out[:, GROUP])
+        source, columns = layout.finish(out[:, OUT_WORDS:], is_cti)
+        keys: list[pa.Array] = []
+        if self._group_by:
+            nulls = pa.array(ids[source], mask=is_cti[source])
+            keys = [pc.take(column, nulls) for column in self._keys.columns()]
+        payload = pa.RecordBatch.from_arrays([*keys, *columns], schema=self._payload)
+        return make_changes(kind[source], out[source, START], out[source, STOP], out[source, NEW_STOP], payload)
+
+    def _reserve(self, rows: int, count: int) -> None:
+        """Make room for the changes of a batch."""
+        layout, state = self._layout, self._state
+        room = len(self._groups)
+        if count > room:
+            self._groups = _grown(self._groups, count)
+            self._groups[room:, HEAD] = NONE
+            self._groups[room:, [CURSOR, HEAP]] = NONE
+            self._headers = _grown(self._headers, count)
+            self._headers[room:] = NONE
+        items = int(state[USED_ITEMS]) + 3 * rows
+        self._items = _grown(self._items, items)
+        self._entries = _grown(self._entries, int(state[USED_ENTRIES]) + items + 2 * rows + count)
+        if layout.keys:
+            self._nodes = _grown(self._nodes, int(self._tree_state[USED_NODES]) + (items + count) * layout.keys)
+
+    def _forget_groups(self) -> None:
+        """Remove the groups without rows from the keys, if they are most of them."""
+        known = self._keys.count
+        if known < ROOM:
+            return
+        present = np.flatnonzero(self._groups[:known, HEAD] != NONE)
+        if 2 * len(present) > known:
+            return
+        absent = np.flatnonzero(self._groups[:known, HEAD] == NONE)
+        headers = self._headers[absent].reshape(-1)
+        for header in headers[headers != NONE].tolist() if self._layout.keys else ():
+            self._nodes[header, multiset.LEFT] = self._tree_state[FREE_NODE]
+            self._tree_state[FREE_NODE] = header
+        self._keys = self._keys.only(present)
+        self._groups, self._headers = self._groups[present].copy(), self._headers[present].copy()
+
+    def _snapshots(self) -> Snapshots:
+        layout = self._layout
+        variant, exact, whole = self._fixed
+        memory = (self._entries, self._items, self._groups, self._headers)
+        return Snapshots(
+            *(variant, exact, whole, layout.words, layout.keys, len(layout.functions), layout.width),
+            *(layout.functions, layout.of, layout.parameters, layout.places),
+            *(array.reshape(-1) for array in memory),
+            self._state,
+        )
+
+    def _trees(self) -> Trees:
+        return Trees(self._nodes.reshape(-1), self._path, self._tree_state)
+
+
+def _grown(array: Words, rows: int) -> Words:
+    """Return an array with room for `rows` rows and the same content."""
+    if rows <= len(array):
+        return array
+    grown = np.empty((max(rows, len(array) * 3 // 2), array.shape[1]), np.int64)
+    grown[: len(array)] = array
+    return grown

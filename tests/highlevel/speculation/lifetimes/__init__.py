@@ -1,0 +1,1 @@
+"""Tests of changes of rows with lifetimes."""
