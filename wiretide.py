@@ -13,7 +13,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dashboards import request
 from dashboards.commands.app import app, main
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dashboards.inputs import Inputs
     from highlevel.aggregation import AggregateError
     from highlevel.compare.question import NotComparedError
+    from highlevel.speculation.lifetimes.model import LifetimeError
+    from highlevel.speculation.lifetimes.streams import Lifetimes
     from lowlevel.expressions.user_functions import FunctionError
     from queries.pipeline.sections import PipelineError
     from queries.text.errors import QueryError
@@ -34,6 +36,7 @@ __all__ = [
     "AggregateError",
     "FunctionError",
     "InputError",
+    "LifetimeError",
     "MissingPackageError",
     "NotComparedError",
     "PipelineError",
@@ -44,6 +47,7 @@ __all__ = [
     "compare",
     "explain",
     "function",
+    "lifetimes",
     "main",
     "open",
     "packets",
@@ -56,6 +60,7 @@ ERRORS = {
     "AggregateError": "highlevel.aggregation",
     "FunctionError": "lowlevel.expressions.user_functions",
     "InputError": "capture.errors",
+    "LifetimeError": "highlevel.speculation.lifetimes.model",
     "MissingPackageError": "capture.errors",
     "NotComparedError": "highlevel.compare.question",
     "PipelineError": "queries.pipeline.sections",
@@ -204,6 +209,40 @@ def watch(
 
     options = Options.parse(request.INLINE, layer, sampling, threads, slack, follow, lull)
     return open_inputs(files, streams, options).query(sql, params).batches()
+
+
+def lifetimes(
+    rows: str | pa.Table | pa.RecordBatch,
+    *files: str | os.PathLike[str] | request.Frame,
+    start: str = "start_ts",
+    end: str = "end_ts",
+    identifier: str | Iterable[str] = (),
+    remember: str | None = None,
+    counts_from: int | None = None,
+    params: Mapping[str, object] | None = None,
+    **options: Any,
+) -> Lifetimes:
+    """Read rows that are true from `start` to `end`, such as flow records, as a stream of changes.
+
+        flows = wiretide.lifetimes("SELECT start_ts, end_ts, protocol FROM flows", "netflow.pcap")
+        flows.aggregate(["protocol"], open="count(*)").table()
+
+    docs/guide/lifetimes.md describes the stream. `rows` is a query over `files`, or a table.
+
+    * `start`, `end`: columns with times, or with ns since the epoch. NULL as end: the row is still true.
+    * `identifier`: columns that identify a row. A later row with the same values ends or replaces it.
+    * `remember`: how much older than the newest start a row may begin, such as "1 hour". Older rows are dropped.
+      Without it all rows are used, and results are final at the end of the input only.
+    * `counts_from`: the start of the first count of changes, in ns. Rows with the columns `type`, `vs`, `ve` and `vnew`
+      are changes, and may contain counts.
+    * `params`, `options`: as in `query`, without `on`.
+
+    Raises LifetimeError for wrong columns, and QueryError and InputError as `query`.
+    """
+    from dashboards.lifetimes import open_lifetimes
+
+    columns = (identifier,) if isinstance(identifier, str) else tuple(identifier)
+    return open_lifetimes(rows, files, start, end, columns, remember, counts_from, params, options)
 
 
 def packets(

@@ -3,9 +3,9 @@
 ('I', vs, ve, p), ('R', vs, ve, vnew, p) and ('C', t); `inf` is a lifetime without end.
 """
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -62,7 +62,7 @@ def denote(history: Counter, results: Callable) -> Counter:
     """The snapshot operator by its definition: rows of each pair of neighbouring endpoints."""
     rows: Counter = Counter()
     points = endpoints(history)
-    for v, following in zip(points, points[1:], strict=False):
+    for v, following in pairwise(points):
         true = [p for (vs, ve, p), count in history.items() if vs <= v and ve >= following for _ in range(count)]
         for result in results(sorted(true)) if true else []:
             rows[v, following, result] += 1
@@ -91,8 +91,10 @@ def is_perfect(events: list) -> bool:
     return is_ordered(events) and all(event[0] != "R" for event in events)
 
 
-def random_stream(random: Random, kind: str = "any", *, full: bool = True, payloads: int = 4, closed: bool = True) -> list:
-    """A valid stream of up to eight chains: in `any` order, `ordered`, or `perfect`; without `full` retractions or with."""
+def random_stream(
+    random: Random, kind: str = "any", *, full: bool = True, payloads: int = 4, closed: bool = True
+) -> list:
+    """A valid stream of up to eight chains: in `any` order, `ordered`, or `perfect`; with `full` retractions or not."""
     chains = []
     for _ in range(random.randint(1, 8)):
         vs, p = random.randrange(12), random.randrange(payloads)
@@ -176,8 +178,3 @@ def to_events(batch: pa.RecordBatch) -> list:
         else:
             events.append(R(vs, from_time(ve), vnew, payload))
     return events
-
-
-def index_of(times: list, time: float) -> int:
-    """The place of the last of the sorted `times` that is at most `time`."""
-    return bisect_right(times, time) - 1

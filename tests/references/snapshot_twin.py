@@ -184,15 +184,16 @@ class SnapshotTwin:
         while len(self.times) > 1 and self.times[1] < t:
             self.drop(self.times[0])
         first = self.times[0]
-        if not self.entries[first].state.out():
-            promised = t
-        elif "A6" in self.defects:
+        if not self.entries[first].state.out() or "A6" in self.defects:
             promised = t
         elif len(self.times) == 1 and self.variant == "PERFECT":
             promised = first
-        elif not self.exact or self.whole or "A9" in self.defects:
-            promised = t
-        elif len(self.times) > 1 and self.times[1] == t and self.entries[t].ends:
+        elif (
+            not self.exact
+            or self.whole
+            or "A9" in self.defects
+            or (len(self.times) > 1 and self.times[1] == t and self.entries[t].ends)
+        ):
             promised = t
         else:
             promised = first

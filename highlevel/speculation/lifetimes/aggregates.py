@@ -86,7 +86,9 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     """
     match = CALL.fullmatch(text)
     if match is None:
-        raise LifetimeError(f"got the aggregate {text!r}, expected a call such as count(*), sum(bytes) or largest(bytes, 3)")
+        raise LifetimeError(
+            f"got the aggregate {text!r}, expected a call such as count(*), sum(bytes) or largest(bytes, 3)"
+        )
     function, _, column, parameter = match.groups()
     return Aggregate(name, function.lower(), column, None if parameter is None else float(parameter))
 
@@ -201,9 +203,7 @@ class Layout:
         columns += [self._column(aggregate, rows, absent, position) for aggregate in self._aggregates]
         return source, columns
 
-    def _column(
-        self, aggregate: Aggregate, words: Words, absent: npt.NDArray[np.bool_], position: Words
-    ) -> pa.Array:
+    def _column(self, aggregate: Aggregate, words: Words, absent: npt.NDArray[np.bool_], position: Words) -> pa.Array:
         """Return the column of an aggregate."""
         function, column = aggregate.function, aggregate.column
         if column is None:
@@ -226,9 +226,7 @@ class Layout:
             return _values(words[np.arange(len(words)), place + position], kind, missing)
         return _values(words[:, place], kind, missing)
 
-    def _sum(
-        self, function: str, column: str, words: Words, count: Words, absent: npt.NDArray[np.bool_]
-    ) -> pa.Array:
+    def _sum(self, function: str, column: str, words: Words, count: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
         """Return the column of a sum, a mean or a variance."""
         total = words[:, self._sum_word[column]]
         missing = absent | (count <= (function == "variance"))
@@ -302,4 +300,3 @@ def _values(words: Words, kind: pa.DataType, missing: npt.NDArray[np.bool_]) -> 
     if pa.types.is_floating(kind):
         return pa.array(_floats(words, kind), mask=missing).cast(kind)
     return pa.array(np.where(missing, 0, words), mask=missing).cast(kind)
-

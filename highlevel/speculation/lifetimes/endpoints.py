@@ -60,7 +60,9 @@ HEAD, TAIL, CURSOR, HEAP, ENDLESS, ENTRIES, PENDING, GROUP_WORDS = range(8)
 KIND, START, STOP, NEW_STOP, GROUP, OUT_WORDS = range(6)
 """Words of a change that is returned. Then the words and results of its entry follow."""
 
-FREE_ENTRY, USED_ENTRIES, FREE_ITEM, USED_ITEMS, OUT_CTI, AT_GROUP, LEAST_CTI, LIVE_ENTRIES, LIVE_ITEMS, STATE = range(10)
+FREE_ENTRY, USED_ENTRIES, FREE_ITEM, USED_ITEMS, OUT_CTI, AT_GROUP, LEAST_CTI, LIVE_ENTRIES, LIVE_ITEMS, STATE = range(
+    10
+)
 """Words of the state. AT_GROUP and LEAST_CTI: where a CTI continues that had no room."""
 
 SMALLEST, GREATEST, DIFFERENT, QUANTILE, UPWARD, DOWNWARD = range(6)
@@ -307,7 +309,7 @@ def compute_results(snapshots: Snapshots, trees: Trees, group, entry):  # type: 
         parameter = snapshots.parameter[result]
         if function == DIFFERENT:
             entries[place] = nodes[header * NODE_WORDS + COUNT]
-        elif function == UPWARD or function == DOWNWARD:
+        elif function >= UPWARD:
             for position in range(np.int64(parameter)):
                 value = 0
                 if position < size:
@@ -440,7 +442,7 @@ def shorten(snapshots: Snapshots, output: Output, group, entry, new_stop):  # ty
 
 @outlined
 def drain(snapshots: Snapshots, trees: Trees, output: Output, group, until, start):  # type: ignore[no-untyped-def]
-    """Make entries of the pending ends up to `until`, and one at `start` unless it is BEGINNING. Publish the rows before.
+    """Make entries of the pending ends up to `until`, and one at `start` unless it is BEGINNING. Publish the rows.
 
     The row of an entry at `start` is not published: its caller changes it first.
     """
@@ -740,8 +742,8 @@ def process_changes(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Process the changes `[begin, end)` of `groups` groups. Return the change reached, fewer than `end` without room.
 
-    A change that contradicts earlier ones ends the processing: then the result is -1 - its number. Memory must have room
-    for two more entries, three items and a node per key for each change, and an entry for each pending end.
+    A change that contradicts earlier ones ends the processing: then the result is -1 - its number. Memory must have
+    room for two more entries, three items and a node per key for each change, and an entry for each pending end.
     """
     for row in range(begin, end):
         if rows.kind[row] == CTI:

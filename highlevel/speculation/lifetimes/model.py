@@ -1,7 +1,7 @@
 """Changes of rows with lifetimes: inserts, retractions and CTIs (Goldstein and Hong, §2; CEDR, §2).
 
-A row is true in its lifetime [vs, ve), a range of ns since the epoch. END as `ve` means that no end is known. Changes are
-an Arrow batch with the columns `type`, `vs`, `ve`, `vnew`, and then the columns of the row:
+A row is true in its lifetime [vs, ve), a range of ns since the epoch. END as `ve` means that no end is known. Changes
+are an Arrow batch with the columns `type`, `vs`, `ve`, `vnew`, and then the columns of the row:
 
     type  vs  ve   vnew  srcIP       effect                                             sync time
     0     10  END        192.0.2.1   INSERT: the row is true in [10, END)               vs
@@ -162,9 +162,7 @@ def check_changes(changes: pa.RecordBatch) -> None:
     A lifetime is not empty, a retraction shortens a row that is true, and no sync time is below an earlier CTI.
     """
     kind, start, stop, new_stop = times_of(changes)
-    wrong = np.where(
-        kind == RETRACTION, (new_stop < start) | (new_stop >= stop), (kind == INSERT) & (start >= stop)
-    )
+    wrong = np.where(kind == RETRACTION, (new_stop < start) | (new_stop >= stop), (kind == INSERT) & (start >= stop))
     _refuse(changes, wrong, "a lifetime [vs, ve) with vs < ve, and vs <= vnew < ve")
     promised = np.maximum.accumulate(np.where(kind == CTI, start, BEGINNING), dtype=np.int64)
     late = (kind != CTI) & (sync_times(changes) < promised)

@@ -1,9 +1,9 @@
 """Sorted multisets of words, many in one memory: add, remove, number of values, and the k-th value, for kernels.
 
-A multiset is a treap: a binary search tree over the values, which is also a heap over random priorities. So its depth is
-logarithmic in the mean, whatever the order of the values. A node is a value with the number of its copies, and the size
-of its subtree. The root of a multiset is the right child of its header, which is a node without a value: its COUNT is
-the number of different values, and its SIZE the number of values.
+A multiset is a treap: a binary search tree over the values, which is also a heap over random priorities. So its depth
+is logarithmic in the mean, whatever the order of the values. A node is a value with the number of its copies, and the
+size of its subtree. The root of a multiset is the right child of its header, which is a node without a value: its COUNT
+is the number of different values, and its SIZE the number of values.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from capture.native import Integers, helper, outlined
 KEY, COUNT, SIZE, PRIORITY, LEFT, RIGHT, NODE_WORDS = range(7)
 """Words of a node. LEFT of a free node is the next free node."""
 
-FREE_NODE, USED_NODES, SEED, TREE_STATE = range(4)
-"""State: the first free node, the number of nodes that have been used at least once, and the random state."""
+FREE_NODE, USED_NODES, LIVE_NODES, SEED, TREE_STATE = range(5)
+"""State: the first free node, the nodes that have been used at least once, those in use, and the random state."""
 
 NONE = -1
 PATH = 512
@@ -43,6 +43,7 @@ def make_node(trees: Trees, key, count):  # type: ignore[no-untyped-def]
         state[USED_NODES] += 1
     else:
         state[FREE_NODE] = nodes[node * NODE_WORDS + LEFT]
+    state[LIVE_NODES] += 1
     base = node * NODE_WORDS
     mixed = np.uint64(state[SEED]) + np.uint64(0x9E3779B97F4A7C15)
     state[SEED] = np.int64(mixed)
@@ -62,6 +63,7 @@ def free_node(trees: Trees, node):  # type: ignore[no-untyped-def]
     """Make a node available."""
     trees.nodes[node * NODE_WORDS + LEFT] = trees.state[FREE_NODE]
     trees.state[FREE_NODE] = node
+    trees.state[LIVE_NODES] -= 1
 
 
 @helper

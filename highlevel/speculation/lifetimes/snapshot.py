@@ -8,8 +8,8 @@ instant at which no row is true has no row.
     ORDERED    also the newest snapshot, without end                        one correction for each snapshot
     EARLIEST   all snapshots of the rows so far, also in the future         two for each snapshot that a row overlaps
 
-After a full retraction the snapshots beside the vanished start are joined again (`exact`), so that the canonical history
-is that of the definition. For this, CTIs wait while a full retraction could still come. Without `exact` the snapshots
+After a full retraction the snapshots beside the vanished start are joined again (`exact`). So the canonical history is
+that of the definition. For this, CTIs wait while a full retraction could still come. Without `exact` the snapshots
 remain divided, are the same at every instant, and CTIs do not wait.
 """
 
@@ -44,8 +44,6 @@ from highlevel.speculation.lifetimes.endpoints import (
     START,
     STATE,
     STOP,
-    USED_ENTRIES,
-    USED_ITEMS,
     ChangeRows,
     Output,
     Snapshots,
@@ -60,7 +58,7 @@ from highlevel.speculation.lifetimes.model import (
     payload_schema,
     times_of,
 )
-from highlevel.speculation.lifetimes.multiset import FREE_NODE, NODE_WORDS, NONE, PATH, TREE_STATE, USED_NODES, Trees
+from highlevel.speculation.lifetimes.multiset import FREE_NODE, LIVE_NODES, NODE_WORDS, NONE, PATH, TREE_STATE, Trees
 from lowlevel.punctuation import BEGINNING
 
 ROOM = 4_096
@@ -120,18 +118,13 @@ class SnapshotOperator:
 
     @property
     def stored(self) -> int:
-        """Number of endpoints in memory, without the pending ends of an aggregate that has none."""
-        return int(self._state[LIVE_ENTRIES] + self._state[LIVE_ITEMS])
+        """Number of endpoints and values in memory."""
+        return self.entries + int(self._state[LIVE_ITEMS])
 
     @property
     def entries(self) -> int:
         """Number of published endpoints that can still change."""
         return int(self._state[LIVE_ENTRIES])
-
-    @property
-    def pending(self) -> int:
-        """Number of stored ends and values."""
-        return int(self._state[LIVE_ITEMS])
 
     @property
     def bytes(self) -> int:
@@ -197,11 +190,11 @@ class SnapshotOperator:
             self._groups[room:, [CURSOR, HEAP]] = NONE
             self._headers = _grown(self._headers, count)
             self._headers[room:] = NONE
-        items = int(state[USED_ITEMS]) + 3 * rows
+        items = int(state[LIVE_ITEMS]) + 3 * rows
         self._items = _grown(self._items, items)
-        self._entries = _grown(self._entries, int(state[USED_ENTRIES]) + items + 2 * rows + count)
+        self._entries = _grown(self._entries, int(state[LIVE_ENTRIES]) + items + 2 * rows + count)
         if layout.keys:
-            self._nodes = _grown(self._nodes, int(self._tree_state[USED_NODES]) + (items + count) * layout.keys)
+            self._nodes = _grown(self._nodes, int(self._tree_state[LIVE_NODES]) + (items + count) * layout.keys)
 
     def _forget_groups(self) -> None:
         """Remove the groups without rows from the keys, if they are most of them."""
@@ -216,19 +209,17 @@ class SnapshotOperator:
         for header in headers[headers != NONE].tolist() if self._layout.keys else ():
             self._nodes[header, multiset.LEFT] = self._tree_state[FREE_NODE]
             self._tree_state[FREE_NODE] = header
+            self._tree_state[LIVE_NODES] -= 1
         self._keys = self._keys.only(present)
         self._groups, self._headers = self._groups[present].copy(), self._headers[present].copy()
 
     def _snapshots(self) -> Snapshots:
         layout = self._layout
         variant, exact, whole = self._fixed
+        fixed = (variant, exact, whole, layout.words, layout.keys, len(layout.functions), layout.width)
+        results = (layout.functions, layout.of, layout.parameters, layout.places)
         memory = (self._entries, self._items, self._groups, self._headers)
-        return Snapshots(
-            *(variant, exact, whole, layout.words, layout.keys, len(layout.functions), layout.width),
-            *(layout.functions, layout.of, layout.parameters, layout.places),
-            *(array.reshape(-1) for array in memory),
-            self._state,
-        )
+        return Snapshots._make((*fixed, *results, *(array.reshape(-1) for array in memory), self._state))
 
     def _trees(self) -> Trees:
         return Trees(self._nodes.reshape(-1), self._path, self._tree_state)

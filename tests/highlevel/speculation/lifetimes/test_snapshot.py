@@ -83,7 +83,7 @@ def run(aggregates: list, events: list, variant: Variant, exact: bool = True) ->
 @pytest.mark.parametrize("variant, exact", MODES)
 def test_the_changes_are_those_of_the_twin_in_any_division(rounds: Rounds, variant, exact, kind) -> None:
     _, aggregates, results = kind
-    for seed in rounds(500):
+    for seed in rounds(350):
         random = Random(f"snapshots {seed}")
         full = random.random() < 0.7
         events = random_stream(random, random.choice(["any", "any", "ordered", "perfect"]), full=full)
@@ -237,7 +237,11 @@ def test_floats_have_the_order_of_their_values_and_nan_is_the_greatest() -> None
     events = [*(I(0, 10, value) for value in values), C(20)]
     tested = SnapshotOperator(
         to_batch([], kinds=(pa.float64(),)).schema,
-        [parse_aggregate("a", "min(x)"), parse_aggregate("d", "count_distinct(x)"), parse_aggregate("m", "quantile(x, 0.6)")],
+        [
+            parse_aggregate("a", "min(x)"),
+            parse_aggregate("d", "count_distinct(x)"),
+            parse_aggregate("m", "quantile(x, 0.6)"),
+        ],
     )
     out = to_events(tested.process(to_batch(events, kinds=(pa.float64(),))))
     assert out[0] == I(0, 10, (float("-inf"), 5, 0.0))
@@ -249,7 +253,9 @@ def test_texts_are_counted_and_grouped() -> None:
         to_batch([], ("host", "port"), kinds).schema, [parse_aggregate("ports", "count_distinct(port)")], ["host"]
     )
     events = [I(0, 10, ("a", "ssh")), I(2, 6, ("a", "http")), I(3, 5, ("b", None)), C(20)]
-    assert [event for event in to_events(tested.process(to_batch(events, ("host", "port"), kinds))) if event[0] == "I"] == [
+    assert [
+        event for event in to_events(tested.process(to_batch(events, ("host", "port"), kinds))) if event[0] == "I"
+    ] == [
         I(0, 2, ("a", 1)),
         I(2, 6, ("a", 2)),
         I(6, 10, ("a", 1)),
@@ -296,7 +302,9 @@ def test_aggregates_of_wrong_types_are_refused(kind: pa.DataType, text: str) -> 
 def test_many_entries_and_values_need_no_room_in_advance() -> None:
     random = np.random.default_rng(7)
     starts = np.sort(random.integers(0, 5_000, 1_500))
-    rows = [I(int(start), int(start) + 1 + int(random.integers(0, 2_000)), int(random.integers(0, 900))) for start in starts]
+    rows = [
+        I(int(start), int(start) + 1 + int(random.integers(0, 2_000)), int(random.integers(0, 900))) for start in starts
+    ]
     late = I(0, 30_000, 3)
     tested = operator([*COUNT, parse_aggregate("m", "median(x)")], Variant.PERFECT)
     out = to_events(concat([tested.process(to_batch([*rows[:1_000], late, *rows[1_000:], C(inf)]))], tested.schema))

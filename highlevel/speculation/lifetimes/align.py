@@ -1,0 +1,173 @@
+"""Align: the waiting of a query (B). It delays changes, and merges those of one row while they wait (CEDR, §4).
+
+The stored changes are rows with weights (`model.weighted`): +1 for a row that is to be inserted, -1 for a row that was
+passed on and is to be retracted. Equal rows with opposite weights vanish: so a row is shortened before it is passed on,
+and several retractions of a row become one. A retracted row and a shorter one of the same start and values become one
+retraction.
+
+Stored changes are passed on after a CTI, by one of these rules, or when `wait` has passed since the start of their row.
+
+    SYNC      all changes with a sync time below the CTI, in the order of these: the output is ordered
+    PERFECT   rows in the order of their starts, until one that ends after the CTI: no retraction follows
+    ENDS      rows that end by the CTI, and retractions with a new end by the CTI: the fewest changes, without order
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from highlevel.plan.operators.group_numbers import number_groups
+from highlevel.speculation.consistency import WEIGHT
+from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.model import (
+    VS,
+    Words,
+    concat,
+    from_weighted,
+    make_changes,
+    make_ctis,
+    payload_of,
+    payload_schema,
+    times_of,
+    weighted,
+)
+from lowlevel.punctuation import BEGINNING
+
+
+class Release(Enum):
+    """Which stored changes a CTI passes on."""
+
+    SYNC = "sync"
+    PERFECT = "perfect"
+    ENDS = "ends"
+
+
+class Align:
+    """Delays and merges changes. Takes valid changes, and returns valid changes with the same canonical history."""
+
+    def __init__(self, schema: pa.Schema, wait: int | None, release: Release = Release.SYNC) -> None:
+        """Delay changes of `schema` until `wait` ns after the start of their row; None waits for CTIs only."""
+        self.schema = schema
+        self._wait = wait
+        self._release = release
+        self._clock = BEGINNING
+        self._promised = BEGINNING
+        self._payload = payload_schema(schema)
+        self._stored = make_ctis([], self._payload)
+
+    @property
+    def stored(self) -> int:
+        """Number of stored changes."""
+        return int(self._stored.num_rows)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the stored changes."""
+        return int(self._stored.nbytes)
+
+    def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Store changes. Return those that need not wait longer, and a CTI if it advances."""
+        kind, start, _, _ = times_of(changes)
+        parts = []
+        begin = 0
+        for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
+            rows = changes.slice(begin, end - begin)
+            if rows.num_rows:
+                self._clock = max(self._clock, int(start[begin:end].max()))
+                self._stored = concat([self._stored, rows], self.schema)
+                if end == len(kind) or self._wait is not None:
+                    self._merge()
+                    parts.append(self._pass_on_waited())
+            if end < len(kind):
+                self._merge()
+                parts += self._advance(int(start[end]))
+            begin = end + 1
+        return concat(parts, self.schema)
+
+    def _merge(self) -> None:
+        """Replace the stored changes by the fewest with the same effect."""
+        kind = times_of(self._stored)[0]
+        if (kind == INSERT).all():
+            return
+        rows = weighted(self._stored)
+        table = pa.Table.from_batches([rows.drop_columns([WEIGHT])])
+        numbers = number_groups(table, tuple(table.schema.names))
+        sums = np.zeros(numbers.max(initial=-1) + 1, np.int64)
+        np.add.at(sums, numbers, rows.column(WEIGHT).to_numpy())
+        firsts = np.sort(np.unique(numbers, return_index=True)[1])
+        net = sums[numbers[firsts]]
+        rows = pc.take(rows, array_of(firsts[net != 0]))
+        at = rows.schema.get_field_index(WEIGHT)
+        rows = from_weighted(rows.set_column(at, WEIGHT, array_of(net[net != 0])))
+        self._stored = _pair_retractions(rows)
+
+    def _pass_on_waited(self) -> pa.RecordBatch:
+        """Return the changes whose rows began at least `wait` before the newest start, in the order of starts."""
+        if self._wait is None or not self._stored.num_rows:
+            return self._stored.slice(0, 0)
+        kind, start, _, _ = times_of(self._stored)
+        due = start <= self._clock - self._wait
+        return self._take(due, start, kind)
+
+    def _advance(self, time: int) -> list[pa.RecordBatch]:
+        """Return the changes that the CTI passes on, those that have waited long enough, and the CTI."""
+        kind, start, stop, new_stop = times_of(self._stored)
+        sync = np.where(kind == RETRACTION, new_stop, start)
+        if self._release is Release.SYNC:
+            parts = [self._take(sync < time, sync, kind)]
+        elif self._release is Release.ENDS:
+            ends = np.where(kind == RETRACTION, new_stop, stop)
+            parts = [self._take(ends <= time, ends, kind)]
+        else:
+            first_kept = start[(kind == INSERT) & (stop > time)].min(initial=time)
+            parts = [self._take(start < first_kept, start, kind)]
+        parts.append(self._pass_on_waited())
+        left = times_of(self._stored)[1]
+        promised = int(left.min(initial=time))
+        if promised > self._promised:
+            self._promised = promised
+            parts.append(make_ctis([promised], self._payload))
+        return parts
+
+    def _take(self, chosen: np.ndarray, order: Words, kind: Words) -> pa.RecordBatch:
+        """Remove and return the chosen changes, ordered; inserts first at equal times."""
+        places = np.flatnonzero(chosen)
+        places = places[np.lexsort((kind[places], order[places]))]
+        taken = pc.take(self._stored, array_of(places))
+        if len(places):
+            self._stored = pc.filter(self._stored, array_of(~chosen))
+        return taken
+
+
+def _pair_retractions(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """Replace full retractions and inserts of shorter rows with the same start and values by partial retractions."""
+    kind, start, stop, _ = times_of(changes)
+    if not (kind == RETRACTION).any():
+        return changes
+    payload = payload_of(changes)
+    table = pa.Table.from_batches([payload]).append_column(VS, pa.chunked_array([array_of(start)]))
+    numbers = number_groups(table, tuple(table.schema.names))
+    new_stop = start.copy()
+    keep = np.ones(len(kind), bool)
+    retracted = np.isin(numbers, numbers[kind == RETRACTION])
+    free: list[int] = []
+    group = -1
+    # From the latest end to the earliest: a retraction takes the latest row that ends before it.
+    order = np.flatnonzero(retracted)
+    order = order[np.lexsort((kind[order] == INSERT, stop[order], numbers[order]))]
+    for place in order.tolist():
+        if numbers[place] != group:
+            group, free = int(numbers[place]), []
+        if kind[place] == INSERT:
+            free.append(place)
+        elif free:
+            shorter = free.pop()
+            if stop[shorter] < stop[place]:
+                new_stop[place] = stop[shorter]
+                keep[shorter] = False
+    return pc.filter(make_changes(kind, start, stop, new_stop, payload), array_of(keep))

@@ -1,0 +1,116 @@
+"""AlterLifetime: other lifetimes for the same rows. Windows are made of it (Goldstein et al., CEDR, §3).
+
+    length      start          end             a window
+    Last        vs             vs + length     sliding: a row counts for `length`
+    Tumbling    of its window  start + length  all rows of a window have its lifetime, so it is one snapshot
+    Hopping     rounded up     start + length  a row counts in windows that begin at multiples of `hop`
+    Inserts     vs             END             every row that ever began
+    Deletes     ve             END             every row that has ended
+    Widened     rounded down   rounded up      lifetimes in whole units: a row counts in each second that it touches
+
+The start is a monotone function of vs, so a CTI becomes a CTI. With a constant length the end of the input row does not
+matter, and a retraction that only shortens it is dropped. A full retraction remains one.
+
+A start that is rounded down and a length that is kept are refused, as printed they break CTIs (digest B5); `Widened`
+rounds both ends. `Deletes` does not keep the start: its retractions also move rows.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from capture.lazy_dataclasses import dataclass
+from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.model import LifetimeError, Words, make_changes, payload_of, times_of
+from lowlevel.punctuation import BEGINNING, END
+
+
+class Window(Enum):
+    """How lifetimes are changed."""
+
+    LAST = "last"
+    TUMBLING = "tumbling"
+    HOPPING = "hopping"
+    INSERTS = "inserts"
+    DELETES = "deletes"
+    WIDENED = "widened"
+
+
+@dataclass(frozen=True, slots=True)
+class NewLifetime:
+    """A window with its times in ns: `length` of windows, `unit` to which starts are rounded."""
+
+    window: Window
+    length: int = 0
+    unit: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise LifetimeError for a time that is not positive."""
+        for name, value in (("length", self.length), ("unit", self.unit)):
+            if value < 0 or (value == 0 and (name == "unit" or self.window in LENGTHS)):
+                raise LifetimeError(f"got a {name} of {value} ns, expected more than 0")
+
+    def start(self, vs: Words) -> Words:
+        """Return the new start of each row; END remains END."""
+        if self.window in (Window.TUMBLING, Window.WIDENED):
+            return np.where(vs == END, END, vs // self.unit * self.unit)
+        if self.window is Window.HOPPING:
+            return np.where(vs == END, END, -(-vs // self.unit) * self.unit)
+        return vs
+
+    def end(self, start: Words, ve: Words) -> Words:
+        """Return the new end of rows with the new start `start`."""
+        if self.window is Window.WIDENED:
+            return np.where(ve > END - self.unit, END, -(-ve // self.unit) * self.unit)
+        if self.window in LENGTHS:
+            return np.where(start > END - self.length, END, start + self.length)
+        return np.full(len(start), END, np.int64)
+
+
+LENGTHS = (Window.LAST, Window.TUMBLING, Window.HOPPING)
+"""Windows with a constant length."""
+
+
+class AlterLifetime:
+    """Changes lifetimes. The state is the last CTI."""
+
+    def __init__(self, new: NewLifetime) -> None:
+        """Give rows the lifetimes `new`."""
+        self._new = new
+        self._promised = BEGINNING
+
+    def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the changes with new lifetimes."""
+        kind, start, stop, new_stop = times_of(changes)
+        if self._new.window is Window.DELETES:
+            return self._deletes(changes, kind, start, stop, new_stop)
+        begin = self._new.start(start)
+        end = self._new.end(begin, stop)
+        shorter = np.where(new_stop == start, begin, self._new.end(begin, new_stop))
+        ctis = np.where(kind == CTI, begin, BEGINNING)
+        before = np.maximum.accumulate(np.append(self._promised, ctis))
+        keep = np.where(kind == CTI, ctis > before[:-1], (kind == INSERT) | (shorter < end))
+        self._promised = int(before[-1])
+        changed = make_changes(kind, begin, end, shorter, payload_of(changes))
+        return changed if keep.all() else pc.filter(changed, array_of(keep))
+
+    def _deletes(
+        self, changes: pa.RecordBatch, kind: Words, start: Words, stop: Words, new_stop: Words
+    ) -> pa.RecordBatch:
+        """Return the rows that ended. A retraction withdraws the row of the old end and inserts one at the new end."""
+        withdrawn = (kind == CTI) | (stop < END)
+        inserted = (kind == RETRACTION) & (new_stop > start)
+        source = np.repeat(np.arange(len(kind)), withdrawn.astype(np.int64) + inserted)
+        second = inserted[source] & np.append(
+            ~withdrawn[source[:1]], (source[1:] == source[:-1]) | ~withdrawn[source[1:]]
+        )
+        kinds = np.where(second, INSERT, kind[source])
+        ended = np.where(second, new_stop[source], stop[source])
+        begin = np.where(kinds == CTI, start[source], ended)
+        endless = np.full(len(source), END, np.int64)
+        return make_changes(kinds, begin, endless, begin, pc.take(payload_of(changes), array_of(source)))

@@ -1,0 +1,386 @@
+"""LifetimeJoin: pairs of rows with equal keys, true while both rows are true (Goldstein et al., CEDR, §3.4).
+
+Each side stores its rows by key. A change of one side meets the stored rows of the other: an insert gives a pair for
+each row whose lifetime overlaps, and a retraction shortens the pairs of its row. A pair whose other row begins after
+the new end is retracted wholly. Lifetimes are half-open: rows that only meet give no pair.
+
+A row is stored while a later change of the other side can meet it: until its end is at or below the CTI of that side.
+The CTI of the pairs is the smaller CTI of the sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from capture.native import Integer, Integers, helper, kernel
+from highlevel.groups.keys import Keys
+from highlevel.speculation.lifetimes.endpoints import CTI, INSERT
+from highlevel.speculation.lifetimes.model import (
+    LifetimeError,
+    Words,
+    change_schema,
+    concat,
+    make_changes,
+    payload_schema,
+    times_of,
+)
+from lowlevel.punctuation import BEGINNING, END
+
+VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
+"""Words of a stored row: lifetime, the numbers of its values and of its key, and the next row of the key."""
+
+FREE, USED, LIVE, STORE_STATE = range(4)
+"""State of a side: its first free row, the number of rows that have been used at least once, and of stored rows."""
+
+CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
+"""Words of a pair: the change and the row of the other side that it is from, and its times."""
+
+NONE = -1
+MIN_ROOM = 4_096
+
+
+class Store(NamedTuple):
+    """The rows of a side, for kernels. `heads`: the first row of each key."""
+
+    rows: Integers
+    heads: Integers
+    state: Integers
+
+
+class JoinChanges(NamedTuple):
+    """Changes of one side, for kernels. `row` and `key` are the numbers of the values and of the key."""
+
+    kind: Integers
+    start: Integers
+    stop: Integers
+    new_stop: Integers
+    row: Integers
+    key: Integers
+
+
+class Pairs(NamedTuple):
+    """Where pairs are written: `count[0]` of at most `room`. `at`: where an interrupted change continues, or NONE."""
+
+    words: Integers
+    room: Integer
+    count: Integers
+    at: Integers
+
+
+@helper
+def store_row(store: Store, start, stop, row, key):  # type: ignore[no-untyped-def]
+    """Store a row."""
+    rows, state = store.rows, store.state
+    added = state[FREE]
+    if added == NONE:
+        added = state[USED]
+        state[USED] += 1
+    else:
+        state[FREE] = rows[added * ROW_WORDS + LINK]
+    state[LIVE] += 1
+    base = added * ROW_WORDS
+    rows[base + VS] = start
+    rows[base + VE] = stop
+    rows[base + ROW] = row
+    rows[base + KEY] = key
+    rows[base + LINK] = store.heads[key]
+    store.heads[key] = added
+
+
+@helper
+def shorten_row(store: Store, start, stop, new_stop, row, key, promised):  # type: ignore[no-untyped-def]
+    """Shorten or remove a stored row. Return 0 if it is not stored."""
+    rows, before, at = store.rows, NONE, store.heads[key]
+    while at != NONE:
+        base = at * ROW_WORDS
+        if rows[base + ROW] == row and rows[base + VS] == start and rows[base + VE] == stop:
+            if new_stop > start and new_stop > promised:
+                rows[base + VE] = new_stop
+                return 1
+            following = rows[base + LINK]
+            if before == NONE:
+                store.heads[key] = following
+            else:
+                rows[before * ROW_WORDS + LINK] = following
+            rows[base + LINK] = store.state[FREE]
+            rows[base + KEY] = NONE
+            store.state[FREE] = at
+            store.state[LIVE] -= 1
+            return 1
+        before, at = at, rows[base + LINK]
+    return 0
+
+
+@kernel("i64(Store, Store, JoinChanges, i64, i64, i64, Pairs)")
+def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, promised, pairs: Pairs):  # type: ignore[no-untyped-def]
+    """Join the changes `[begin, end)` of a side with the stored rows of the other, and store their rows.
+
+    `promised` is the CTI of the other side. CTIs among the changes are skipped. Return the change reached, fewer than
+    `end` if there is no room for pairs. The store needs room for a row per change.
+    """
+    for change in range(begin, end):
+        kind = changes.kind[change]
+        if kind == CTI:
+            continue
+        start, stop, new_stop = changes.start[change], changes.stop[change], changes.new_stop[change]
+        key = changes.key[change]
+        at = pairs.at[0] if pairs.at[0] != NONE else other.heads[key]
+        pairs.at[0] = NONE
+        while at != NONE:
+            if pairs.count[0] == pairs.room:
+                pairs.at[0] = at
+                return change
+            base = at * ROW_WORDS
+            first, last = max(start, other.rows[base + VS]), min(stop, other.rows[base + VE])
+            if first < last and (kind == INSERT or new_stop < last):
+                to = pairs.count[0] * PAIR_WORDS
+                pairs.words[to + CHANGE] = change
+                pairs.words[to + OTHER] = other.rows[base + ROW]
+                pairs.words[to + PAIR_START] = first
+                pairs.words[to + PAIR_END] = last
+                pairs.words[to + PAIR_NEW_END] = max(new_stop, first)
+                pairs.count[0] += 1
+            at = other.rows[base + LINK]
+        if kind == INSERT:
+            if stop > promised:
+                store_row(own, start, stop, changes.row[change], key)
+        else:
+            shorten_row(own, start, stop, new_stop, changes.row[change], key, promised)
+    return end
+
+
+@kernel("i64(Store, i64)")
+def forget_rows(store: Store, until):  # type: ignore[no-untyped-def]
+    """Remove the rows that end at or before `until`. Return the number of stored rows."""
+    rows, state = store.rows, store.state
+    for row in range(state[USED]):
+        base = row * ROW_WORDS
+        key = rows[base + KEY]
+        if key == NONE or rows[base + VE] > until:
+            continue
+        # The chain is cleaned as a whole, once: afterwards its rows are later than `until`.
+        before, at = NONE, store.heads[key]
+        while at != NONE:
+            following = rows[at * ROW_WORDS + LINK]
+            if rows[at * ROW_WORDS + VE] <= until:
+                if before == NONE:
+                    store.heads[key] = following
+                else:
+                    rows[before * ROW_WORDS + LINK] = following
+                rows[at * ROW_WORDS + LINK] = state[FREE]
+                rows[at * ROW_WORDS + KEY] = NONE
+                state[FREE] = at
+                state[LIVE] -= 1
+            else:
+                before = at
+            at = following
+    return state[LIVE]
+
+
+class Side:
+    """The stored rows of a side, with the numbers of their values."""
+
+    def __init__(self, schema: pa.Schema, on: Sequence[str]) -> None:
+        self.payload = payload_schema(schema)
+        self.on = list(on)
+        self.values = Keys([_storable(field) for field in self.payload])
+        self.rows: Words = np.empty((0, ROW_WORDS), np.int64)
+        self.heads: Words = np.empty(0, np.int64)
+        self.state = np.zeros(STORE_STATE, np.int64)
+        self.state[FREE] = NONE
+        self.promised = BEGINNING
+        self.forgotten = BEGINNING
+        """The CTI below which rows have been removed."""
+
+    def store(self) -> Store:
+        """Return the memory for kernels."""
+        return Store(self.rows.reshape(-1), self.heads, self.state)
+
+    def numbers(self, changes: pa.RecordBatch, is_row: np.ndarray) -> Words:
+        """Return the numbers of the values of changes; 0 for CTIs."""
+        numbers = np.zeros(len(is_row), np.int64)
+        kinds = self.values.kinds
+        columns = [
+            pc.filter(changes.column(field.name), array_of(is_row)).cast(kind)
+            for field, kind in zip(self.payload, kinds, strict=True)
+        ]
+        numbers[is_row] = self.values.find_or_insert(columns, int(is_row.sum()))
+        return numbers
+
+    def columns(self, numbers: Words) -> list[pa.Array]:
+        """Return the columns of rows with these numbers."""
+        return [
+            column.cast(field.type) for column, field in zip(self.values.columns(numbers), self.payload, strict=True)
+        ]
+
+    def reserve(self, changes: int, keys: int) -> None:
+        """Make room for rows and keys."""
+        needed = max(int(self.state[USED]), int(self.state[LIVE]) + changes)
+        if needed > len(self.rows):
+            rows = np.empty((max(MIN_ROOM, needed, 2 * len(self.rows)), ROW_WORDS), np.int64)
+            rows[: len(self.rows)] = self.rows
+            self.rows = rows
+        if keys > len(self.heads):
+            heads = np.full(max(MIN_ROOM, 2 * keys), NONE, np.int64)
+            heads[: len(self.heads)] = self.heads
+            self.heads = heads
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the rows and their values."""
+        return self.values.bytes + int(self.rows.nbytes + self.heads.nbytes)
+
+
+class LifetimeJoin:
+    """Joins the changes of two sides. Takes valid changes, and returns valid changes of pairs. Not thread safe."""
+
+    def __init__(self, left: pa.Schema, right: pa.Schema, on: Sequence[tuple[str, str]]) -> None:
+        """Join rows with equal values in pairs of columns. Rows with a NULL in one of them have no pairs.
+
+        The columns of a pair are those of the left row and then those of the right row without its columns in `on`.
+        Raises LifetimeError for unknown columns, and for equal names.
+        """
+        if not on:
+            raise LifetimeError("got no columns to join on, expected at least one pair of columns with equal values")
+        self._sides = (Side(left, [one for one, _ in on]), Side(right, [other for _, other in on]))
+        for side in self._sides:
+            for name in side.on:
+                if name not in side.payload.names:
+                    raise LifetimeError(f"got the column {name!r}, expected one of {', '.join(side.payload.names)}")
+        one, other = self._sides
+        types = [(one.payload.field(a).type, other.payload.field(b).type) for a, b in on]
+        for (a, b), (left_type, right_type) in zip(on, types, strict=True):
+            if left_type != right_type:
+                raise LifetimeError(f"got {a} of type {left_type} and {b} of type {right_type}, expected equal types")
+        self._right_fields = [field for field in other.payload if field.name not in other.on]
+        equal = set(one.payload.names) & {field.name for field in self._right_fields}
+        if equal:
+            raise LifetimeError(f"got the column {min(equal)!r} on both sides, expected other names (select)")
+        self._payload = pa.schema([*one.payload, *self._right_fields])
+        self.schema = change_schema(self._payload)
+        self._keys = Keys([_storable(one.payload.field(a)) for a, _ in on])
+        self._out: Words = np.empty((MIN_ROOM, PAIR_WORDS), np.int64)
+        self._promised = BEGINNING
+
+    @property
+    def stored(self) -> int:
+        """Number of stored rows."""
+        return sum(int(side.state[LIVE]) for side in self._sides)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of both sides."""
+        return self._keys.bytes + int(self._out.nbytes) + sum(side.bytes for side in self._sides)
+
+    def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Process changes of the left side (port 0) or the right side (port 1). Return the changes of pairs."""
+        kind, start, stop, new_stop = times_of(changes)
+        own, other = self._sides[port], self._sides[1 - port]
+        has_key = kind != CTI
+        for name in own.on:
+            has_key &= changes.column(name).is_valid().to_numpy(zero_copy_only=False)
+        key = np.zeros(len(kind), np.int64)
+        columns = [
+            pc.filter(changes.column(name), array_of(has_key)).cast(type_)
+            for name, type_ in zip(own.on, self._keys.kinds, strict=True)
+        ]
+        key[has_key] = self._keys.find_or_insert(columns, int(has_key.sum()))
+        row = own.numbers(changes, has_key)
+        for side in self._sides:
+            side.reserve(len(kind), self._keys.count)
+        joined = JoinChanges(np.where(has_key, kind, CTI), start, stop, new_stop, row, key)
+        parts = []
+        begin = 0
+        for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
+            parts += self._pairs(port, joined, begin, end)
+            if end < len(kind):
+                own.promised = max(own.promised, int(start[end]))
+                parts += self._advance()
+            begin = end + 1
+        self._forget(other, own.promised)
+        return concat(parts, self.schema)
+
+    def _pairs(self, port: int, changes: JoinChanges, begin: int, end: int) -> list[pa.RecordBatch]:
+        own, other = self._sides[port], self._sides[1 - port]
+        parts = []
+        count, at = np.zeros(1, np.int64), np.full(1, NONE, np.int64)
+        while begin < end:
+            out = Pairs(self._out.reshape(-1), len(self._out), count, at)
+            begin = join_changes(own.store(), other.store(), changes, begin, end, other.promised, out)
+            pairs = self._out[: count[0]]
+            of = pairs[:, CHANGE]
+            numbers = (changes.row[of], pairs[:, OTHER])
+            left, right = numbers if port == 0 else numbers[::-1]
+            right_columns = self._sides[1].columns(right)
+            names = self._sides[1].payload.names
+            columns = [
+                *self._sides[0].columns(left),
+                *(right_columns[names.index(field.name)] for field in self._right_fields),
+            ]
+            payload = pa.RecordBatch.from_arrays(columns, schema=self._payload)
+            times = (pairs[:, PAIR_START].copy(), pairs[:, PAIR_END].copy(), pairs[:, PAIR_NEW_END].copy())
+            parts.append(make_changes(changes.kind[of], *times, payload))
+            count[0] = 0
+            if begin < end and len(self._out) < 16 * MIN_ROOM:
+                self._out = np.empty((2 * len(self._out), PAIR_WORDS), np.int64)
+        return parts
+
+    def _advance(self) -> list[pa.RecordBatch]:
+        promised = min(side.promised for side in self._sides)
+        if promised <= self._promised:
+            return []
+        self._promised = promised
+        nothing = np.zeros(1, np.int64)
+        rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in self._payload], schema=self._payload)
+        return [make_changes(nothing + CTI, nothing + promised, nothing, nothing, rows)]
+
+    def _forget(self, side: Side, until: int) -> None:
+        """Remove the rows of a side that end by the CTI `until` of the other, if they may be most of its rows."""
+        grown = side.state[LIVE] >= len(side.rows) // 2 or side.values.count > 2 * side.state[LIVE] + MIN_ROOM
+        if until == side.forgotten or not (grown or until == END):
+            return
+        side.forgotten = until
+        forget_rows(side.store(), until)
+        if side.values.count > 2 * side.state[LIVE] + MIN_ROOM:
+            self._renumber_values(side)
+        if self._keys.count > 2 * self.stored + MIN_ROOM:
+            self._renumber_keys()
+
+    def _renumber_values(self, side: Side) -> None:
+        """Remove the values of rows that are not stored."""
+        rows = side.rows[: side.state[USED]]
+        present = rows[:, KEY] != NONE
+        kept, numbers = np.unique(rows[present, ROW], return_inverse=True)
+        side.values = side.values.only(kept)
+        rows[present, ROW] = numbers
+
+    def _renumber_keys(self) -> None:
+        """Remove the keys that no stored row has."""
+        stored = [side.rows[: side.state[USED]] for side in self._sides]
+        keys = np.concatenate([rows[:, KEY] for rows in stored])
+        kept = np.unique(keys[keys != NONE])
+        self._keys = self._keys.only(kept)
+        for side, rows in zip(self._sides, stored, strict=True):
+            present = rows[:, KEY] != NONE
+            rows[present, KEY] = np.searchsorted(kept, rows[present, KEY])
+            heads = np.full(max(MIN_ROOM, len(kept)), NONE, np.int64)
+            heads[: len(kept)] = side.heads[kept]
+            side.heads = heads
+
+
+def _storable(field: pa.Field) -> pa.DataType:
+    """Return the type in which values of a column are stored. Raises LifetimeError if they cannot be."""
+    kind = field.type
+    if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return kind
+    raise LifetimeError(f"got the column {field.name} of type {kind}, expected numbers, times, bool, text or bytes")

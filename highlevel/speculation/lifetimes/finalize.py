@@ -1,0 +1,241 @@
+"""Finalize: the memory of a query (M). It makes valid changes of any input, and CTIs (Goldstein et al., CEDR, §5).
+
+A row is late if it is below the last CTI: it is dropped and counted. CTIs come from three sources:
+
+    remember    the newest start minus `remember`: an assertion of the user. Later rows below it are late
+    counts      "exactly n changes have a sync time in [a, b)" (ExternalCTI), for example from sequence numbers. A CTI
+                follows as soon as they have arrived, and those of all counts before. Late changes count too
+    the end     CTI(END)
+
+`FinalizeById` takes versions of rows: each has the identifier of its row, a start, and perhaps an end. The newest
+version counts. An end may arrive before its row, and of several ends the earliest counts. `FinalizeByValue` takes
+changes without identifiers. A retraction may arrive before the row or retraction that it follows: it then waits, merged
+with its neighbours, and CTIs wait with it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.model import LifetimeError
+from lowlevel.punctuation import BEGINNING, END
+
+Row = Any
+"""The values of a row: a hashable object."""
+
+Change = tuple[int, int, int, int, Row | None]
+"""Type, vs, ve, vnew and row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Exactly `expected` changes have a sync time in [start, end)."""
+
+    start: int
+    end: int
+    expected: int
+
+    def __post_init__(self) -> None:
+        """Raise LifetimeError for an empty range or a negative number."""
+        if self.start >= self.end or self.expected < 0:
+            raise LifetimeError(f"got a count of {self.expected} changes in [{self.start}, {self.end})")
+
+
+class Promises:
+    """The CTIs of one input: from counts of changes, and from the newest start."""
+
+    def __init__(self, remember: int | None, begin: int | None = None) -> None:
+        """Forget rows `remember` ns below the newest start; None: only counts give CTIs. Counts start at `begin`."""
+        self._remember = remember
+        self._begin = begin
+        self._counts: list[tuple[int, int, int]] = []
+        self._received: Counter[int] = Counter()
+        self.newest = BEGINNING
+        self.promised = BEGINNING
+        """The last CTI."""
+
+    def receive(self, sync: int) -> None:
+        """Count a change, also a late one. Without `begin` there are no counts."""
+        if self._begin is not None:
+            self._received[sync] += 1
+
+    def count(self, count: Count) -> None:
+        """Add the number of changes of a range. A range below the last CTI is ignored."""
+        if self._begin is None:
+            raise LifetimeError("got a count of changes, expected the start of the first count, `begin`")
+        if count.end > self.promised:
+            insort(self._counts, (count.start, count.end, count.expected))
+
+    def advance(self, waiting: int = END) -> int | None:
+        """Return a new CTI, if there is one, of at most `waiting`: the earliest new end of changes that wait."""
+        time = self.promised
+        for start, end, expected in self._counts:
+            if start > max(time, self._begin or 0):  # a gap: changes before `start` may follow
+                break
+            if sum(n for sync, n in self._received.items() if start <= sync < end) < expected:
+                break
+            time = max(time, end)
+        time = min(time, waiting)
+        if self._remember is not None and self.newest != BEGINNING:
+            forced = self.newest - self._remember
+            for start, end, _ in self._counts:
+                if start <= forced < end:
+                    forced = start
+            time = max(time, forced)
+        return self._set(time) if time > self.promised else None
+
+    def end(self) -> int:
+        """Return the CTI of the end of the input."""
+        return self._set(END)
+
+    def _set(self, time: int) -> int:
+        self.promised = time
+        self._counts = [count for count in self._counts if count[1] > time]
+        self._received = Counter({sync: n for sync, n in self._received.items() if sync >= time})
+        return time
+
+
+class FinalizeById:
+    """Makes changes of versions of rows that have identifiers."""
+
+    def __init__(self, remember: int | None, begin: int | None = None) -> None:
+        """Remember rows for `remember` ns. None: until counts, which start at `begin`, give CTIs."""
+        self.promises = Promises(remember, begin)
+        self._live: dict[Hashable, tuple[int, int, Row]] = {}
+        self._early_ends: dict[Hashable, tuple[int, int]] = {}
+        self.late = 0
+        """Versions below the last CTI."""
+
+    @property
+    def stored(self) -> int:
+        """Number of rows that can still change."""
+        return len(self._live) + len(self._early_ends)
+
+    def insert(self, identifier: Hashable, start: int, end: int, row: Row) -> Iterator[Change]:
+        """Process a version of a row. It replaces the version before; without an end (END) that end is kept."""
+        self.promises.receive(start)
+        self.promises.newest = max(self.promises.newest, start)
+        live = self._live.get(identifier)
+        if live is not None:
+            before_start, before_end, before_row = live
+            end = before_end if end == END else end
+            if (start, row) == (before_start, before_row) and start < end <= before_end:
+                if end < before_end:
+                    yield from self._shorten(identifier, live, end)
+                return
+        if min(start, start if live is None else live[0]) < self.promises.promised:
+            self.late += 1
+            return
+        if live is not None:
+            yield RETRACTION, live[0], live[1], live[0], live[2]
+            del self._live[identifier]
+        _, earliest = self._early_ends.pop(identifier, (start, END))
+        end = min(end, earliest)
+        if end > start:
+            self._live[identifier] = (start, end, row)
+            yield INSERT, start, end, end, row
+
+    def retract(self, identifier: Hashable, start: int, end: int) -> Iterator[Change]:
+        """End a row at `end`, also one that is not yet known. `end` = `start` withdraws it."""
+        self.promises.receive(end)
+        live = self._live.get(identifier)
+        if end < self.promises.promised:
+            self.late += 1
+        elif live is None:
+            if start >= self.promises.promised:
+                _, earliest = self._early_ends.get(identifier, (start, END))
+                self._early_ends[identifier] = (start, min(end, earliest))
+        elif end < live[1]:
+            yield from self._shorten(identifier, live, end)
+
+    def _shorten(self, identifier: Hashable, live: tuple[int, int, Row], end: int) -> Iterator[Change]:
+        start, before, row = live
+        if end < self.promises.promised:
+            self.late += 1
+            return
+        yield RETRACTION, start, before, end, row
+        if end > start:
+            self._live[identifier] = (start, end, row)
+        else:
+            del self._live[identifier]
+
+    def advance(self, *, ended: bool = False) -> Iterator[Change]:
+        """Return a CTI if it advances, and forget the rows that cannot change any more."""
+        time = self.promises.end() if ended else self.promises.advance()
+        if time is None:
+            return
+        yield CTI, time, 0, 0, None
+        self._live = {key: live for key, live in self._live.items() if live[1] >= time}
+        self._early_ends = {key: early for key, early in self._early_ends.items() if early[1] >= time}
+
+
+class FinalizeByValue:
+    """Makes valid changes of changes in any order, without identifiers."""
+
+    def __init__(self, remember: int | None, begin: int | None = None) -> None:
+        """Remember rows for `remember` ns. None: until counts, which start at `begin`, give CTIs."""
+        self.promises = Promises(remember, begin)
+        self._live: Counter[tuple[int, int, Row]] = Counter()
+        self._broken: list[tuple[int, int, int, Row]] = []
+        self.late = 0
+        """Changes below the last CTI."""
+
+    @property
+    def stored(self) -> int:
+        """Number of rows that can still change, and of retractions that wait."""
+        return self._live.total() + len(self._broken)
+
+    def insert(self, start: int, end: int, row: Row) -> Iterator[Change]:
+        """Process an insert."""
+        self.promises.receive(start)
+        self.promises.newest = max(self.promises.newest, start)
+        if start < self.promises.promised:
+            self.late += 1
+            return
+        for broken in self._broken:
+            if (broken[0], broken[1], broken[3]) == (start, end, row):
+                self._broken.remove(broken)
+                end = broken[2]
+                break
+        if end > start:
+            self._live[start, end, row] += 1
+            yield INSERT, start, end, end, row
+
+    def retract(self, start: int, end: int, new_end: int, row: Row) -> Iterator[Change]:
+        """Process a retraction. Without the row or the retraction that it follows, it waits."""
+        self.promises.receive(new_end)
+        if new_end < self.promises.promised:
+            self.late += 1
+            return
+        for broken in self._broken:
+            if (broken[0], broken[2], broken[3]) == (start, end, row):
+                self._broken.remove(broken)
+                end = broken[1]
+                break
+        for broken in self._broken:
+            if (broken[0], broken[1], broken[3]) == (start, new_end, row):
+                self._broken.remove(broken)
+                new_end = broken[2]
+                break
+        if not self._live[start, end, row]:
+            self._broken.append((start, end, new_end, row))
+            return
+        self._live[start, end, row] -= 1
+        if new_end > start:
+            self._live[start, new_end, row] += 1
+        yield RETRACTION, start, end, new_end, row
+
+    def advance(self, *, ended: bool = False) -> Iterator[Change]:
+        """Return a CTI if it advances, and forget the rows that cannot change any more."""
+        waiting = min((broken[2] for broken in self._broken), default=END)
+        time = self.promises.end() if ended else self.promises.advance(waiting)
+        if time is None:
+            return
+        yield CTI, time, 0, 0, None
+        self._live = Counter({row: n for row, n in self._live.items() if n and row[1] >= time})
+        self._broken = [broken for broken in self._broken if broken[2] >= time]
