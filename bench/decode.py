@@ -45,7 +45,7 @@ def run(setting: Setting) -> Report:
             ("step", "M packets/s (min..max)", "GB/s", "of memory copy", "against dpkt"),
             [_row(name, rate, rates, size / packets) for name, rate in rates.items()],
         )
-        report.notes.append(f"{title}: {repeated} steps were made again because others had the core")
+        report.notes.append(f"{title}: {repeated} steps were repeated because other processes used the core")
         ratio = quotient(rates["decode + table"], rates["memory copy"]).median
         report.require(f"decode + table / memory copy of the same bytes, {title}", ratio, TARGETS[title], judged)
         report.inform(f"decode + table, one core, {title}, M packets/s", rates["decode + table"])

@@ -22,7 +22,7 @@ from lowlevel.table.flushing_table import make_table
 
 MILLION = 1_000_000
 SOURCES = 10 * MILLION
-STAYING = 1000
+PERMANENT = 1000
 SHARE = 10
 """One of this number of packets is from a permanent source."""
 
@@ -56,10 +56,10 @@ def flood(policy: Policy, sources: int, runs: int) -> Flood:
     """Process packets of `sources` sources with a table, `runs` times."""
     random = np.random.default_rng(1)
     packets = sources // CHUNK * CHUNK
-    keys = np.arange(STAYING, STAYING + packets)
-    keys[::SHARE] = random.integers(STAYING, size=len(keys[::SHARE]))
+    keys = np.arange(PERMANENT, PERMANENT + packets)
+    keys[::SHARE] = random.integers(PERMANENT, size=len(keys[::SHARE]))
     times = np.arange(packets) * WINDOWS * 1000 // packets
-    expected = np.bincount(keys, minlength=packets + STAYING)
+    expected = np.bincount(keys, minlength=packets + PERMANENT)
     found = np.zeros_like(expected)
     counts = np.empty((runs, packets // CHUNK))
     grown = wrong = 0
@@ -104,7 +104,7 @@ def run(setting: Setting) -> Report:
     found = {policy: on_one_core(flood, policy, sources, setting.runs(2)) for policy in POLICIES}
     report = Report("flood")
     report.table(
-        f"{sources:,} sources once each, {STAYING:,} that stay, {SLOTS:,} slots, {WINDOWS} windows",
+        f"{sources:,} sources with one packet, {PERMANENT:,} permanent sources, {SLOTS:,} slots, {WINDOWS} windows",
         ("policy", "ns/packet", f"longest {CHUNK:,} packets, µs", "most at once", "partials/packet", "memory grew, MB"),
         [
             (
@@ -118,7 +118,7 @@ def run(setting: Setting) -> Report:
             for policy, each in found.items()
         ],
     )
-    report.notes.append("most at once: entries that left for 64 packets, or for one watermark")
+    report.notes.append("most at once: maximum entries that were evicted for 64 packets, or for one watermark")
     paced = found[Policy.PACED]
     report.require("groups counted wrongly", sum(each.wrong for each in found.values()), "<= 0")
     report.require("memory grown after the first window, MB", max(each.grown for each in found.values()), "<= 8")

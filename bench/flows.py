@@ -53,7 +53,7 @@ def run(setting: Setting) -> Report:
             ("step", "M records/s (min..max)", "GB/s", "of memory copy"),
             [_row(each, rate, rates, size / decoded) for each, rate in rates.items()],
         )
-        report.notes.append(f"{name}: {repeated} steps were made again because others had the core")
+        report.notes.append(f"{name}: {repeated} steps were repeated because other processes used the core")
         report.inform(f"{name}, a capture to columns, one core, M records/s", rates["columns"])
         columns[name] = rates["columns"].median
         if name in JUDGED:

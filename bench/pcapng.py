@@ -52,7 +52,7 @@ def run(setting: Setting) -> Report:
         ],
     )
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
-    report.notes.append(f"one process, {bound}; {repeated} steps were made again because others had the core")
+    report.notes.append(f"one process, {bound}; {repeated} steps were repeated because other processes used the core")
     if len(set(counts.values())) != 1:
         report.notes.append(f"the containers do not hold the same packets: {counts}")
     same = len(set(counts.values())) == 1

@@ -77,7 +77,7 @@ def run(setting: Setting) -> Report:
             f"`wiretide query`, whole process, {full // MILLION} M packets", f"{shown[1]}; {shown[0]} on one core"
         )
         report.notes.append(
-            f"{packets:,} packets: {turns.again} runs on one core were made again because others had it"
+            f"{packets:,} packets: {turns.again} runs on one core were repeated because other processes used it"
         )
     report.table(
         "wiretide query --format csv, start-up included, kernels compiled before",

@@ -127,7 +127,7 @@ def run(setting: Setting) -> Report:
         ],
     )
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
-    report.notes.append(f"one process, {bound}; {again} runs were made again because others had the core")
+    report.notes.append(f"one process, {bound}; {again} runs were repeated because other processes used the core")
     for name, work in WORKS.items():
         report.inform(f"{name}, one core, M packets/s", rates[name])
         if work.target:

@@ -85,7 +85,7 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
             for name, rate in rates.items()
         ],
     )
-    report.notes.append(f"made again because others were busy: {again[0]} runs inline, {again[1]} runs of Spark batch")
+    report.notes.append(f"repeated because of other processes: {again[0]} inline runs, {again[1]} batch runs")
     ratio = quotient(ours, same).median
     report.require(f"batch / inline, both on {CORES} cores", ratio, ">= 0.5", judged=not setting.quick)
     told = f"{ours.median:.3g} M packets/s, {ratio:.2f} of the inline engine"

@@ -93,7 +93,7 @@ def run(setting: Setting) -> Report:
             )
         ],
     )
-    report.notes.append(f"{again} runs were made again because others had the cores, and do not count")
+    report.notes.append(f"{again} runs were repeated because other processes used the cores")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     missing = "" if cores >= THREADS[-1] else f"this process may use {cores} core"
     gained = quotient(seconds[1], seconds[2]).median

@@ -94,6 +94,6 @@ def run(setting: Setting) -> Report:
             for lateness in Lateness
         }
         points["punctuation"] = [(punctuation.behind, punctuation.wrong)]
-        labels = ("tuples from when a window is complete to its result, mean", "wrong windows, %")
+        labels = ("mean number of tuples between the completion of a window and its result", "wrong windows, %")
         scatter(setting.plots / "x3.svg", "Blocks of 490 s", points, labels)
     return report

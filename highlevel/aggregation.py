@@ -177,7 +177,7 @@ class Output:
 class Aggregation:
     """Groups and aggregates over windows. Immutable and picklable.
 
-    `low`: how rows become partials. `group_by`: the columns of the partials that form a group: keys of `low`, and
+    `low`: the low-level part. `group_by`: the columns of the partials that form a group: keys of `low`, and
     `link` if the query groups by it. `having`, `select`: expressions over these columns and the merged sub-aggregates.
     `partition`: the columns of `group_by` that partition windows of a number of rows. `emit_late`: late
     rows give additional results of their window, marked in the column `late`.
@@ -214,19 +214,19 @@ class Aggregation:
         return self.window != WHOLE_INPUT
 
     @property
-    def grain(self) -> tuple[str, ...]:
-        """Columns by which partials merge: the groups, and the values of details."""
+    def merge_columns(self) -> tuple[str, ...]:
+        """Partials with equal values in these columns are merged: the groups, and the values of details."""
         return tuple(dict.fromkeys([*self.group_by, *(key for detail in self.details for key in detail.keys)]))
 
     @property
-    def carried(self) -> tuple[str, ...]:
-        """Columns of the partials in addition to pane and sub-aggregates: `grain` with values instead of sketches."""
+    def partial_columns(self) -> tuple[str, ...]:
+        """All columns of the partials, except the pane and the sub-aggregates. They have values instead of sketches."""
         sources = {folding.column: folding.source for folding in self.foldings}
-        return tuple(dict.fromkeys(sources.get(name, name) for name in self.grain))
+        return tuple(dict.fromkeys(sources.get(name, name) for name in self.merge_columns))
 
     @property
     def macs(self) -> frozenset[str]:
-        """Columns in addition to the sub-aggregates that are MACs."""
+        """The columns with MACs. Sub-aggregates are not among them."""
         keys = [key.name for key in self.low.keys if key.expression.type is Type.MAC]
         return frozenset([*keys, *(detail.name for detail in self.details if detail.type is Type.MAC)])
 

@@ -70,7 +70,7 @@ class Condition:
         return bool(self._values)
 
     def _check(self, key: str, text: str) -> None:
-        """Compile a condition alone, because errors have a position in its text then."""
+        """Compile a condition alone, so that the position of an error is a position in the condition."""
         before = f'SELECT 1 AS one FROM "{self._table}" WHERE (\n'
         sql = f"{before}{text}\n)"
         try:
@@ -144,7 +144,7 @@ def _check_groups(key: str, plan: Plan) -> None:
 
 
 def _words(texts: Iterable[str]) -> set[str]:
-    """Return the names in texts in lower case. The tokens of a text that is no SQL are the business of the parser."""
+    """Return the names in texts in lower case. Texts that are no SQL have no names; the parser reports them."""
     words: set[str] = set()
     for text in texts:
         try:

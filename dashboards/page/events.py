@@ -1,6 +1,6 @@
 """Closed windows as server-sent events (WHATWG HTML, §9.2).
 
-The ID of an event is that of the window in the history. A browser that reconnects sends the last ID, and receives the
+The ID of an event is the ID of the window in the history. A browser that reconnects sends the last ID, and receives the
 windows since then. A browser that is more than MOST_BEHIND windows late receives an event `skipped` with the number of
 windows that it misses. A comment every COMMENT_SECONDS shows a dead connection.
 """
@@ -15,13 +15,13 @@ from dashboards.page.history import History
 from dashboards.page.rows import rows_of
 from dashboards.page.stored_windows import Window
 
-MOST_BEHIND = 500
+MAX_MISSED_WINDOWS = 500
 COMMENT_SECONDS = 10.0
 EVENT_ROWS = 10
 """Rows of a window in its event: those with the largest values."""
 
-PAGE = 50
-"""Windows that are read at once."""
+WINDOWS_PER_READ = 50
+"""Maximum number of windows that are read from the store in one call."""
 
 RETRY = b"retry: 2000\n\n"
 
@@ -68,12 +68,12 @@ class Events:
         yield RETRY
         written_at = self._clock()
         while not self._closed:
-            if history.newest - seen > MOST_BEHIND:
-                skipped = history.newest - seen - MOST_BEHIND
+            if history.newest - seen > MAX_MISSED_WINDOWS:
+                skipped = history.newest - seen - MAX_MISSED_WINDOWS
                 seen += skipped
                 self._skip(skipped)
                 yield f"id: {seen}\nevent: skipped\ndata: {skipped}\n\n".encode()
-            windows = history.stored.since(seen, PAGE)
+            windows = history.stored.since(seen, WINDOWS_PER_READ)
             for window in windows:
                 seen = window.id
                 yield event_of(history, window)

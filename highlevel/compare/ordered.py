@@ -97,9 +97,9 @@ class InOrderWindows(CompositeOperator):
         self.partials = None if node.merges_partials else RowPartials(node.input, aggregation.low, node.time)
         subs = aggregation.low.subaggregates
         self.windows: BufferingAggregate | SlackAggregate = (
-            BufferingAggregate(aggregation.grain, subs, aggregation.window, PANE)
+            BufferingAggregate(aggregation.merge_columns, subs, aggregation.window, PANE)
             if slack is None
-            else SlackAggregate(aggregation.grain, subs, aggregation.window, *slack, PANE)
+            else SlackAggregate(aggregation.merge_columns, subs, aggregation.window, *slack, PANE)
         )
         stages, _ = make_stages(aggregation)
         self.stages: list[Operator] = stages

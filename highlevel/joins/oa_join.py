@@ -166,7 +166,7 @@ class OAJoin:
                 satisfied = self._satisfies_residual(side, arrived, probing, stored)
                 probing, stored = probing[satisfied], stored[satisfied]
             matched[probing] = True
-            newly_matched = state.mark(stored) if kind.keeps(partner) or state.spent else stored
+            newly_matched = state.mark(stored) if kind.keeps(partner) or state.matches_once else stored
             if not kind.is_left_only:
                 yield from self._pairs(side, arrived, probing, stored)
             elif kind is JoinKind.SEMI and partner is Port.LEFT:

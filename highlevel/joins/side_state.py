@@ -36,7 +36,7 @@ from highlevel.joins.window import JoinWindow
 
 MIN_ROWS = 64
 LARGE_ROWS = 65_536
-"""Initial capacity in rows, and the number of rows from which on the capacity grows by an eighth, not by a factor 2."""
+"""Initial capacity in rows. With at least LARGE_ROWS rows the capacity grows by an eighth, with fewer it doubles."""
 
 PAIRS = 65_536
 """Maximum pairs of a batch, for any number of matches per key."""
@@ -53,16 +53,16 @@ Flags = npt.NDArray[np.uint8]
 class SideState:
     """Rows with their time, key words, columns of the types `kinds`, and a bit that marks rows that have had a match.
 
-    With `spent` a row is matched only once. After its match the row is stored until it expires, but probes skip it. A
-    probe copies no stored rows, and a new row uses the memory of a removed row.
+    If `matches_once`, a row has at most one match. Afterwards probes skip the row until it expires. A probe copies no
+    stored rows, and a new row uses the memory of a removed row.
     """
 
-    def __init__(self, window: JoinWindow, keys: Cells, kinds: Sequence[pa.DataType], spent: bool) -> None:
+    def __init__(self, window: JoinWindow, keys: Cells, kinds: Sequence[pa.DataType], matches_once: bool) -> None:
         """Create an empty state."""
         self.window = window
         self.keys = keys
         self.cells = Cells(kinds)
-        self.spent = spent
+        self.matches_once = matches_once
         self._lists = TimeLists(max(1, window.pane // INTERVALS))
         self._ahead = np.empty(2 * PREFETCH_ROWS, np.int64)
         self._bytes_after_layout = 0
@@ -111,7 +111,7 @@ class SideState:
         row_pairs = np.empty((2, PAIRS), np.int64)
         searching, pairs = ProbingRows(words, earliest, latest, rows), Pairs(row_pairs[0], row_pairs[1], PAIRS)
         while position[ROW] < rows:
-            count = probe(self._table, searching, once, self.spent, position, pairs)
+            count = probe(self._table, searching, once, self.matches_once, position, pairs)
             if count:
                 yield row_pairs[0, :count], row_pairs[1, :count]
 
@@ -119,7 +119,7 @@ class SideState:
         """Mark stored rows as matched. Return the rows that were not marked before."""
         newly_marked = np.empty(len(rows), np.int64)
         count = mark(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), newly_marked)
-        if self.spent:
+        if self.matches_once:
             self.done += count
         return newly_marked[:count]
 
@@ -178,11 +178,11 @@ class SideState:
         expired = self._lists.take(self._stored, watermark)
         if len(expired) == 0:
             return
-        if yields_unmatched or self.spent:
+        if yields_unmatched or self.matches_once:
             unmatched = expired[self._stored[expired, LINK] & MATCHED == 0]
             for start in range(0, len(unmatched) if yields_unmatched else 0, PAIRS):
                 yield unmatched[start : start + PAIRS]
-            self.done -= len(expired) - len(unmatched) if self.spent else 0
+            self.done -= len(expired) - len(unmatched) if self.matches_once else 0
         free = int(self._counters[FREE])
         if free + len(expired) > len(self._free):
             self._free = np.append(self._free[:free], np.empty(free + len(expired), np.int64))
@@ -234,6 +234,6 @@ class SideState:
         """Return all rows that may still have a match: their times, match bits, key columns and other columns."""
         words = self._gather_words(self._all())
         matched = words[LINK] & MATCHED != 0
-        if self.spent:
+        if self.matches_once:
             words, matched = np.ascontiguousarray(words[:, ~matched]), matched[~matched]
         return words[TIME], matched.view(np.uint8), self._key_columns(words), self._columns(words)

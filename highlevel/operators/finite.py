@@ -82,7 +82,7 @@ class FiniteWindows:
         self.outside += len(times) - count(unite((first, end) for _, first, end in windows))
         self._closed = unite([*self._closed, *((wid, wid + 1) for wid, _, _ in windows)])
         subs = aggregation.low.subaggregates
-        merge, groups = list_merge_rules(subs), [*BOUNDS, *aggregation.grain]
+        merge, groups = list_merge_rules(subs), [*BOUNDS, *aggregation.merge_columns]
         names = [*groups, *(sub.name for sub in subs)]
         for run in runs(iter(windows)):
             positions = np.concatenate([order[first:end] for _, first, end in run])

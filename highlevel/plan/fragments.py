@@ -1,7 +1,7 @@
 """A plan divided into fragments, so that several processes run one query.
 
 Rows are *repartitioned*: sent to partitions by the values of a key. A join needs rows of equal keys in one partition,
-an aggregation the rows of a group. An edge is cut if no partition key of the input serves the node that reads it:
+an aggregation the rows of a group. An edge is cut if its rows are not partitioned as the node that reads them needs:
 
     leaf ──(keys)──► join ──► apply ──┊(group)──► windowed          ┊ rows are repartitioned
 
@@ -94,7 +94,7 @@ class Fragments:
         for node in readers:
             if not isinstance(node, Windowed) or not node.merges_partials:
                 return tuple(leaf.low.schema.names)
-            columns.update(node.aggregation.carried)
+            columns.update(node.aggregation.partial_columns)
         subaggregates = (sub.name for sub in leaf.low.subaggregates)
         return (PANE, *(column.name for column in leaf.columns if column.name in columns), *subaggregates)
 
@@ -146,13 +146,13 @@ class _Cutter:
     def partitioned(
         self, node: Node, wanted: PartitionKey | None, exact: bool = False
     ) -> tuple[Node, list[PartitionKey]]:
-        """Return `node` over the inputs of its fragment, and the keys of its rows, of which one serves `wanted`."""
-        made, keys = self._made(node, wanted)
+        """Return `node` over the inputs of its fragment, and its partition keys. One of them satisfies `wanted`."""
+        made, keys = self._divide_node(node, wanted)
         if wanted is None or (wanted in keys if exact else any(serves(key, wanted) for key in keys)):
             return made, keys
         return self._input(node, Source(None, self.fragment(made), wanted)), [wanted]
 
-    def _made(self, node: Node, wanted: PartitionKey | None) -> tuple[Node, list[PartitionKey]]:
+    def _divide_node(self, node: Node, wanted: PartitionKey | None) -> tuple[Node, list[PartitionKey]]:
         if isinstance(node, Leaf):
             key = plain(column for column in node.columns if column.name == PANE) if wanted is None else wanted
             return self._input(node, Source(self.plan.leaves.index(node), None, key)), [key]

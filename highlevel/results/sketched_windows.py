@@ -111,7 +111,7 @@ class FoldingWindows:
         self.pane = aggregation.low.pane
         self.origin = aggregation.low.origin
         made = {folding.column for folding in aggregation.foldings}
-        self.groups = [name for name in aggregation.grain if name not in made]
+        self.groups = [name for name in aggregation.merge_columns if name not in made]
         self.merge_rules = list_merge_rules(aggregation.low.subaggregates)
         self.panes: dict[int, FoldedPane] = {}
         self.watermark = BEGINNING

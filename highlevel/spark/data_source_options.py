@@ -62,7 +62,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "damage": tuple(Damage),
     "ranges": tuple(Ranges),
 }
-"""The values of the options that have few."""
+"""The valid values of options with a few values."""
 
 MAX_FILES = "maxfilespertrigger"
 
@@ -152,7 +152,7 @@ class SourceOptions:
 
     @property
     def guesses(self) -> bool:
-        """True if boundaries are guessed. Rows after damage must not be read, so `stop` needs the boundaries before."""
+        """True if boundaries are guessed. `stop` needs exact boundaries, because it must not read rows after damage."""
         return self.damage == Damage.ERROR and self.ranges == Ranges.GUESSED
 
     @property

@@ -81,13 +81,13 @@ class ProvisionalWindows:
         window: SlidingWindow,
         pane: int,
         group_by: Sequence[str],
-        grain: Sequence[str],
+        merge_columns: Sequence[str],
         subaggregates: Sequence[SubAggregate],
         consistency: Consistency,
         *,
         compares_groups: bool = False,
     ) -> None:
-        """Merge partials of panes of `pane` ns by the columns `grain`, which contain the groups `group_by`.
+        """Merge partials of panes of `pane` ns by the columns `merge_columns`, which contain the groups `group_by`.
 
         One of the sub-aggregates is NEWEST. With `compares_groups` a result depends on all groups of its window.
         """
@@ -100,7 +100,7 @@ class ProvisionalWindows:
         self.late_rows = 0
         self._bucket = Bucket(window, pane)
         self._group_by = tuple(group_by)
-        self._grain = list(grain)
+        self._grain = list(merge_columns)
         self._subaggregates = tuple(subaggregates)
         self._rules = list_merge_rules(subaggregates)
         self._counts = count_of_rows(subaggregates)

@@ -76,7 +76,7 @@ class Ranges:
         return inside
 
     def _ranks(self, high: Halves, low: Halves) -> npt.NDArray[np.int64]:
-        """Return a number for each address. Numbers compare with the starts of ranges as addresses do."""
+        """Return a number for each address: numbers and starts of ranges have the order of the addresses."""
         high_ranks = np.asarray(np.searchsorted(self.high_halves, high, side="right"))
         low_ranks = np.asarray(np.searchsorted(self.low_halves, low, side="right"))
         if len(self.high_halves):

@@ -127,7 +127,7 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
     for key in low.keys:
         width = f": {_width(key)}" if low.reduced else ""
         yield line(
-            "value" if key.name in aggregation.carried[len(aggregation.group_by) :] else "key",
+            "value" if key.name in aggregation.partial_columns[len(aggregation.group_by) :] else "key",
             f"{key.name} = {expression_text(key.expression)}{width}",
         )
     if low.reduced:

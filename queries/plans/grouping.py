@@ -2,7 +2,7 @@
 
 WHERE, the grouping expressions and the arguments of aggregates need rows, so the low level computes them. The high
 level computes HAVING and the select list, from keys and merged sub-aggregates. Rows of links and rows of other
-operators are grouped in the same way: `Grouping` receives the meaning of their names and their time column.
+operators are grouped in the same way, because `Grouping` receives the columns of the names and the time column.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ from queries.plans.closing import ClosingStep, check_closing
 from queries.plans.filling import Filling, bind_fill
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
-from queries.plans.output_names import ColumnName, check_implied_names, output_names, plain_names, spelled
+from queries.plans.output_names import (
+    ColumnName,
+    check_implied_names,
+    find_given_names,
+    name_without_table,
+    output_names,
+)
 from queries.plans.over import OverStep, split_select
 from queries.plans.sorting import Sorting, bind_order
 from queries.text import tree
@@ -51,7 +57,7 @@ TOP = SelectionKind.TOP.value
 class Grouping:
     """The compilation of one query with groups.
 
-    Over rows of `links` the result is complete. Over tables, `where`, `time` and `pairs` are needed in addition.
+    If it reads `links`, the aggregation contains everything. If it reads tables, `where`, `time` and `pairs` do too.
     """
 
     def __init__(
@@ -76,7 +82,9 @@ class Grouping:
         self._functions = WindowFunctions()
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY, as written
         self._window = window.kind
-        self._of_window: dict[Expression, Expression] = {}  # expressions of GROUP BY over the bounds of the window
+        self._window_expressions: dict[
+            Expression, Expression
+        ] = {}  # expressions of GROUP BY over the bounds of the window
         self.where: Expression | None = None
         """WHERE over tables."""
         self.pairs: tuple[tuple[str, int, str], ...] = ()
@@ -96,7 +104,7 @@ class Grouping:
         return self._group_times.time
 
     def compile(self) -> Aggregation:
-        """Bind the clauses in the order in which they give names to each other."""
+        """Bind the clauses in an order in which each clause uses only names of earlier clauses."""
         query, scope = self._query, self._scope
         self._group_times.check()
         items = query.select
@@ -119,9 +127,9 @@ class Grouping:
         if query.having is not None:
             start = query.having.expression.start
             binder = self._over_groups("HAVING", query.having.expression, scope.in_having)
-            having = self._condition(query.having, self._lift(binder.bind(), binder.columns, start))
+            having = self._condition(query.having, self._replace_by_columns(binder.bind(), binder.columns, start))
             selections = tuple(
-                replace(each, value=self._lift(each.value, binder.columns, start))
+                replace(each, value=self._replace_by_columns(each.value, binder.columns, start))
                 for each in self._aggregates.selections.uses.values()
             )
         select += self._order(select)
@@ -206,7 +214,7 @@ class Grouping:
     def _keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
         """Bind PA and GROUP BY; return the keys, and the partitioning columns of windows of rows.
 
-        The link is not a key, because each link has tables of its own. Expressions for the window are no keys either.
+        The link is not a key, because each link has separate tables. Expressions for the window are not keys either.
         """
         keys: list[Key] = []
         self._group("PA", self._clause.partition, keys)
@@ -214,7 +222,7 @@ class Grouping:
         name = self._clause.name
         if name is not None:
             start = Column(BOUNDS[0], Type.TIME)
-            self._of_window[start] = start
+            self._window_expressions[start] = start
             self._name_group(name, start)
         self._group("GROUP BY", self._query.group_by, keys)
         if not self._group_times.by_quotient:
@@ -243,7 +251,7 @@ class Grouping:
                 else None
             )
             if quotient is not None:
-                self._window, self._of_window[expression] = quotient
+                self._window, self._window_expressions[expression] = quotient
                 continue
             if self._links is not None and expression == Column("link", Type.TEXT):
                 groups[expression] = expression
@@ -275,13 +283,13 @@ class Grouping:
         reserved = () if self._has_own_bounds else (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
         given, shown_name = self._group_names, cast(ColumnName, self._names.spell_column)
         if self._links is None:
-            given, shown_name = spelled(items, bound) | given, plain_names(bound, shown_name)
+            given, shown_name = find_given_names(items, bound) | given, name_without_table(bound, shown_name)
         names = output_names(self._sql, items, bound, given, shown_name, reserved)
         outputs = []
         for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
             self._refuse_bytes("SELECT of", expression, item)
             self._scope.selected.setdefault(name.lower(), expression)
-            outputs.append(Output(name, self._lift(expression, binder.columns, item.start)))
+            outputs.append(Output(name, self._replace_by_columns(expression, binder.columns, item.start)))
         return tuple(outputs)
 
     def _order(self, select: tuple[Output, ...]) -> tuple[Output, ...]:
@@ -297,7 +305,7 @@ class Grouping:
 
         def bind(expression: tree.Expression) -> Expression:
             binder = self._over_groups("ORDER BY", expression, self._scope.in_having)
-            return self._lift(binder.bind(), binder.columns, expression.start)
+            return self._replace_by_columns(binder.bind(), binder.columns, expression.start)
 
         windowed = self._window != WHOLE_INPUT
         self.sorting = bind_order(self._sql, order, select, bind, windowed=windowed)
@@ -329,8 +337,10 @@ class Grouping:
             start = next(iter(self._functions.uses.values())).start
             raise self._error("OVER together with CLOSING WHEN", start, "OVER in a query that reads this one")
         binder = self._over_groups("CLOSING WHEN", closing.expression, self._scope.in_having)
-        condition = self._condition(closing, self._lift(binder.bind(), binder.columns, closing.expression.start))
-        functions = [(use, self._lift(use.total, {}, 0)) for use in running.uses.values()]
+        condition = self._condition(
+            closing, self._replace_by_columns(binder.bind(), binder.columns, closing.expression.start)
+        )
+        functions = [(use, self._replace_by_columns(use.total, {}, 0)) for use in running.uses.values()]
         groups = [group for group in self._scope.groups.values() if isinstance(group, Column)]
         return step.complete(groups, functions, select, condition, having)
 
@@ -345,7 +355,9 @@ class Grouping:
         ):
             expected = "OVER in a query that reads this one: its windows differ between groups"
             raise self._error("OVER in a query with sessions or PA", functions[0].start, expected)
-        return split_select(select, functions, lambda expression, start: self._lift(expression, {}, start))
+        return split_select(
+            select, functions, lambda expression, start: self._replace_by_columns(expression, {}, start)
+        )
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
         spelling = part_made_of_values(expression)
@@ -363,14 +375,16 @@ class Grouping:
         functions = None if clause in ("HAVING", "CLOSING WHEN") else self._functions
         return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.in_row, functions)
 
-    def _lift(self, expression: Expression, words: dict[Column, Word], start: int, *, above: bool = True) -> Expression:
+    def _replace_by_columns(
+        self, expression: Expression, words: dict[Column, Word], start: int, *, above: bool = True
+    ) -> Expression:
         """Replace grouping expressions (largest first) and placeholders by columns of partials.
 
         With CLOSING WHEN and `above` they become columns of the windows, which the node Running reads.
         """
 
         def lifted(part: Expression) -> Expression | None:
-            group = self._of_window.get(part) or self._scope.groups.get(part)
+            group = self._window_expressions.get(part) or self._scope.groups.get(part)
             step = self.closing if above else None
             if isinstance(group, Column) and step is not None and group.name not in BOUNDS:
                 return step.group(group)
@@ -391,7 +405,7 @@ class Grouping:
 
     def _over_parts(self, expression: Expression) -> Expression:
         """Replace the placeholders in a part of a user's aggregate by columns of the high level."""
-        return self._lift(expression, {}, 0, above=False)
+        return self._replace_by_columns(expression, {}, 0, above=False)
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:
         return QueryError(problem, self._sql, start, expected)

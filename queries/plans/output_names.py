@@ -7,8 +7,8 @@ AS gives a name, which must be unique. Without AS an item has the first of these
     aggregate             `count` for `count(*)`, `sum_len` for `sum(len)`
     other expression      `column_3` in third position
 
- If the name is used already, `_2`, `_3`, … is
-appended. Two columns with one name keep the names of their tables: `A.ts`, `S.ts`.
+If the name is used already, `_2`, `_3`, … is appended. Two columns with the same name keep the names of their tables:
+`A.ts`, `S.ts`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
     return f"{function}_{named}" if named else None
 
 
-def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Expression, str]:
+def find_given_names(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Expression, str]:
     """Return the names of items that are a single word for an expression: `time`, `S.time`, `flag`."""
     given: dict[Expression, str] = {}
     for item, expression in zip(items, bound, strict=True):
@@ -110,7 +110,7 @@ def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Ex
     return given
 
 
-def plain_names(bound: Sequence[Expression], shown_name: ColumnName) -> ColumnName:
+def name_without_table(bound: Sequence[Expression], shown_name: ColumnName) -> ColumnName:
     """Return the names of the columns of `bound`, a select list, without their table if they are unique."""
     uses = Counter(shown_name(name) for name in {each.name for each in bound if isinstance(each, Column)})
 

@@ -17,7 +17,7 @@ from lowlevel.expressions.types import Op, Type
 from queries.binding.binder import Binder
 from queries.binding.names import Names, Scope
 from queries.binding.window_functions import WindowFunctions
-from queries.plans.output_names import check_implied_names, output_names, plain_names, spelled
+from queries.plans.output_names import check_implied_names, find_given_names, name_without_table, output_names
 from queries.plans.over import OverStep, split_select
 from queries.text.errors import QueryError
 from queries.text.literals import INT64_MAX
@@ -83,7 +83,7 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise QueryError("SELECT of bytes", sql, item.start, expected)
     output_names_of_items = output_names(
-        sql, items, bound, spelled(items, bound), plain_names(bound, names.spell_column), ()
+        sql, items, bound, find_given_names(items, bound), name_without_table(bound, names.spell_column), ()
     )
     return _selected(
         tuple(Output(name, each) for name, each in zip(output_names_of_items, bound, strict=True)), times, functions

@@ -32,7 +32,7 @@ class ChangingWindowsOperator(WindowCounters):
         self._width = bound_count(node.input)
         self._time = node.input.time_columns.index(node.time)
         self.windows: ProvisionalWindows = ProvisionalWindows(
-            *(window, low.pane, aggregation.group_by, aggregation.grain, low.subaggregates, node.consistency),
+            *(window, low.pane, aggregation.group_by, aggregation.merge_columns, low.subaggregates, node.consistency),
             compares_groups=bool(aggregation.selections),
         )
         self._steps, _ = make_stages(aggregation)

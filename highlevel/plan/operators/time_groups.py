@@ -62,7 +62,7 @@ class TimeGroupsOperator:
         self._clear()
 
     def _clear(self) -> None:
-        self._table = GroupTable(self.aggregation.low.schema, self.aggregation.carried, self._merge_functions)
+        self._table = GroupTable(self.aggregation.low.schema, self.aggregation.partial_columns, self._merge_functions)
         self._times: list[Times | None] = [
             None if name is None else np.empty(0, np.int64) for _, name in self.intervals
         ]
@@ -154,7 +154,7 @@ class TimeGroupsOperator:
         groups = self._groups(ids)
         if self.aggregation.foldings:  # values are stored until the group is final: such groups are small
             made = {folding.column for folding in self.aggregation.foldings}
-            names = [name for name in self.aggregation.grain if name not in made]
+            names = [name for name in self.aggregation.merge_columns if name not in made]
             folded = FoldedPane(groups.schema, names, self._merge_functions, self.aggregation.foldings)
             folded.add(groups)
             groups = folded.to_arrow(0)

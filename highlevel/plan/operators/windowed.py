@@ -22,7 +22,7 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> WindowOperator:
     """Make the operator for the windows of an aggregation; `finite` if all rows arrive before the first watermark."""
-    window, groups, subaggregates = aggregation.window, aggregation.grain, aggregation.low.subaggregates
+    window, groups, subaggregates = aggregation.window, aggregation.merge_columns, aggregation.low.subaggregates
     # A query has one kind of windows, so the operators and kernels of the other kinds are not imported.
     match window:
         case SlidingWindow() if aggregation.foldings:
@@ -58,7 +58,7 @@ def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> W
 
 def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregate:
     low = aggregation.low
-    return SlidingAggregate(window, low.pane, aggregation.grain, low.subaggregates, aggregation.emit_late)
+    return SlidingAggregate(window, low.pane, aggregation.merge_columns, low.subaggregates, aggregation.emit_late)
 
 
 class WindowCounters:

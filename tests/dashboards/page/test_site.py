@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.page.events import MOST_BEHIND, RETRY, Events
+from dashboards.page.events import MAX_MISSED_WINDOWS, RETRY, Events
 from dashboards.page.query_box import SECONDS, QueryBox, QueryTimeError
 from dashboards.page.site import FILES, MAX_EXPORTS, MAX_STREAMS
 from tests.harness.live_pages import START, LivePage, drawn_rows, live_page, window_rows
@@ -338,7 +338,7 @@ def test_a_browser_that_reconnects_misses_no_window(tmp_path: Path) -> None:
 def test_a_browser_that_is_too_late_receives_the_number_of_skipped_windows(tmp_path: Path) -> None:
     with live_page(tmp_path, "total") as page:
         plan = page.plans["total"]
-        count = MOST_BEHIND + 25
+        count = MAX_MISSED_WINDOWS + 25
         tables = [window_rows(plan, number, [{"packets": number}]) for number in range(count)]
         page.history.add(0, "total", pa.concat_tables(tables))
         with closing(Stream(page, "?last=5")) as stream:
