@@ -56,8 +56,8 @@ PHASES: dict[str, str] = {
     "results written": "output/sizes/part-{:08d}.parquet",
     "before the commit": "totals/{}.json",
 }
-"""The file that marks the begin of each phase; the micro-batch's number is its argument. `sizes` has windows of a
-second: a micro-batch without results of it is passed over.
+"""The file that marks the beginning of each phase; the number of the micro-batch is its argument. The query `sizes` has
+windows of a second. Micro-batches without results of it are skipped.
 """
 
 LONGEST = 0.15

@@ -28,10 +28,10 @@ NETWORK, HOSTS = np.uint64(10 << 24), np.uint64(2**24 - 1)
 """The network of the packets' addresses, 10.0.0.0/8, and the number of host bits."""
 
 SOURCES = ("10.0.0.0/8", "198.18.0.0/15")
-"""The networks of all sources of the packets. They are in the list for any number of prefixes."""
+"""The networks of all sources of the packets. Every list contains them."""
 
 LABELS = 50_000
-"""Customers of the table."""
+"""The labels of the table: customers."""
 
 WITHOUT, LISTED, LABELLED, BY_ADDRESS = (
     "without",
@@ -46,13 +46,11 @@ VOLUME = "count(*) AS packets, sum(len) AS bytes"
 def write_lists(folder: Path, prefixes: int) -> tuple[Path, Path]:
     """Write a list of different prefixes, and a table of the same prefixes with labels."""
     random = np.random.default_rng(7)
-    time_with_others = np.arange(prefixes) % 2 == 0
-    lengths = np.where(time_with_others, random.integers(20, 33, prefixes), random.integers(16, 33, prefixes)).astype(
-        np.uint64
-    )
+    is_near = np.arange(prefixes) % 2 == 0
+    lengths = np.where(is_near, random.integers(20, 33, prefixes), random.integers(16, 33, prefixes)).astype(np.uint64)
     host = np.uint64(32) - lengths
     anywhere = random.integers(0, 1 << 32, prefixes, np.uint64)
-    values = np.where(time_with_others, anywhere & HOSTS | NETWORK, anywhere) >> host << host
+    values = np.where(is_near, anywhere & HOSTS | NETWORK, anywhere) >> host << host
     pairs = dict.fromkeys(zip(values.tolist(), lengths.tolist(), strict=True))
     texts = [f"{v >> 24}.{v >> 16 & 255}.{v >> 8 & 255}.{v & 255}/{length}" for v, length in pairs]
     listed, table = folder / "listed.txt", folder / "customers.tbl"

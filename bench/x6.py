@@ -1,8 +1,8 @@
 """A join without order compared with a join whose results are sorted in a buffer (Li 2008, Figure 7-6, Q7-2).
 
 Two streams of a flow in opposite directions, RANGE n s of both, then a count for each minute of the left's time. Rows
-match one in 4000, so a row has n partners. OPOB-Join is OA-Join and a sort of its results. It stores the rows that
-every join must store, and the results of 3/4 n s.
+match one in 4000, so a row has n partners. OPOB-Join is OA-Join and a sort of its results. In addition to the rows of
+OA-Join it stores results of 3/4 n seconds.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.operators.operator import GraphItem, NodeOperator
 
-LOOKS = 0.05
-"""Largest share of the time for looks at an operator's state, which take long if many windows are open."""
+MAX_SAMPLING_SHARE = 0.05
+"""Largest share of the time for measuring the size of the state, which is slow if many windows are open."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Measurement:
     bytes: int = 0
     seconds: float = 0.0
     state_bytes: int = 0
-    _next_look: float = 0.0
+    _next_sample: float = 0.0
 
     def add(self, rows: int, bytes_: int, seconds: float, state_bytes: int) -> None:
         """Add the figures of another operator of the same node, in another partition."""
@@ -52,7 +52,7 @@ class Measurement:
                 self.rows += item.num_rows
                 self.bytes += item.nbytes
             yield item
-        if end >= self._next_look:
+        if end >= self._next_sample:
             self.state_bytes = max(self.state_bytes, operator.bytes)
-            looked = time.perf_counter()
-            self._next_look = looked + (looked - end) / LOOKS
+            sampled_at = time.perf_counter()
+            self._next_sample = sampled_at + (sampled_at - end) / MAX_SAMPLING_SHARE

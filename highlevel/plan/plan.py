@@ -163,7 +163,7 @@ class Plan:
 
     @property
     def is_by_arrival(self) -> bool:
-        """Return True if the watermarks follow from the rows that have arrived, as the query states its consistency."""
+        """Return True if the query states its consistency. Then watermarks follow from the rows that have arrived."""
         return any(leaf.low.by_arrival for leaf in self.leaves)
 
     @property

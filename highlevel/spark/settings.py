@@ -4,7 +4,7 @@ A later source overrides an earlier one:
 
 1. DEFAULTS: measured choices.
 2. The user's spark-defaults.conf.
-3. FIXED and LOOPBACK: what Wiretide needs for a reason that `docs/guide/spark.md` explains.
+3. FIXED and LOOPBACK: settings that Wiretide needs; `docs/guide/spark.md` explains the reasons.
 4. `[spark.conf]` of a pipeline file and `--conf`.
 """
 
@@ -75,7 +75,7 @@ UNREGISTERED = (
     "spark.metrics.",
     "spark.local.",
 )
-"""Beginnings of keys that Spark does not register, or only with another master."""
+"""Prefixes of keys that Spark does not register, or registers only with another master."""
 
 
 def read_spark_defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -122,17 +122,17 @@ def combine_settings(master: str, partitions: int, scratch: Path | None, chosen:
 
     `scratch` is the folder of temporary files if a JVM is started. `chosen` are the settings that the user gave.
     """
-    users = read_spark_defaults()
-    settings = {key: value for key, value in DEFAULTS.items() if key not in users}
+    user_settings = read_spark_defaults()
+    settings = {key: value for key, value in DEFAULTS.items() if key not in user_settings}
     settings |= FIXED | {"spark.sql.shuffle.partitions": str(partitions)}
     is_local = master.startswith("local")
     if is_local:
         settings |= LOOPBACK
-        if scratch is not None and "spark.local.dir" not in users and "SPARK_LOCAL_DIRS" not in os.environ:
+        if scratch is not None and "spark.local.dir" not in user_settings and "SPARK_LOCAL_DIRS" not in os.environ:
             settings["spark.local.dir"] = str(scratch)
     settings |= chosen
     if scratch is not None:
-        options = settings.get(DRIVER_OPTIONS, users.get(DRIVER_OPTIONS, ""))
+        options = settings.get(DRIVER_OPTIONS, user_settings.get(DRIVER_OPTIONS, ""))
         if "-Djava.io.tmpdir=" not in options:
             folder = shlex.quote(f"-Djava.io.tmpdir={scratch}")
             settings[DRIVER_OPTIONS] = f"{options} {folder}".strip()
@@ -142,7 +142,7 @@ def combine_settings(master: str, partitions: int, scratch: Path | None, chosen:
 def check_known(jvm: Any, chosen: Mapping[str, str]) -> None:
     """Raise RunError for a setting with a value that Spark refuses, and for a key that differs little from a known one.
 
-    `jvm` is a JVM that has started. A key that Spark does not know and that resembles no known one is of a library.
+    `jvm` is a JVM that has started. An unknown key that is not similar to a known key belongs to a library.
     """
     if not chosen:
         return

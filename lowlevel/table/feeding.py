@@ -38,8 +38,8 @@ from lowlevel.table.table import Table
 # A table that packets update **keeps more sub-aggregates for the tables that it feeds** (`widen`), if it then has at
 # most MAX_SUBAGGREGATES. A longer entry costs a packet less time than a search in one more table.
 #
-# Tables with gradual flushes do not feed tables. Otherwise an entry that leaves the finer table at the bound would stay
-# in the coarser table for the same time again.
+# Tables with gradual flushes do not feed tables. Otherwise an entry could stay up to the bound in the finer table, and
+# then up to the bound in the coarser table.
 #
 # If several tables could be the feeder, the table with the fewest keys is chosen, because the fewest entries leave it.
 # Two plans that could feed each other have the same groups. Then the first plan feeds the second plan.

@@ -34,10 +34,10 @@ from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from lowlevel.punctuation import END, Punctuation
 
 MAX_GROUPS = 10_000
-"""Groups that are known, at most. The groups with the oldest rows are forgotten."""
+"""Maximum number of known groups. The groups with the oldest rows are forgotten."""
 
 MAX_GAP_ROWS = 100_000
-"""Rows of a gap, at most, but at least one window is filled. The first windows of the gap are filled."""
+"""Maximum number of rows that fill a gap, from its first window on. At least one window is filled."""
 
 LATEST, STATE = "latest", "state"
 """Tables of a snapshot: the last row of each known group; the watermark and the ends of windows."""
@@ -96,7 +96,7 @@ class FillOperator:
         return iter(())
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
-        """Return the rows of final windows, and then the watermark: not after the next window of a gap."""
+        """Return the rows of final windows, and then the watermark. It does not pass the next window of a gap."""
         before = self._watermark
         final, _ = self._stored.take_final(punctuation)
         if final.num_rows:
