@@ -23,7 +23,7 @@ import pyarrow as pa
 from highlevel.plan.operators.changing_windows import ChangingWindowsOperator
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
-from highlevel.speculation.consistency import FINAL, WEIGHT
+from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.provisional_windows import with_newest_time
 from lowlevel.plan import NEWEST, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -143,8 +143,8 @@ class Outcome:
 
     def add(self, now: int, changes: pa.RecordBatch) -> None:
         """Add the changes that were returned at `now`."""
-        columns = (changes.column(name).to_pylist() for name in ("window_end", "srcPort", "n", WEIGHT, FINAL))
-        for end, group, count, weight, _ in zip(*columns, strict=True):
+        columns = (changes.column(name).to_pylist() for name in ("window_end", "srcPort", "n", WEIGHT))
+        for end, group, count, weight in zip(*columns, strict=True):
             self.first.setdefault(end, now)
             self.last[end] = now
             self.result[end, group, count] += weight

@@ -25,6 +25,7 @@ from queries.gsql import compile_query
 from tests.conftest import Rounds
 from tests.harness.disordered_links import disordered_links
 from tests.harness.spark_tasks import batch_answer
+from tests.harness.spool_node import write_spools
 from tests.harness.stream_steps import inline, same_rows, steps
 from tests.references.pcap_bytes import pcap_bytes
 from tests.references.small_captures import RAW_IP
@@ -125,6 +126,23 @@ def test_changes_of_any_micro_batches_add_up_to_the_exact_answer(tmp_path: Path,
             columns = plan.schema.names[:-2]
             assert sums_of(found[plan.name]) == rows_of(exact[plan.name].select(columns)), (seed, plan.sql)
         assert same_rows(pa.concat_tables(plain), exact["q0"]), seed
+
+
+def test_changes_over_spools_add_up_to_the_exact_answer(tmp_path: Path) -> None:
+    random = Random("spools")
+    captures = disordered_links(tmp_path, random, 2, 800, 5)
+    stated = ["", "WAIT 2 seconds, REMEMBER 6 seconds", "WAIT FOREVER, REMEMBER 7 seconds"]
+    plans = [compile_query(sql_of(GROUPS, each), f"q{number}") for number, each in enumerate(stated)]
+    inputs = write_spools(captures, tmp_path / "spools", plans, random, 0.1, 30)
+    spec = StreamSpec(InputAssignment.of(plans, inputs, 3), 64, 100, 1, None, 2, max_bytes=1)
+    found: dict[str, list[Counter[tuple]]] = {plan.name: [] for plan in plans}
+    for results, _ in steps(spec, tmp_path / "state", random):
+        for name, table in results.items():
+            found[name].append(changes_in(table))
+    exact, _ = inline([compile_query(GROUPS, "q")], captures)
+    for name, batches in found.items():
+        assert sums_of(sum(batches, Counter())) == rows_of(exact["q"]), name
+        assert len(batches) > (1 if name == "q0" else 3)
 
 
 def test_a_result_is_corrected_at_most_once_in_a_micro_batch(tmp_path: Path) -> None:

@@ -234,6 +234,25 @@ def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again
         assert promise.watermark == START + 11 * NS
 
 
+def test_a_guard_that_resumes_accepts_the_times_that_the_first_one_would() -> None:
+    random = Random("resumed")
+    for _ in range(200):
+        first = JumpGuard(agreeing=random.choice([1, 3, 64]))
+        second = JumpGuard(agreeing=first.agreeing)
+        batches = [
+            np.array([START + random.choice([0, 1, 1, YEAR]) + random.randrange(MINUTE) for _ in range(length)])
+            for length in random.choices(range(1, 9), k=12)
+        ]
+        resumes = random.randrange(12)
+        for number, times in enumerate(batches):
+            if number == resumes:
+                second.resume(first.link_time)
+            first.follow(times, BEGINNING)
+            if number >= resumes:
+                second.follow(times, BEGINNING)
+                assert second.link_time == first.link_time
+
+
 def test_a_jump_is_at_least_a_second() -> None:
     with pytest.raises(ValueError, match="got a clock jump of 999999999 ns, expected at least 1000000000"):
         JumpGuard(NS - 1)
