@@ -151,7 +151,8 @@ class FragmentTask:
         port_arrivals = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
         output = FragmentOutput([])
         if self.fragment.has_changes:
-            output.add(self._correct([arrival for _, _, arrival in port_arrivals]))
+            for _, ports in self.sources:
+                output.add(self._feed_together([arrival for arrival in arrivals if arrival.port in ports]))
         for port, _, arrival in port_arrivals if not self.fragment.has_changes else ():
             if arrival.payload.is_valid:
                 for batch in unpack(arrival.payload.as_buffer()).to_batches():
@@ -174,8 +175,8 @@ class FragmentTask:
                 arrivals.append(Arrival(self.query, port, 0, END, BEGINNING, pa.scalar(None, pa.binary())))
         return arrivals
 
-    def _correct(self, arrivals: Sequence[Arrival]) -> Iterator[GraphItem]:
-        """Process the rows of a micro-batch at once, so that a result is corrected at most once, at the newest time.
+    def _feed_together(self, arrivals: Sequence[Arrival]) -> Iterator[GraphItem]:
+        """Process the rows for one leaf in one batch, so that a micro-batch corrects a result at most once.
 
         The newest time is also processed in partitions without rows, because windows wait for it.
         """
@@ -183,8 +184,9 @@ class FragmentTask:
         tables = [unpack(arrival.payload.as_buffer()) for arrival in arrivals if arrival.payload.is_valid]
         if newest == BEGINNING and not tables:
             return iter(())
+        port, _ = self.ports[arrivals[0].port]
         (batch,) = pa.concat_tables(tables).combine_chunks().to_batches() if tables else [NO_PARTIALS]
-        return self.pipeline.rows(0, with_newest_time(batch, newest))
+        return self.pipeline.rows(port, with_newest_time(batch, newest))
 
     def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Process all rows of a finite input, then the end of every port.

@@ -40,6 +40,19 @@ BASES = [
 STATED = ["", "WAIT 2 seconds", "WAIT FOREVER", "REMEMBER 9 seconds", "WAIT 0, REMEMBER 1 second", "REMEMBER 0"]
 
 
+SENT = "SELECT srcIP, count(*) AS n FROM packets [RANGE 5 seconds] GROUP BY srcIP"
+GRAPHS = {
+    "coarser windows": f"SELECT count(*) AS k, sum(n) AS n, max(n) AS high FROM ({SENT}) [RANGE 20 seconds]",
+    "union": f"SELECT window_end, n FROM ({SENT}) UNION SELECT window_end, n FROM ({SENT.replace('5', '10')})",
+    "join": f"SELECT a.window_end, a.srcIP, a.n, b.n AS m FROM ({SENT}) a [RANGE 0 s, WA window_end] "
+    f"JOIN ({GROUPS}) b [RANGE 0 s, WA window_end] ON a.srcIP = b.srcIP",
+    "limit": f"{SENT} ORDER BY n DESC LIMIT 2",
+    "absence": "SELECT p.ts, p.srcIP FROM packets p [RANGE 2 seconds] ANTI JOIN packets q [RANGE 0 s] "
+    "ON q.srcIP = p.srcIP",
+}
+"""Queries with several operators."""
+
+
 def sql_of(base: str, options: str, emit: str = "EMIT CHANGES") -> str:
     return f"{base} {f'WITH CONSISTENCY ({options})' if options else ''} {emit}"
 
@@ -143,6 +156,20 @@ def test_changes_over_spools_add_up_to_the_exact_answer(tmp_path: Path) -> None:
     for name, batches in found.items():
         assert sums_of(sum(batches, Counter())) == rows_of(exact["q"]), name
         assert len(batches) > (1 if name == "q0" else 3)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_changes_of_several_operators_add_up_to_the_exact_answer(name: str, tmp_path: Path) -> None:
+    random = Random(f"graph {name}")
+    inputs = disordered_links(tmp_path, random, 2, 200, 6)
+    exact, _ = inline([compile_query(GRAPHS[name], "q")], inputs)
+    plan = compile_query(sql_of(GRAPHS[name], random.choice(["", "WAIT 2 seconds", "REMEMBER 7 seconds"])), "q")
+    expected = rows_of(exact["q"].select(plan.schema.names[:-2]))
+    spec = StreamSpec(InputAssignment.of([plan], inputs, 3), 64, 20, 2, None, 2)
+    batches = [changes_in(results["q"]) for results, _ in steps(spec, tmp_path / "state", random) if "q" in results]
+    assert sums_of(sum(batches, Counter())) == expected
+    final = plan.with_final_rows()
+    assert rows_of(batch_answer(final, inputs, 3, random).select(plan.schema.names[:-2])) == expected
 
 
 def test_a_result_is_corrected_at_most_once_in_a_micro_batch(tmp_path: Path) -> None:
