@@ -168,8 +168,9 @@ def test_changes_of_several_operators_add_up_to_the_exact_answer(name: str, tmp_
     spec = StreamSpec(InputAssignment.of([plan], inputs, 3), 64, 20, 2, None, 2)
     batches = [changes_in(results["q"]) for results, _ in steps(spec, tmp_path / "state", random) if "q" in results]
     assert sums_of(sum(batches, Counter())) == expected
-    final = plan.with_final_rows()
-    assert rows_of(batch_answer(final, inputs, 3, random).select(plan.schema.names[:-2])) == expected
+    remembering = compile_query(sql_of(GRAPHS[name], "REMEMBER 7 seconds", "EMIT FINAL"), "q")
+    for final in (plan.with_final_rows(), remembering):
+        assert rows_of(batch_answer(final, inputs, 3, random).select(plan.schema.names[:-2])) == expected
 
 
 def test_a_result_is_corrected_at_most_once_in_a_micro_batch(tmp_path: Path) -> None:
