@@ -35,7 +35,7 @@ from capture.open import open_mapped
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import SPOOL_SEGMENTS_READ
 from highlevel.plan.plan import Plan
-from highlevel.spark.result_files import read_results
+from highlevel.spark.result_files import batches_of, list_files, read_results
 from highlevel.spark.totals import TotalsFiles
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
@@ -53,11 +53,12 @@ STARTING = "starting"
 PHASES: dict[str, str] = {
     "planned": "checkpoint/offsets/{}",
     "state half written": "state/0/{}.json",
-    "results written": "output/sizes/part-{:08d}.parquet",
+    "results written": "output/sizes",
     "before the commit": "totals/{}.json",
 }
-"""The file that marks the beginning of each phase; the number of the micro-batch is its argument. The query `sizes` has
-windows of a second. Micro-batches without results of it are skipped.
+"""The file that marks the beginning of each phase; the number of the micro-batch is its argument. Results are a folder:
+its newest file contains the numbers of its micro-batches. The query `sizes` has windows of a second. Micro-batches
+without results of it are skipped.
 """
 
 LONGEST = 0.15
@@ -180,8 +181,8 @@ def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[
             if phase == STARTING:
                 time.sleep(random.random() * 8)
             else:
-                marks = [folder / PHASES[phase].format(number) for number in range(following, following + 10)]
-                while not any(mark.exists() for mark in marks) and process.poll() is None and not ended():
+                numbers = range(following, following + 10)
+                while not has_begun(folder, phase, numbers) and process.poll() is None and not ended():
                     time.sleep(0.001)
                 if phase in ("planned", "state half written"):
                     time.sleep(random.random() * LONGEST)
@@ -191,6 +192,14 @@ def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
     return ran
+
+
+def has_begun(folder: Path, phase: str, numbers: range) -> bool:
+    """Return whether a phase of one of these micro-batches has begun."""
+    if phase != "results written":
+        return any((folder / PHASES[phase].format(number)).exists() for number in numbers)
+    files = list_files(folder / PHASES[phase])
+    return bool(files) and batches_of(files[-1])[-1][0] in numbers
 
 
 def list_process_tree(process: int) -> list[int]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from capture import arrow_compute as pc
 from capture.interrupts import uninterrupted
@@ -45,7 +44,6 @@ from dashboards.wire_text import escape, escape_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
-from highlevel.results.user_types import internal
 from lowlevel.metrics import METRICS as LOW_METRICS
 from queries.pipeline.file import PipelineFile
 from queries.pipeline.sections import PipelineError
@@ -148,6 +146,7 @@ class Monitor:
             pipeline.folder,
             partitions=pipeline.partitions,
             speed=pipeline.speed,
+            keep_results=pipeline.keep_results,
             on_batch=self._on_batch,
             say=self.say,
             on_restart=lambda: self.health.wait_for("Spark restarts after a failure"),
@@ -179,7 +178,7 @@ class Monitor:
         self.exporter.registry.register(self.alerts)
         for batch in range(self.alerts.continue_after(last) + 1, last + 1):
             watermarks = self.run.totals.watermarks if batch == last else {}
-            self._evaluate(batch, read_batch(pipeline.folder / "output", self.plans, batch), watermarks)
+            self._evaluate(batch, read_results_of(pipeline.folder / "output", self.plans, batch), watermarks)
 
     def _evaluate(self, batch_id: int, results: dict[str, pa.Table], watermarks: Mapping[str, int]) -> None:
         assert self.alerts is not None, "call _open_alerts() before"
@@ -212,6 +211,8 @@ class Monitor:
 
     def _show_previous_run(self) -> None:
         """After a restart, show the counters and the last windows of the previous run."""
+        from highlevel.spark.result_files import read_newest_batch
+
         assert self.run is not None, "call _prepare() before"
         with self._show_lock:
             totals, last = self.run.totals, self.run.continued_batch
@@ -223,7 +224,7 @@ class Monitor:
             for plan in self.plans:
                 if plan.name not in totals.watermarks:  # a query that begins now
                     continue
-                rows = read_last_results(self.pipeline.folder / "output", plan, last) if plan.windowed else None
+                rows = read_newest_batch(self.pipeline.folder / "output", plan, last) if plan.windowed else None
                 if rows is not None:
                     newest = pc.max(rows["window_end"])
                     self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
@@ -315,28 +316,12 @@ class Monitor:
         self.close()
 
 
-def read_last_results(output: Path, plan: Plan, last: int) -> pa.Table | None:
-    """Return the rows of the newest result file of a query, up to micro-batch `last`; None if there is no file.
+def read_results_of(output: Path, plans: Sequence[Plan], batch: int) -> dict[str, pa.Table]:
+    """Return the rows of a micro-batch of each query that has results in it."""
+    from highlevel.spark.result_files import read_batch
 
-    The rows have the schema of the plan.
-    """
-    from highlevel.spark.result_files import query_folder, result_file
-
-    newest = result_file(output, plan.name, last).name
-    files = sorted(path for path in query_folder(output, plan.name).glob("part-*.parquet") if path.name <= newest)
-    return internal(pq.read_table(files[-1], partitioning=None), plan.schema) if files else None
-
-
-def read_batch(output: Path, plans: Sequence[Plan], batch: int) -> dict[str, pa.Table]:
-    """Return the rows that a micro-batch wrote, by query, in the schema of the plan."""
-    from highlevel.spark.result_files import result_file
-
-    files = {plan.name: (plan, result_file(output, plan.name, batch)) for plan in plans}
-    return {
-        name: internal(pq.read_table(path, partitioning=None), plan.schema)
-        for name, (plan, path) in files.items()
-        if path.exists()
-    }
+    found = {plan.name: read_batch(output, plan, batch) for plan in plans}
+    return {name: rows for name, rows in found.items() if rows is not None}
 
 
 _LINK_COLUMNS = {

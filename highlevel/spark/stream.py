@@ -121,11 +121,11 @@ class StreamRun:
 
     Start it once. To continue, call `stop` and create a new object.
 
-    `partitions` is the number of operator partitions, constant for the folder. `slots` is the size of each low-level
-    table. `speed` is in capture seconds per wall second, None for maximum speed. A micro-batch reads up to `max_blocks`
-    blocks of `block_records` records of each capture, and `max_bytes` bytes of each spool. Captures are finite. A spool
-    ends when its node closes it; the run waits for a missing spool. Memory: the partials of one micro-batch and the
-    open windows, by partition.
+    Results are deleted `keep_results` ns after the end of their window, None for never. `partitions` is the number of
+    operator partitions, constant for the folder. `slots` is the size of each low-level table. `speed` is in capture
+    seconds per wall second, None for maximum speed. A micro-batch reads up to `max_blocks` blocks of `block_records`
+    records of each capture, and `max_bytes` bytes of each spool. Captures are finite. A spool ends when its node closes
+    it; the run waits for a missing spool. Memory: the partials of one micro-batch and the open windows, by partition.
     """
 
     def __init__(
@@ -141,6 +141,7 @@ class StreamRun:
         max_blocks: int = MAX_BLOCKS,
         block_records: int | None = None,
         max_bytes: int = MAX_BYTES,
+        keep_results: int | None = None,
         on_batch: OnBatch | None = None,
         say: Say = print,
         on_restart: Callable[[], None] = lambda: None,
@@ -151,6 +152,7 @@ class StreamRun:
         user: progress before a start, and warnings about spools, each once. `on_restart` is called before each restart.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
+        options["keep_results"] = keep_results
         for option, value in options.items():
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
@@ -177,6 +179,7 @@ class StreamRun:
         self.speed = speed
         self.max_blocks = max_blocks
         self.max_bytes = max_bytes
+        self.keep_results = keep_results
         self.block_records = block_records or (BLOCK_RECORDS if speed is None else PACED_BLOCK_RECORDS)
         self.on_batch = on_batch
         self.say = say
@@ -371,7 +374,7 @@ class StreamRun:
             plan.name: self._make_readable(query, results[plan.name], totals.sampled_ranges)
             for query, plan in enumerate(self.assignment.plans)
         }
-        write_results(self.folder / "output", batch_id, readable_results)
+        write_results(self.folder / "output", batch_id, readable_results, self.keep_results)
         totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
         self.totals = totals

@@ -34,6 +34,9 @@ enabled = true                # the live page
 keep = "6h"                   # time of the windows that the page keeps
 size = "512 MiB"              # and their size in bytes
 
+[results]
+keep = "30d"                  # time for which result files stay; left out: for ever
+
 [spark]
 master = "local[*]"
 partitions = 2                # parts of the operators' state
@@ -174,6 +177,7 @@ class PipelineFile:
     node: NodeSettings = field(default_factory=NodeSettings)
     functions: tuple[Path, ...] = ()
     page: PageSettings = field(default_factory=PageSettings)
+    keep_results: int | None = None
     alerts: AlertSettings = field(default_factory=AlertSettings)
 
     @property
@@ -256,6 +260,7 @@ _TOP_LEVEL_KEYS = (
     "queries",
     "metrics",
     "page",
+    "results",
     "alerts",
     "receivers",
     "spark",
@@ -320,6 +325,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
             page.parsed("keep", defaults.keep, parse_duration),
             page.parsed("size", defaults.size, parse_size),
         ),
+        keep_results=_keep_results(top.section("results", ("keep",))),
         alerts=alert_settings(top, queries, base),
     )
 
@@ -329,6 +335,14 @@ def _master(section: Section) -> str:
     if not is_master(master):
         raise PipelineError(f"spark.master: got {master!r}, expected {MASTERS}")
     return master
+
+
+def _keep_results(section: Section) -> int | None:
+    """Return the time for which results stay, in ns; None if not given."""
+    keep: int = section.parsed("keep", 0, parse_duration)
+    if keep <= 0 and "keep" in section.values:
+        raise PipelineError(f"results.keep: got {section.values['keep']!r}, expected a time of more than 0")
+    return keep or None
 
 
 def _spark_conf(section: Section) -> dict[str, str]:

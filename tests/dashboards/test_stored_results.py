@@ -25,7 +25,8 @@ from capture.units import SECOND
 from dashboards.page.stored_windows import VERSION
 from highlevel.results.stored_columns import KEY, with_columns
 from highlevel.results.user_types import readable
-from highlevel.spark.result_files import result_file, write_results
+from highlevel.spark import result_files
+from highlevel.spark.result_files import write_results
 from tests.harness.command_line import run
 from tests.harness.live_pages import START, drawn_rows, live_page, window_rows
 
@@ -63,7 +64,9 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
                     table = table.take(random.sample(range(table.num_rows), table.num_rows))
                     page.history.add(batch, name, table)
                     results[name] = with_columns(readable(table, plan.times), plan.root.columns)
-            write_results(folder / "output", batch, results)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(result_files, "MAX_BATCHES", 2)  # several files
+                write_results(folder / "output", batch, results)
     (folder / "run.json").write_text("{}")
     return folder, written
 
@@ -146,7 +149,7 @@ def test_files_of_earlier_versions_have_types_by_the_names_of_their_columns(stat
     folder, _ = state
     old = tmp_path / "old"
     for path in (folder / "output" / "talkers").iterdir():
-        target = result_file(old / "output", "talkers", int(path.stem.removeprefix("part-")))
+        target = old / "output" / "talkers" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         table = pq.read_table(path)
         assert KEY in table.schema.metadata
@@ -157,7 +160,7 @@ def test_files_of_earlier_versions_have_types_by_the_names_of_their_columns(stat
 
 
 def damaged(folder: Path) -> None:
-    path = result_file(folder / "output", "talkers", 0)
+    path = folder / "output" / "talkers" / "part-00000000.parquet"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"PAR1 no more")
 

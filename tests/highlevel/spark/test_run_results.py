@@ -4,13 +4,23 @@ The tests detect a window in the files of two micro-batches, and a window that i
 """
 
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
+import pytest
 
 from capture.metrics import RECORDS_READ, Samples
-from dashboards.monitors.pipeline import Monitor, read_last_results
+from dashboards.monitors.pipeline import Monitor
 from highlevel.metrics import LOW_WATERMARK
-from highlevel.spark.result_files import result_file, write_results
+from highlevel.spark import result_files
+from highlevel.spark.errors import FolderError
+from highlevel.spark.result_files import (
+    read_batch,
+    read_newest_batch,
+    read_results,
+    remove_results,
+    write_results,
+)
 from highlevel.spark.totals import Totals
 from queries.gsql import compile_query
 from queries.pipeline.file import read_pipeline
@@ -26,24 +36,91 @@ def window(number: int) -> pa.Table:
     return pa.table({name: pa.array(values, pa.int64()) for name, values in rows.items()})
 
 
+PLAN = compile_query("SELECT count(*) AS n FROM a [RANGE 1 minute]", "q")
+
+
+def starts(table: pa.Table | None) -> list[int] | None:
+    """The minutes of the windows of a table."""
+    return None if table is None else [start // (60 * SECOND) for start in table["window_start"].to_pylist()]
+
+
+def names(output: Path) -> list[int]:
+    return [int(path.stem.removeprefix("part-")) for path in sorted((output / "q").glob("*"))]
+
+
 def test_a_second_attempt_without_rows_takes_those_of_the_first_away(tmp_path: Path) -> None:
     write_results(tmp_path, 6, {"q": window(1)})
     write_results(tmp_path, 7, {"q": window(2)})
     write_results(tmp_path, 7, {"q": window(2).slice(0, 0)})
-    write_results(tmp_path, 8, {"q": window(2), "other": window(1).slice(0, 0)})
-    assert sorted(path.name for path in (tmp_path / "q").iterdir()) == [
-        "part-00000006.parquet",
-        "part-00000008.parquet",
-    ]
-    assert not result_file(tmp_path, "other", 8).parent.exists()
-    plan = compile_query("SELECT count(*) AS n FROM a [RANGE 1 minute]", "q")
-    found = [read_last_results(tmp_path, plan, last) for last in (5, 6, 7, 8)]
-    assert [table and table["window_start"].to_pylist() for table in found] == [
-        None,
-        [60 * SECOND],
-        [60 * SECOND],
-        [120 * SECOND],
-    ]
+    write_results(tmp_path, 8, {"q": window(3), "other": window(1).slice(0, 0)})
+    assert names(tmp_path) == [6]
+    assert not (tmp_path / "other").exists()
+    assert [starts(read_newest_batch(tmp_path, PLAN, last)) for last in (5, 6, 7, 8)] == [None, [1], [1], [3]]
+    assert [starts(read_batch(tmp_path, PLAN, batch)) for batch in (5, 6, 7, 8)] == [None, [1], None, [3]]
+    write_results(tmp_path, 6, {"q": window(9)})
+    assert starts(read_results(tmp_path, PLAN)) == [9]
+    write_results(tmp_path, 6, {"q": window(9).slice(0, 0)})
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_files_have_the_rows_of_each_micro_batch_once_through_repetitions(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    monkeypatch.setattr(result_files, "MAX_BATCHES", random.choice([1, 3, 7]))
+    monkeypatch.setattr(result_files, "MAX_BYTES", random.choice([1000, 4000, 1 << 20]))
+    written: dict[int, list[int]] = {}
+    batch = 0
+    while batch < 40:
+        rows = random.sample(range(1000), random.choice([0, 1, 5, 500]))
+        table = pa.concat_tables([window(0).slice(0, 0), *(window(number) for number in rows)])
+        for _ in range(random.choice([1, 2])):
+            write_results(tmp_path, batch, {"q": table})
+            names_before = names(tmp_path)
+        written[batch] = rows
+        assert starts(read_batch(tmp_path, PLAN, batch)) == (rows or None)
+        assert starts(read_results(tmp_path, PLAN)) == [minute for each in written.values() for minute in each]
+        assert names(tmp_path) == names_before
+        batch += 1
+        if random.random() < 0.2:  # a restart that repeats the last micro-batch
+            batch -= 1
+            remove_results(tmp_path, batch)
+            del written[batch]
+    for path in (tmp_path / "q").iterdir():
+        assert len(result_files.batches_of(path)) <= result_files.MAX_BATCHES
+
+
+def test_a_day_of_windows_of_ten_seconds_has_less_than_200_files(tmp_path: Path) -> None:
+    rows = window(1)
+    for batch in range(8640 // 20):
+        write_results(tmp_path, batch, {"q": rows})
+    assert len(names(tmp_path)) * 20 < 200
+
+
+def test_a_file_with_other_columns_is_not_continued(tmp_path: Path) -> None:
+    write_results(tmp_path, 1, {"q": window(1)})
+    write_results(tmp_path, 2, {"q": window(2).rename_columns(["window_start", "window_end", "m"])})
+    assert names(tmp_path) == [1, 2]
+
+
+def test_old_files_are_deleted_by_the_time_of_their_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_files, "MAX_BATCHES", 2)
+    rows = pa.table({"n": [1]})
+    for batch in range(10):
+        write_results(tmp_path, batch, {"q": window(batch), "no windows": rows}, keep=180 * SECOND)
+    assert starts(read_results(tmp_path, PLAN)) == [6, 7, 8, 9]
+    assert len(list((tmp_path / "no windows").iterdir())) == 5
+    write_results(tmp_path, 10, {"q": window(99)}, keep=180 * SECOND)
+    assert starts(read_results(tmp_path, PLAN)) == [99]
+
+
+def test_a_damaged_file_is_not_continued(tmp_path: Path) -> None:
+    write_results(tmp_path, 1, {"q": window(1)})
+    path = tmp_path / "q" / "part-00000001.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FolderError, match=r"part-00000001\.parquet: damaged: .*; restore it from a copy"):
+        write_results(tmp_path, 2, {"q": window(2)})
 
 
 class Continued:
