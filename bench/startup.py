@@ -36,12 +36,12 @@ def run(setting: Setting) -> Report:
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(setting.runs(9)):
             for name, command in commands.items():
-                seconds[name].append(timed(command).seconds)
+                seconds[name].append(timed(command).processor)
     figures = {name: figure(values) for name, values in seconds.items()}
     report = Report("startup")
     report.table(
-        "from the start of the process to its end",
-        ("command", "seconds (min..max)", "against the imports"),
+        "CPU time from the start of the process to its end",
+        ("command", "CPU seconds (min..max)", "against the imports"),
         [
             (name, str(measured), f"{measured.median / figures[IMPORTS].median:.2f} x")
             for name, measured in figures.items()
