@@ -151,8 +151,8 @@ class FragmentTask:
         port_arrivals = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
         output = FragmentOutput([])
         if self.fragment.has_changes:
-            for _, ports in self.sources:
-                output.add(self._feed_together([arrival for arrival in arrivals if arrival.port in ports]))
+            for time_count, ports in self.sources:
+                output.add(self._feed_together([arrival for arrival in arrivals if arrival.port in ports], time_count))
         for port, _, arrival in port_arrivals if not self.fragment.has_changes else ():
             if arrival.payload.is_valid:
                 for batch in unpack(arrival.payload.as_buffer()).to_batches():
@@ -175,12 +175,13 @@ class FragmentTask:
                 arrivals.append(Arrival(self.query, port, 0, END, BEGINNING, pa.scalar(None, pa.binary())))
         return arrivals
 
-    def _feed_together(self, arrivals: Sequence[Arrival]) -> Iterator[GraphItem]:
-        """Process the rows for one leaf in one batch, so that a micro-batch corrects a result at most once.
+    def _feed_together(self, arrivals: Sequence[Arrival], time_count: int) -> Iterator[GraphItem]:
+        """Process the rows for a leaf with `time_count` times at once, so that a result is corrected at most once.
 
         The newest time is also processed in partitions without rows, because windows wait for it.
         """
-        newest = max((arrival.second_watermark for arrival in arrivals), default=BEGINNING)
+        newest_times = [arrival.second_watermark for arrival in arrivals] if time_count == 1 else []
+        newest = max(newest_times, default=BEGINNING)
         tables = [unpack(arrival.payload.as_buffer()) for arrival in arrivals if arrival.payload.is_valid]
         if newest == BEGINNING and not tables:
             return iter(())

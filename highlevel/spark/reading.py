@@ -66,7 +66,8 @@ class BlockRange:
     the watermark before the first block, or BEGINNING if an earlier range has emitted this watermark. `file_size` is
     the file's length when it was scanned. `damage` describes the end of a damaged file, in the last range only.
     `file_format` is the record format that the scan determined, because a task may not read the headers that define it.
-    `link_times`: the time of the link before the first block, by kind of rows, for queries that need it.
+    `link_times`: the time of the link before the first block, by kind of rows, for queries that need it; `newest`: the
+    newest time after the last block.
     """
 
     input_number: int
@@ -78,6 +79,7 @@ class BlockRange:
     damage: str | None
     file_format: FileFormat
     link_times: Mapping[str, LinkTime]
+    newest: Mapping[str, int]
 
 
 def read_block_range(
@@ -93,17 +95,20 @@ def read_block_range(
             f"{input_.path}: changed while it was read: got {len(file.data)} bytes, expected {block_range.file_size}"
         )
     file = replace(file, format=block_range.file_format)
-    plans = [leaf.low for leaf in leaves]
+    # Provisional partials leave at the end of the range: earlier ones would be merged in the same micro-batch.
+    plans = [replace(leaf.low, provisional=False) for leaf in leaves]
     node = Node(input_.link, file, plans, slots, capacity, link_times=block_range.link_times)
+    # Without a stated disorder, only the end of the input is a watermark of provisional rows.
+    ends_only = [leaf.low.provisional and leaf.low.slack is None for leaf in leaves]
     scanned = block_range.watermark
-    watermarks = [BEGINNING if plan.by_arrival and scanned != END else scanned for plan in plans]
+    watermarks = [scanned if leaf.low.exact_low or scanned == END else BEGINNING for leaf in leaves]
     partials: list[list[pa.RecordBatch]] = [[] for _ in leaves]
     for block in block_range.blocks:
         for leaf_index, item in node.process(block):
-            if isinstance(item, Punctuation):
-                watermarks[leaf_index] = item.watermark
-            else:
+            if not isinstance(item, Punctuation):
                 partials[leaf_index].append(item)
+            elif item.watermark == END or not ends_only[leaf_index]:
+                watermarks[leaf_index] = item.watermark
     for leaf_index, item in node.flush():
         if not isinstance(item, Punctuation):
             partials[leaf_index].append(item)
@@ -111,8 +116,8 @@ def read_block_range(
         input_number=block_range.input_number,
         sequence=block_range.first_block,
         leaf_outputs={
-            reader: LeafOutput(watermark, batches)
-            for reader, watermark, batches in zip(readers, watermarks, partials, strict=True)
+            reader: LeafOutput(watermark, batches, block_range.newest.get(leaf.low.kind, END))
+            for reader, leaf, watermark, batches in zip(readers, leaves, watermarks, partials, strict=True)
         },
         samples=node.samples([(leaf.name,) for leaf in leaves], block_range.damage),
         newest_time=max((block.max_ts for block in block_range.blocks), default=None),
@@ -124,16 +129,20 @@ def read_block_range(
 
 @dataclass(frozen=True)
 class LeafOutput:
-    """Input of a leaf from a block range: partials, and the watermark after them (BEGINNING for none)."""
+    """Input of a leaf from a block range: partials, and the watermark after them (BEGINNING for none).
+
+    `accepted`: the newest accepted time of the link; END if the partials contain no other times.
+    """
 
     watermark: int
     batches: list[pa.RecordBatch]
+    accepted: int = END
 
     @property
     def newest(self) -> int:
-        """The newest time of provisional partials (`lowlevel.plan.NEWEST`); BEGINNING without such partials."""
+        """The newest accepted time of provisional partials (`lowlevel.plan.NEWEST`); BEGINNING without them."""
         times = [batch.column(NEWEST) for batch in self.batches if batch.num_rows and NEWEST in batch.schema.names]
-        return max((pc.max(column).as_py() for column in times), default=BEGINNING)
+        return min(self.accepted, max((pc.max(column).as_py() for column in times), default=BEGINNING))
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,7 @@ class CaptureReader(DataSourceStreamReader):
                 *(input_number, position, len(index.blocks), watermark, tuple(blocks), file.size, damage),
                 file_format=file.file_format,
                 link_times=file.link_times.before(position),
+                newest={kind: time.newest for kind, time in file.link_times.before(position + len(blocks)).items()},
             )
             position += len(blocks)
 
