@@ -204,6 +204,7 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
         *("folder", "functions", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "histogram", "topic", "params"),
         *("consistency", "emit", "final"),
         *("host", "port", "top", "counters", "web_config", "token_file"), *("enabled", "keep", "size"),
+        "keep",
         *("master", "partitions"),
         *NODE_KEYS, "silences", *RULE_KEYS,
         *dict.fromkeys(key for of_kind in RECEIVER_KEYS.values() for key in of_kind),
