@@ -152,7 +152,8 @@ class SparkAnalysis(Analysis):
             self.measure(BatchRun(spark, self.plan, list(self._inputs), measure=True))
 
     def measure(self, batch: BatchRun) -> None:
-        """Complete a run with measurements."""
+        """Complete a run with measurements. A batch runs the plan of the final rows of a query with changes."""
+        self.plan = batch.plan
         begin = time.perf_counter()
         self.result_rows = batch.run().num_rows
         self.seconds = time.perf_counter() - begin

@@ -129,6 +129,17 @@ def test_the_low_level_counts_rows_by_leaf_and_seconds_by_task(inputs: list[Inpu
             assert found.samples.total(metric, query=name) == expected.run.samples().total(metric, query=name)
 
 
+@pytest.mark.parametrize("name", ["groups", "join of groups"])
+def test_the_figures_of_changes_are_those_of_the_plan_of_their_final_rows(name: str, inputs: list[Input]) -> None:
+    plan = compile_query(f"{QUERIES[name]} EMIT CHANGES")
+    run = measured(plan, inputs, 2)
+    analysis = SparkAnalysis(plan, inputs, "local[2]")
+    analysis.measure(run)
+    final = inline(compile_query(QUERIES[name]), inputs)
+    assert 0 < analysis.result_rows <= final.result_rows, "equal rows are one change"
+    assert [line.split()[0] for line in analysis.lines()] == [line.split()[0] for line in final.lines()]
+
+
 def test_without_measure_tasks_send_no_figures(inputs: list[Input]) -> None:
     plan = compile_query(QUERIES["join"])
     spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2, master="local[2]"))
