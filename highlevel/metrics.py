@@ -62,6 +62,12 @@ WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
 )
 RESULT_ROWS = Metric("wiretide_result_rows_total", "counter", ("query",), "Rows of results, after HAVING.")
+CORRECTIONS = Metric(
+    "wiretide_corrections_total",
+    "counter",
+    ("query",),
+    "Rows of results that were withdrawn after they were returned (of a query with EMIT CHANGES).",
+)
 WINDOWS_OPEN = Metric("wiretide_windows_open", "gauge", ("query",), "Windows that hold groups and are not final yet.")
 STATE_BYTES = Metric(
     "wiretide_state_bytes", "gauge", ("query",), "Bytes of state: open windows, and rows and keys of other operators."
@@ -215,6 +221,9 @@ PIPELINE_METRICS = (
 )
 """Metrics of a query's operators, on every engine."""
 
+CHANGES_METRICS = (CORRECTIONS,)
+"""Metrics of queries with EMIT CHANGES, on every engine."""
+
 FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 """Metrics of queries with FILL, on every engine."""
 
@@ -246,7 +255,15 @@ SPOOL_METRICS = (
 )
 """Metrics of spool readers."""
 
-METRICS = (*PIPELINE_METRICS, *FILL_METRICS, *RUNNING_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)
+METRICS = (
+    *PIPELINE_METRICS,
+    *CHANGES_METRICS,
+    *FILL_METRICS,
+    *RUNNING_METRICS,
+    *GRAPH_METRICS,
+    *SPOOL_METRICS,
+    SPARK_RESTARTS,
+)
 
 
 def set_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from capture.errors import WiretideError
 from capture.metrics import Samples
 from dashboards.alerts.delivery import RESULTS, Delivery
 from dashboards.alerts.evaluation import Evaluation, RuleEvaluation
-from dashboards.alerts.messages import ENDED, Message, end_message
+from dashboards.alerts.messages import ENDED, FINAL, Message, end_message, numbered, same_content
 from dashboards.alerts.metrics import (
     DROPPED_GROUPS,
     EXCLUDED,
@@ -25,6 +27,7 @@ from dashboards.alerts.metrics import (
     WAITING,
     WATCHED,
 )
+from dashboards.alerts.provisional import Publication, corrections, events_of
 from dashboards.alerts.silences import Silences
 from dashboards.alerts.states import MAX_GROUPS, Change, Group, Labels, Reason
 from dashboards.alerts.store import FILE, AlertStore, Announcement
@@ -39,6 +42,9 @@ CLOSE_SECONDS = 6.0
 
 Queue = dict[str, list[Message]]
 """Messages by the name of their receiver."""
+
+FiringGroup = tuple[RuleEvaluation, Group, tuple[str, ...]]
+"""An alert that is firing: its rule, its group, and the receivers that know it."""
 
 
 class AlertError(WiretideError):
@@ -65,22 +71,31 @@ class Alerts:
         """
         self._evaluation, self._say = evaluation, say
         self._receivers: Mapping[str, Receiver] = settings.receivers
+        self._final_receivers = {receiver.name for receiver in settings.receivers.values() if receiver.final}
         self._silences = Silences(settings.silences, evaluation.labels, say)
         self._silenced: Counter[str] = Counter()
         self._full_rules: set[str] = set()
         self._store = AlertStore(folder / FILE, evaluation.rules, list(self._receivers))
         if self._store.deleted:
             say(f"warning: {self._store.deleted:,} messages are deleted: their receivers are not in the pipeline file")
-        self._firing: tuple[tuple[RuleEvaluation, Group, tuple[str, ...]], ...] = ()
+        self._firing: tuple[FiringGroup, ...] = ()
+        self._final_firing: tuple[FiringGroup, ...] = ()
         self._publish()
         self._deliveries = [
             deliver(receiver, self._store, self.firing_messages, say) for receiver in self._receivers.values()
         ]
 
     def evaluate(
-        self, batch: int, results: Mapping[str, pa.Table], watermarks: Mapping[str, int], newest: int | None = None
+        self,
+        batch: int,
+        results: Mapping[str, pa.Table],
+        watermarks: Mapping[str, int],
+        newest: int | None = None,
+        provisional: Mapping[str, pa.Table] | None = None,
     ) -> list[Message]:
         """Evaluate the windows that a micro-batch closed; return the messages of alerts. Repeated ones are ignored.
+
+        `provisional`: the rows of all windows that are not final, of each query with changes.
 
         Raises AlertError if the store cannot be written, for example because the disk is full.
         """
@@ -89,7 +104,11 @@ class Alerts:
         self._silences.refresh()
         queue: Queue = {}
         messages = []
+        final_changes: dict[str, list[Change]] = {}
         for evaluated, change in self._evaluation.evaluate(results, watermarks, newest):
+            if evaluated.is_provisional:
+                final_changes.setdefault(evaluated.rule.name, []).append(change)
+                continue
             message = evaluated.message(change)
             messages.append(message)
             if change.ended is None:
@@ -97,9 +116,58 @@ class Alerts:
             else:
                 self._announce_end(evaluated, change, message, queue)
         for evaluated in self._evaluation.rules:
+            if evaluated.is_provisional:
+                rows = (provisional or {}).get(evaluated.plan.name)
+                changes = final_changes.get(evaluated.rule.name, [])
+                for publication in self._corrections(evaluated, changes, rows, newest):
+                    publication = replace(publication, message=numbered(publication.message, batch))
+                    self._send(evaluated, publication, queue)
+                    messages.append(publication.message)
             self._announce_late(evaluated, queue)
         self._save(batch, messages, queue)
         return messages
+
+    def continue_provisional(self, provisional: Mapping[str, pa.Table], newest: int | None) -> None:
+        """Show the alerts of windows that are not final, after a restart. Nothing is sent."""
+        for evaluated in self._evaluation.rules:
+            if evaluated.is_provisional and evaluated.plan.name in provisional:
+                evaluated.preview(provisional[evaluated.plan.name], newest)
+        self._publish()
+
+    def _corrections(
+        self, evaluated: RuleEvaluation, final_changes: Sequence[Change], rows: pa.Table | None, newest: int | None
+    ) -> list[Publication]:
+        """Evaluate the windows that are not final; return the messages that are new, or different now."""
+        preview = evaluated.preview(evaluated.plan.schema.empty_table() if rows is None else rows, newest)
+        final = events_of(final_changes, evaluated.message)
+        provisional = events_of(preview, partial(evaluated.message, is_final=False))
+        firing = {
+            (labels, group.began): evaluated.firing_message(group)
+            for labels, group in evaluated.states.groups.items()
+            if group.began is not None
+        }
+        name, now = evaluated.rule.name, evaluated.shown.time or 0
+        publications = corrections(self._store.provisional.get(name, {}), final, provisional, firing, now)
+        self._store.provisional[name] = provisional
+        return publications
+
+    def _send(self, evaluated: RuleEvaluation, sent: Publication, queue: Queue) -> None:
+        """Send a message about windows that are not final, or were not final before."""
+        rule, message, previous = evaluated.rule.name, sent.message, sent.previous
+        if self._silences.covers(rule, sent.labels, sent.began):
+            self._silenced[rule] += message["status"] != ENDED and previous is None
+            return
+        receivers = self._receivers_of(evaluated, message)
+        if message["status"] != ENDED:
+            self._announce(evaluated, sent.labels, message, receivers, queue)
+            return
+        announcement = self._store.announcements.pop((rule, sent.labels), None)
+        known = announcement.receivers if announcement is not None else ()
+        if previous is None or same_content(message, previous):
+            receivers = tuple(name for name in receivers if name in known)
+        self._add(message, receivers, queue)
+        if announcement is not None and (others := tuple(name for name in known if name not in receivers)):
+            self._store.announcements[rule, sent.labels] = Announcement(announcement.message, others)
 
     def continue_after(self, batch: int) -> int:
         """Return the last micro-batch that was evaluated, at most `batch`, the last one of the run.
@@ -139,7 +207,7 @@ class Alerts:
         if self._silences.covers(rule.name, group.labels, group.began):
             self._silenced[rule.name] += 1
             return
-        self._announce(evaluated, group.labels, message, self._receivers_of(evaluated), queue)
+        self._announce(evaluated, group.labels, message, self._receivers_of(evaluated, message), queue)
 
     def _announce_end(self, evaluated: RuleEvaluation, change: Change, message: Message, queue: Queue) -> None:
         """Send the end of an alert to the receivers that know that it is firing."""
@@ -149,25 +217,27 @@ class Alerts:
 
     def _announce_late(self, evaluated: RuleEvaluation, queue: Queue) -> None:
         """Announce alerts that are still firing after their silence has ended, and to receivers that are new."""
-        states, receivers = evaluated.states, self._receivers_of(evaluated)
+        states = evaluated.shown
         if states.time is None:
             return
         for labels, group in states.groups.items():
             if group.began is None:
                 continue
+            message = evaluated.firing_message(group)
+            receivers = self._receivers_of(evaluated, message)
             announcement = self._store.announcements.get((evaluated.rule.name, labels))
             known = announcement.receivers if announcement is not None else ()
             missing = tuple(name for name in receivers if name not in known)
             if missing and not self._silences.covers(evaluated.rule.name, labels, states.time):
                 states.changed.add(labels)
-                self._announce(evaluated, labels, evaluated.firing_message(group), missing, queue)
+                self._announce(evaluated, labels, message, missing, queue)
 
     def _announce(
         self, evaluated: RuleEvaluation, labels: Labels, message: Message, receivers: tuple[str, ...], queue: Queue
     ) -> None:
         announcements, key = self._store.announcements, (evaluated.rule.name, labels)
         earlier = announcements[key].receivers if key in announcements else ()
-        announcements[key] = Announcement(message, (*earlier, *receivers))
+        announcements[key] = Announcement(message, tuple(dict.fromkeys((*earlier, *receivers))))
         self._add(message, receivers, queue)
 
     def _end_alerts_of_old_rules(self, queue: Queue) -> list[Message]:
@@ -178,8 +248,10 @@ class Alerts:
             self._add(message, alert.announcement.receivers, queue)
         return messages
 
-    def _receivers_of(self, evaluated: RuleEvaluation) -> tuple[str, ...]:
-        return tuple(filter(evaluated.rule.sends_to, self._receivers))
+    def _receivers_of(self, evaluated: RuleEvaluation, message: Message) -> tuple[str, ...]:
+        """Return the receivers of a message. Those that wait for final results receive no others."""
+        names = filter(evaluated.rule.sends_to, self._receivers)
+        return tuple(name for name in names if message["state"] == FINAL or name not in self._final_receivers)
 
     def _add(self, message: Message, receivers: tuple[str, ...], queue: Queue) -> None:
         for receiver in receivers:
@@ -188,20 +260,24 @@ class Alerts:
 
     def _publish(self) -> None:
         """Let other threads see the alerts that are firing, and the receivers that know it. Groups are immutable."""
+        self._firing = tuple(self._groups_firing(are_final=False))
+        self._final_firing = tuple(self._groups_firing(are_final=True))
+
+    def _groups_firing(self, *, are_final: bool) -> Iterator[FiringGroup]:
         announcements = self._store.announcements
         receivers = {key: announcement.receivers for key, announcement in announcements.items()}
-        self._firing = tuple(
-            (evaluated, group, receivers.get((evaluated.rule.name, group.labels), ()))
-            for evaluated in self._evaluation.rules
-            for group in evaluated.states.groups.values()
-            if group.began is not None
-        )
+        for evaluated in self._evaluation.rules:
+            for group in (evaluated.states if are_final else evaluated.shown).groups.values():
+                if group.began is not None:
+                    yield evaluated, group, receivers.get((evaluated.rule.name, group.labels), ())
 
     def firing_messages(self, receiver: str | None = None) -> list[Message]:
         """Return messages about the alerts that are firing: those that a receiver knows, or all with None."""
         return [
             evaluated.firing_message(group)
-            for evaluated, group, receivers in self._firing
+            for evaluated, group, receivers in (
+                self._final_firing if receiver in self._final_receivers else self._firing
+            )
             if receiver is None or receiver in receivers
         ]
 

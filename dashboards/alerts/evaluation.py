@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from dashboards.alerts.conditions import Condition
-from dashboards.alerts.messages import ROWS, Message, make_message, names_in
+from dashboards.alerts.messages import FINAL, PROVISIONAL, ROWS, Message, make_message, names_in
 from dashboards.alerts.states import Change, Group, Labels, Reason, RuleStates, Window
 from dashboards.page.rows import rows_of
 from dashboards.prometheus.names import Names, label_name
@@ -44,8 +44,13 @@ class RuleEvaluation:
             )
         labels = _check_columns(rule, plan, series.key_columns if rule.labels is None else rule.labels)
         self.rule = replace(rule, labels=labels)
-        self.plan = plan
+        self.is_provisional = plan.has_changes and not rule.final and rule.absent is None
+        """Whether the rule also examines windows that are not final. Absence is certain only in final windows."""
+        self.plan = plan = plan.with_final_rows()
         self.states = RuleStates(self.rule, window.slide, window.origin)
+        """The states after the final windows."""
+        self.shown = self.states
+        """The states after all windows that were examined."""
         self.previous: pa.Table | None = None
         """The rows of the last window, if the condition refers to them."""
         self.excluded = 0
@@ -67,7 +72,15 @@ class RuleEvaluation:
         """Examine the rows of windows that have closed, and the watermark (ns) of the query."""
         return self.states.add(self._windows(rows), watermark)
 
-    def _windows(self, rows: pa.Table) -> Iterator[Window]:
+    def preview(self, rows: pa.Table, newest: int | None) -> list[Change]:
+        """Examine the rows of all windows that are not final. `newest`: the time of the newest packet in ns.
+
+        Return the changes that they cause as if they were final. The next call begins with the final windows again.
+        """
+        self.shown = self.states.copy()
+        return self.shown.add(self._windows(rows, are_final=False), None, END if newest is None else newest)
+
+    def _windows(self, rows: pa.Table, *, are_final: bool = True) -> Iterator[Window]:
         rows = rows.select(self.plan.schema.names).cast(self.plan.schema)
         if LATE in rows.column_names and self.plan.aggregation is not None and self.plan.aggregation.emit_late:
             on_time = rows.filter(pc.invert(rows[LATE]))
@@ -77,8 +90,8 @@ class RuleEvaluation:
             return
         rows = rows.take(pc.sort_indices(rows, sort_keys=self._order)).combine_chunks()
         matches = self._condition.match(rows, self.previous)
-        self.excluded += matches.excluded
-        if self._condition.needs_previous:
+        self.excluded += matches.excluded if are_final else 0
+        if self._condition.needs_previous and are_final:
             self.previous = rows.filter(pc.equal(rows["window_end"], rows["window_end"][-1]))
         matched = {end: self._groups(window) for end, window in _by_end(matches.rows)}
         for end in pc.unique(rows["window_end"]).to_pylist():
@@ -102,13 +115,15 @@ class RuleEvaluation:
             details[key] = {"window": bounds, "rows": len(numbers), "evidence": first_rows}
         return details
 
-    def message(self, change: Change) -> Message:
-        """Return the message about a change."""
-        return make_message(self.rule, self.plan, change)
+    def message(self, change: Change, *, is_final: bool = True) -> Message:
+        """Return the message about a change, which final windows cause or others."""
+        return make_message(self.rule, self.plan, change, FINAL if is_final else PROVISIONAL)
 
     def firing_message(self, group: Group) -> Message:
         """Return the message that the alert of a group is firing."""
-        return self.message(Change(group, Reason.TRUE if self.rule.absent is None else Reason.ABSENT))
+        change = Change(group, Reason.TRUE if self.rule.absent is None else Reason.ABSENT)
+        final = self.states.groups.get(group.labels)
+        return self.message(change, is_final=final is not None and final.began == group.began)
 
 
 class Evaluation:

@@ -17,8 +17,8 @@ Message = dict[str, Any]
 FIRING, ENDED = "firing", "ended"
 """The status of a message."""
 
-FINAL = "final"
-"""The state of the windows that cause alerts: watermarks guarantee that they do not change."""
+FINAL, PROVISIONAL = "final", "provisional"
+"""The state of the windows that cause an alert: watermarks guarantee that final ones do not change."""
 
 ROWS = "rows"
 """The name in a summary of the number of matching rows."""
@@ -26,7 +26,7 @@ ROWS = "rows"
 _NAME = re.compile(r"\{([^{}]*)\}")
 
 
-def make_message(rule: AlertRule, plan: Plan, change: Change) -> Message:
+def make_message(rule: AlertRule, plan: Plan, change: Change, state: str = FINAL) -> Message:
     """Return the message about a change: an alert that is firing, or that has ended."""
     group = change.group
     assert group.began is not None, "a change belongs to an alert that has begun"
@@ -35,7 +35,7 @@ def make_message(rule: AlertRule, plan: Plan, change: Change) -> Message:
         "id": identity(rule.name, group.labels),
         "message": "",
         "status": FIRING,
-        "state": FINAL,
+        "state": state,
         "rule": rule.name,
         "severity": rule.severity,
         "labels": dict(group.labels),
@@ -52,14 +52,26 @@ def make_message(rule: AlertRule, plan: Plan, change: Change) -> Message:
         "rows": details.get("rows", 0),
         "evidence": details.get("evidence", []),
     }
-    message["message"] = _message_id(message)
-    return message if change.ended is None else end_message(message, change.ended, change.reason)
+    if change.ended is not None:
+        message |= {"status": ENDED, "ended": utc(change.ended), "reason": change.reason}
+    return {**message, "message": _message_id(message)}
 
 
-def end_message(message: Message, ended: int, reason: Reason) -> Message:
+def end_message(message: Message, ended: int, reason: Reason, state: str | None = None) -> Message:
     """Return the message that an alert has ended (ns), from a message that it is firing."""
-    ending = {**message, "status": ENDED, "ended": utc(ended), "reason": reason}
+    ending = {**message, "status": ENDED, "ended": utc(ended), "reason": reason, "state": state or message["state"]}
     return {**ending, "message": _message_id(ending)}
+
+
+def numbered(message: Message, batch: int) -> Message:
+    """Return a message that a micro-batch sends and later ones may correct: its ID contains the micro-batch."""
+    return {**message, "message": f"{_message_id(message)}-{batch}"}
+
+
+def same_content(message: Message, other: Message) -> bool:
+    """Return True if two messages differ at most in their state and their IDs."""
+    names = ("message", "state")
+    return {**message, **dict.fromkeys(names)} == {**other, **dict.fromkeys(names)}
 
 
 def make_test_message(now: datetime) -> Message:

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
+from lowlevel.punctuation import END
 from queries.pipeline.alert_settings import AlertRule
 
 MAX_GROUPS = 10_000
@@ -44,6 +45,8 @@ class Reason(StrEnum):
     """Rows satisfy the condition again."""
     FORGOTTEN = "forgotten"
     """An absent group was absent for the time `keep`."""
+    WITHDRAWN = "withdrawn"
+    """Corrections removed the rows that satisfied the condition."""
     RULE_CHANGED = "rule changed"
     """The rule was removed, or has another query or other labels."""
 
@@ -91,7 +94,7 @@ class RuleStates:
     """The groups of one rule, by labels. `slide` (ns) is the time between two windows, `origin` the end of one."""
 
     def __init__(self, rule: AlertRule, slide: int, origin: int = 0, limit: int = MAX_GROUPS) -> None:
-        self._slide, self._origin, self._limit = slide, origin, limit
+        self._rule, self._slide, self._origin, self._limit = rule, slide, origin, limit
         self._hold = rule.hold
         self._keep = max(slide, self._round_up(rule.keep))
         self._absent = None if rule.absent is None else self._round_up(rule.absent)
@@ -104,10 +107,17 @@ class RuleStates:
         self.changed: set[Labels] = set()
         """Groups that have changed since the caller cleared the set; those not in `groups` were removed."""
 
-    def add(self, windows: Iterable[Window], watermark: int | None) -> list[Change]:
+    def copy(self) -> RuleStates:
+        """Return states that can change independently. Groups are immutable."""
+        other = RuleStates(self._rule, self._slide, self._origin, self._limit)
+        other.groups, other.time = dict(self.groups), self.time
+        return other
+
+    def add(self, windows: Iterable[Window], watermark: int | None, newest: int = END) -> list[Change]:
         """Examine closed windows in the order of their ends, then all windows that end by the watermark (ns).
 
-        A window is ignored if a window with the same or a later end was examined before.
+        A window is ignored if a window with the same or a later end was examined before. A window that ends after
+        `newest` (ns) has not ended: a group without a matching row may still have one, so nothing ends there.
         """
         changes: list[Change] = []
         for window in windows:
@@ -117,7 +127,8 @@ class RuleStates:
             known = [labels for labels in window.matches if labels in self.groups]
             for labels in known:
                 changes += self._match(labels, window.end, window.matches[labels])
-            changes += self._advance(window.end)  # before new groups, because it makes room for them
+            if window.end <= newest:
+                changes += self._advance(window.end)  # before new groups, because it makes room for them
             for labels, details in window.matches.items():
                 if labels not in self.groups:
                     changes += self._match(labels, window.end, details)

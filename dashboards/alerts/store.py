@@ -20,6 +20,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 from dashboards.alerts.evaluation import RuleEvaluation
 from dashboards.alerts.messages import Message
+from dashboards.alerts.provisional import Events
 from dashboards.alerts.states import Group, Labels
 
 FILE = "alerts.sqlite"
@@ -37,6 +38,7 @@ CREATE TABLE IF NOT EXISTS rules (rule TEXT PRIMARY KEY, signature TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS groups (
     rule TEXT, labels TEXT, state TEXT NOT NULL, announcement TEXT, PRIMARY KEY (rule, labels)
 );
+CREATE TABLE IF NOT EXISTS provisional (rule TEXT PRIMARY KEY, events TEXT NOT NULL, announcements TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, receiver TEXT NOT NULL, message TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS outbox_by_receiver ON outbox (receiver, id);
 CREATE TABLE IF NOT EXISTS messages (
@@ -76,6 +78,8 @@ class AlertStore:
         """
         self.path = path
         self.announcements: Announcements = {}
+        self.provisional: dict[str, Events] = {}
+        """The events of windows that are not final, by rule."""
         self.open_alerts: list[OpenAlert] = []
         """Announced alerts of rules that were removed or changed; empty after the first `save`."""
         self.dropped = dict.fromkeys(receivers, 0)
@@ -83,6 +87,7 @@ class AlertStore:
         self._lock = Lock()
         self._rules = rules
         self._stored_previous: dict[str, pa.Table | None] = {}
+        self._stored_provisional: dict[str, tuple[str, str]] = {}
         os.close(open_private(path, os.O_RDWR))
         self._file = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
         try:
@@ -105,18 +110,34 @@ class AlertStore:
         evaluated_by_name = {evaluated.rule.name: evaluated for evaluated in self._rules}
         for name, signature, time, previous in self._file.execute("SELECT * FROM rules").fetchall():
             evaluated = evaluated_by_name.get(name)
+            provisional = self._file.execute(
+                "SELECT events, announcements FROM provisional WHERE rule = ?", (name,)
+            ).fetchone()
             if evaluated is None or _signature(evaluated) != signature:
                 groups = self._file.execute("SELECT announcement FROM groups WHERE rule = ?", (name,))
-                self.open_alerts += [OpenAlert(_announcement(text), time) for (text,) in groups if text is not None]
+                announced = [_announcement(text) for (text,) in groups if text is not None]
+                if provisional is not None:
+                    announced = [
+                        Announcement(message, tuple(names)) for _, message, names in json.loads(provisional[1])
+                    ]
+                self.open_alerts += [OpenAlert(announcement, time or 0) for announcement in announced]
                 continue
+            if provisional is not None:
+                self._stored_provisional[name] = provisional
+                self.provisional[name] = {
+                    (_labels(labels), began, status): message
+                    for labels, began, status, message in json.loads(provisional[0])
+                }
+                for labels, message, names in json.loads(provisional[1]):
+                    self.announcements[name, _labels(labels)] = Announcement(message, tuple(names))
             evaluated.states.time = time
             if previous is not None and evaluated.needs_previous:
                 evaluated.previous = self._stored_previous[name] = pa.ipc.open_stream(previous).read_all()
             rows = self._file.execute("SELECT labels, state, announcement FROM groups WHERE rule = ?", (name,))
             for labels_text, state, text in rows:
-                labels = tuple((column, value) for column, value in json.loads(labels_text))
+                labels = _labels(json.loads(labels_text))
                 evaluated.states.groups[labels] = Group(labels, **json.loads(state))
-                if text is not None:
+                if text is not None and provisional is None:
                     self.announcements[name, labels] = _announcement(text)
 
     def save(self, batch: int, messages: Sequence[Message], queued: Mapping[str, Sequence[Message]]) -> None:
@@ -155,6 +176,7 @@ class AlertStore:
         for name, signature in self._file.execute("SELECT rule, signature FROM rules").fetchall():
             if (name, signature) not in current:
                 self._file.execute("DELETE FROM groups WHERE rule = ?", (name,))
+                self._file.execute("DELETE FROM provisional WHERE rule = ?", (name,))
                 self._file.execute("DELETE FROM rules WHERE rule = ?", (name,))
 
     def _save_rule(self, evaluated: RuleEvaluation) -> None:
@@ -167,6 +189,8 @@ class AlertStore:
             previous = self._stored_previous[rule] = evaluated.previous
             packed = None if previous is None else _pack_table(previous)
             self._file.execute("UPDATE rules SET previous = ? WHERE rule = ?", (packed, rule))
+        if evaluated.is_provisional:
+            self._save_provisional(rule)
         for labels in states.changed:
             group, key = states.groups.get(labels), json.dumps(labels)
             if group is None:
@@ -177,6 +201,19 @@ class AlertStore:
             text = None if announcement is None else json.dumps([announcement.message, announcement.receivers])
             values = (rule, key, json.dumps(state), text)
             self._file.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?)", values)
+
+    def _save_provisional(self, rule: str) -> None:
+        """Store the events of windows that are not final, and all announcements of the rule."""
+        events = [[*key, message] for key, message in self.provisional.get(rule, {}).items()]
+        announced = [
+            [labels, announcement.message, announcement.receivers]
+            for (name, labels), announcement in self.announcements.items()
+            if name == rule
+        ]
+        texts = json.dumps(events), json.dumps(announced)
+        if texts != self._stored_provisional.get(rule):
+            self._file.execute("INSERT OR REPLACE INTO provisional VALUES (?, ?, ?)", (rule, *texts))
+            self._stored_provisional[rule] = texts
 
     def _queue(self, receiver: str, messages: Sequence[Message]) -> int:
         """Add messages to the outbox. Return the number of old messages that were dropped."""
@@ -228,7 +265,12 @@ def _signature(evaluated: RuleEvaluation) -> str:
     """Return a hash of everything on which the meaning of a rule's states depends."""
     rule, plan = evaluated.rule, evaluated.plan
     parts = [rule.labels, rule.absent is None, plan.sql, str(plan.schema)]
+    parts += ["provisional"] if evaluated.is_provisional else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _labels(stored: Sequence[Sequence[str]]) -> Labels:
+    return tuple((column, value) for column, value in stored)
 
 
 def _announcement(text: str) -> Announcement:

@@ -90,7 +90,7 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
     from dashboards.prometheus.pipeline_series import make_pipeline_series
     from dashboards.stop_signals import interrupting
 
-    plans = settings.plans()
+    plans = settings.final_plans()
     evaluation = Evaluation(settings.alerts, plans, make_pipeline_series(settings, plans))
     past = PastAlerts(evaluation)
     silences = Silences(settings.alerts.silences, evaluation.labels, warn)

@@ -18,6 +18,7 @@ from dashboards.commands.backfill import backfill
 from dashboards.commands.capture import capture
 from dashboards.commands.checkpoint import checkpoint
 from dashboards.commands.columns import columns
+from dashboards.commands.compact import compact
 from dashboards.commands.compare import compare
 from dashboards.commands.dashboards import dashboards
 from dashboards.commands.demo import demo
@@ -56,6 +57,7 @@ COMMANDS = (
     interruptible(alerts),
     interruptible(demo),
     checkpoint,
+    interruptible(compact),
     columns,
     queries,
     interruptible(doctor),

@@ -102,7 +102,7 @@ def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]
     from dashboards.stop_signals import interrupting
     from queries.pipeline.sections import PipelineError
 
-    plans = settings.plans()
+    plans = settings.final_plans()
     pipeline_series = make_pipeline_series(settings, plans)
     past = PastAlerts(Evaluation(settings.alerts, plans, pipeline_series))
     backfills = [Backfill(series) for series in pipeline_series if series.plan.windowed and series.plan.window.timed]

@@ -14,9 +14,11 @@ from capture.metrics import (
     RECORDS_SKIPPED,
 )
 from dashboards.alerts.metrics import FIRING, MESSAGES, SILENCED, WAITING
+from dashboards.changes.metrics import PROVISIONAL_AGE, PROVISIONAL_BYTES
 from dashboards.grafana.metric_panels import AnyMetricPanel, CountPanel, MetricPanel
 from dashboards.grafana.panels import NO_LOSS, YELLOW, Dashboard, PanelMaker, Variable, add_row, make_dashboard
 from highlevel.metrics import (
+    CORRECTIONS,
     LATE_PARTIALS,
     LATE_ROWS,
     LOW_WATERMARK,
@@ -129,11 +131,23 @@ ALERT_ROWS: Rows = {
 """Panels of pipelines with alert rules."""
 
 
+CHANGES_ROWS: Rows = {
+    "Corrections": (
+        MetricPanel("Rows that were withdrawn", (CORRECTIONS,), ("query",), "rps"),
+        MetricPanel("Age of the oldest provisional window", (PROVISIONAL_AGE,), ("query",), "s"),
+        MetricPanel("Provisional rows in memory", (PROVISIONAL_BYTES,), ("query",), "bytes"),
+    ),
+}
+"""Panels of pipelines with queries that return changes."""
+
+
 def rows_of(
-    *, has_node: bool, has_interface: bool, has_alerts: bool
+    *, has_node: bool, has_interface: bool, has_alerts: bool, has_changes: bool
 ) -> Iterator[tuple[str, tuple[AnyMetricPanel, ...]]]:
     """Yield the rows of a pipeline: the title and the panels."""
     yield from ROWS.items()
+    if has_changes:
+        yield from CHANGES_ROWS.items()
     if has_alerts:
         yield from ALERT_ROWS.items()
     if has_node:
@@ -143,18 +157,27 @@ def rows_of(
 
 
 def make_health_dashboard(
-    uid: str, pipeline: str, maker: PanelMaker, *, has_node: bool, has_interface: bool, has_alerts: bool
+    uid: str,
+    pipeline: str,
+    maker: PanelMaker,
+    *,
+    has_node: bool,
+    has_interface: bool,
+    has_alerts: bool,
+    has_changes: bool,
 ) -> Dashboard:
     """Return the dashboard of a pipeline.
 
     `has_node`: a node captures some of its links. `has_interface`: some are interfaces. `has_alerts`: it has rules.
+    `has_changes`: it has queries that return changes.
     """
     description = "The input, watermarks and losses of the pipeline."
     builder = make_dashboard(uid, f"Wiretide {pipeline}: health", description, pipeline)
     for variable in VARIABLES:
         builder = maker.add_variable(builder, variable)
     names = [variable.name for variable in VARIABLES]
-    for title, panels in rows_of(has_node=has_node, has_interface=has_interface, has_alerts=has_alerts):
+    rows = rows_of(has_node=has_node, has_interface=has_interface, has_alerts=has_alerts, has_changes=has_changes)
+    for title, panels in rows:
         builder = add_row(builder, title)
         for panel in panels:
             builder = builder.with_panel(panel.make(maker, names))

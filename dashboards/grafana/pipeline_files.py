@@ -76,6 +76,7 @@ def make_dashboards(
         has_node=bool(pipeline.spooled),
         has_interface=has_interface,
         has_alerts=bool(pipeline.alerts.rules),
+        has_changes=any(series.is_provisional for of_topic in queries.values() for series in of_topic),
     )
     has_links = len(pipeline.links) > 1 or bool(pipeline.spooled)
     if has_links or has_comparison:

@@ -27,9 +27,12 @@ from capture.open import open_finite
 from capture.private_files import open_private
 from dashboards.alerts.alerts import Alerts
 from dashboards.alerts.evaluation import Evaluation
+from dashboards.alerts.messages import FINAL
 from dashboards.alerts.store import FILE as ALERTS_FILE
+from dashboards.changes.metrics import METRICS as CHANGES_METRICS
+from dashboards.changes.results_so_far import ResultsSoFar, Update
 from dashboards.monitors.spool_lines import spool_lines, spool_table
-from dashboards.monitors.window_lines import window_lines
+from dashboards.monitors.window_lines import change_lines, window_lines
 from dashboards.output.run_warnings import count, plan_warnings
 from dashboards.output.table import align_table
 from dashboards.page.history import History
@@ -44,7 +47,9 @@ from dashboards.wire_text import escape, escape_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
+from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import METRICS as LOW_METRICS
+from lowlevel.punctuation import BEGINNING
 from queries.pipeline.file import PipelineFile
 from queries.pipeline.sections import PipelineError
 
@@ -77,7 +82,7 @@ class Monitor:
         for capture in captures:
             open_finite(capture.path, "the stream engine")
         try:
-            metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
+            metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS, *CHANGES_METRICS)
             self.exporter = Exporter(
                 self.plans, metrics, pipeline.top, pipeline.ranks, pipeline.counters, pipeline.histograms
             )
@@ -87,6 +92,14 @@ class Monitor:
         self._spooled_links = list(pipeline.spooled)
         self._spools_printed = time.monotonic()
         self.plans_by_name = {plan.name: plan for plan in self.plans}
+        output = pipeline.folder / "output"
+        self._changes = {
+            plan.name: ResultsSoFar(plan, output, pipeline.final_results.get(plan.name))
+            for plan in self.plans
+            if plan.has_changes
+        }
+        self._unseen_windows: dict[str, dict[tuple[int, int], pa.Table]] = {}
+        """By query: windows that the last micro-batches changed before a restart. The page may lack the changes."""
         self.samples = Samples()
         self.last_shown_batch = -1  # the last micro-batch whose results were shown
         self._show_lock = threading.Lock()
@@ -104,6 +117,7 @@ class Monitor:
             self._prepare()
             self._open_alerts()
             site = self._open_page()
+            self._continue_changes()
             self.server = serve(
                 self.exporter,
                 self.pipeline.host,
@@ -159,7 +173,8 @@ class Monitor:
         if not page.enabled:
             return None
         path = self.pipeline.folder / HISTORY_FILE
-        self.history = History(path, self.plans, self.exporter.series, page.keep, page.size, self.say)
+        plans = [plan.with_final_rows() for plan in self.plans]
+        self.history = History(path, plans, self.exporter.series, page.keep, page.size, self.say)
         assert self.run is not None, "call _prepare() before"
         self.history.continue_after(self.run.continued_batch)
         links = [*self.pipeline.links, *self.pipeline.spooled]
@@ -168,26 +183,94 @@ class Monitor:
     def _open_alerts(self) -> None:
         """Open the alerts, and evaluate the micro-batches that ended in a crash between results and alerts.
 
-        Without rules the alerts of rules that were removed end.
+        Without rules the alerts of rules that were removed end. The changes of all queries are read too.
         """
         assert self.run is not None, "call _prepare() before"
         pipeline, last = self.pipeline, self.run.continued_batch
-        if not self._evaluation.rules and not (pipeline.folder / ALERTS_FILE).exists():
-            return
-        self.alerts = Alerts(pipeline.alerts, self._evaluation, pipeline.folder, self.say)
-        self.exporter.registry.register(self.alerts)
-        for batch in range(self.alerts.continue_after(last) + 1, last + 1):
-            watermarks = self.run.totals.watermarks if batch == last else {}
-            self._evaluate(batch, read_results_of(pipeline.folder / "output", self.plans, batch), watermarks)
+        totals, first = self.run.totals, last
+        if self._evaluation.rules or (pipeline.folder / ALERTS_FILE).exists():
+            self.alerts = Alerts(pipeline.alerts, self._evaluation, pipeline.folder, self.say)
+            self.exporter.registry.register(self.alerts)
+            first = self.alerts.continue_after(last)
+        # The last micro-batch may not have reached the page, so its changes are added separately.
+        following = range(min(first, last - 1) + 1, last + 1) if self._changes else range(first + 1, last + 1)
+        batches = {batch: read_results_of(pipeline.folder / "output", self.plans, batch) for batch in following}
+        for name, changes in self._changes.items():
+            times = [one.states.time for one in self._evaluation.rules if one.plan.name == name and first < last]
+            ends = [pc.min(results[name]["window_end"]).as_py() - 1 for results in batches.values() if name in results]
+            after = min([totals.watermarks.get(name, BEGINNING), *(time or BEGINNING for time in times), *ends])
+            changes.continue_after(min(first, last - 1), after)
+        for batch, results in batches.items():
+            watermarks = totals.watermarks if batch == last else {}
+            updates = self._add_changes(batch, results, watermarks)
+            for name, update in updates.items():
+                self._unseen_windows.setdefault(name, {}).update(update.changed)
+            if batch > first:
+                self._evaluate(batch, results, updates, watermarks)
 
-    def _evaluate(self, batch_id: int, results: dict[str, pa.Table], watermarks: Mapping[str, int]) -> None:
-        assert self.alerts is not None, "call _open_alerts() before"
+    def _continue_changes(self) -> None:
+        """Show the results so far of queries with changes, and write final rows that a crash has prevented."""
         assert self.run is not None, "call _prepare() before"
-        newest = max(self.run.totals.newest_times.values(), default=None)
-        messages = self.alerts.evaluate(batch_id, results, watermarks, newest)
+        totals, last = self.run.totals, self.run.continued_batch
+        if last < 0:
+            return
+        for name, changes in self._changes.items():
+            if changes.newest is not None:
+                start, end, rows = changes.newest
+                self.exporter.correct(name, {(start, end): rows})
+            changes.add(last, changes.empty, totals.watermarks.get(name, BEGINNING), self._sampled(name))
+            if self.history is not None:
+                windows = {**self._unseen_windows.pop(name, {}), **changes.provisional_windows()}
+                self.history.replace(last, name, windows)
+            if self.alerts is not None:
+                self.alerts.continue_provisional({name: changes.provisional()}, self._newest())
+        self._publish_samples()
+
+    def _newest(self) -> int | None:
+        """Return the time of the newest packet in ns."""
+        assert self.run is not None, "call _prepare() before"
+        return max(self.run.totals.newest_times.values(), default=None)
+
+    def _add_changes(
+        self, batch_id: int, results: Mapping[str, pa.Table], watermarks: Mapping[str, int]
+    ) -> dict[str, Update]:
+        """Add the results of a micro-batch to the results so far of each query with changes."""
+        return {
+            name: changes.add(
+                batch_id, results.get(name, changes.empty), watermarks.get(name, BEGINNING), self._sampled(name)
+            )
+            for name, changes in self._changes.items()
+        }
+
+    def _sampled(self, query: str) -> Ranges | None:
+        """Return the times at which nodes sampled the packets of a query; None if the pipeline has no spool."""
+        assert self.run is not None, "call _prepare() before"
+        return self.run.totals.sampled_ranges.get(query, []) if self._spooled_links else None
+
+    def _publish_samples(self) -> None:
+        """Serve the samples of the run and of queries with changes. Tell the page which windows are final."""
+        samples = Samples(self.samples)
+        for name, changes in self._changes.items():
+            changes.add_samples(samples, self._newest())
+            if self.history is not None:
+                self.history.final_until[name] = changes.watermark
+        self.exporter.samples(samples)
+
+    def _evaluate(
+        self,
+        batch_id: int,
+        results: Mapping[str, pa.Table],
+        updates: Mapping[str, Update],
+        watermarks: Mapping[str, int],
+    ) -> None:
+        assert self.alerts is not None, "call _open_alerts() before"
+        final = {**results, **{name: update.closed for name, update in updates.items()}}
+        provisional = {name: update.provisional for name, update in updates.items()}
+        messages = self.alerts.evaluate(batch_id, final, watermarks, self._newest(), provisional)
         for message in messages[:ALERT_LINES]:
-            time = message["ended"] or message["began"]
-            self.say(f"{time}  alert {message['status']} ({message['severity']}): {escape(message['summary'])}")
+            time, mark = message["ended"] or message["began"], "" if message["state"] == FINAL else ", provisional"
+            status = f"alert {message['status']} ({message['severity']}{mark})"
+            self.say(f"{time}  {status}: {escape(message['summary'])}")
         if len(messages) > ALERT_LINES:
             self.say(f"{'':20}  and {len(messages) - ALERT_LINES:,} more alerts")
 
@@ -220,11 +303,12 @@ class Monitor:
                 return
             self.last_shown_batch = last  # Spark may repeat this micro-batch, but its rows are already shown
             self.samples = totals.samples
-            self.exporter.samples(totals.samples)
+            self._publish_samples()
             for plan in self.plans:
                 if plan.name not in totals.watermarks:  # a query that begins now
                     continue
-                rows = read_newest_batch(self.pipeline.folder / "output", plan, last) if plan.windowed else None
+                is_read = plan.windowed and not plan.has_changes
+                rows = read_newest_batch(self.pipeline.folder / "output", plan, last) if is_read else None
                 if rows is not None:
                     newest = pc.max(rows["window_end"])
                     self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
@@ -233,19 +317,25 @@ class Monitor:
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
         with self._show_lock:
+            assert self.run is not None, "batches come from a started run"
+            watermarks = self.run.totals.watermarks
+            updates = self._add_changes(batch_id, results, watermarks)
             if self.alerts is not None:
-                assert self.run is not None, "batches come from a started run"
-                self._evaluate(batch_id, results, self.run.totals.watermarks)
+                self._evaluate(batch_id, results, updates, watermarks)
             if batch_id > self.last_shown_batch:
-                self._show(batch_id, results, samples)
+                self._show(batch_id, results, updates, samples)
 
-    def _show(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
+    def _show(
+        self, batch_id: int, results: Mapping[str, pa.Table], updates: Mapping[str, Update], samples: Samples
+    ) -> None:
         assert self.run is not None, "batches come from a started run"
         self.last_shown_batch = batch_id
         self.samples = samples
-        self.exporter.samples(samples)
+        self._publish_samples()
         for name, table in results.items():
-            if table.num_rows:
+            if name in updates:
+                self._show_changes(batch_id, name, updates[name])
+            elif table.num_rows:
                 self.exporter.results(name, table)
                 if self.history is not None:
                     self.history.add(batch_id, name, table)
@@ -253,6 +343,15 @@ class Monitor:
                     self.say(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
             self.exporter.progress(name, self.run.totals.watermarks[name])
+
+    def _show_changes(self, batch_id: int, name: str, update: Update) -> None:
+        changes = self._changes[name]
+        self.exporter.correct(name, update.changed)
+        self.exporter.count(name, update.closed)
+        if self.history is not None:
+            self.history.replace(batch_id, name, update.changed)
+        for line in change_lines(changes.plan, update.changed, changes.watermark):
+            self.say(line)
 
     def _print_spools(self) -> None:
         """Print the progress of the spools, if the last time was SPOOL_LINE_SECONDS seconds ago."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
+from lowlevel.punctuation import END
 from lowlevel.times import time_texts
 
 MAX_WINDOWS = 3
@@ -32,6 +33,28 @@ def window_lines(plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS) ->
             yield f"{'':20}  {plan.name}: {rows_text}{_row_text(last_row, plan.times, ())}"
         return
     yield from _result_window_lines(plan, plan.aggregation, table, max_windows)
+
+
+def change_lines(
+    plan: Plan, windows: Mapping[tuple[int, int], pa.Table], watermark: int, max_windows: int = MAX_WINDOWS
+) -> Iterator[str]:
+    """Yield a line for each of the newest windows whose rows have changed.
+
+    `windows`: all rows of each window by its bounds in ns. Windows that end by `watermark` are final.
+    """
+    assert plan.aggregation is not None, "changes have windows"
+    ends = sorted(windows, key=lambda bounds: bounds[1])
+    if len(ends) > max_windows:
+        others = len(ends) - max_windows
+        yield f"{'':20}  {plan.name}: {'1 earlier window' if others == 1 else f'{others} earlier windows'}"
+    for bounds in ends[-max_windows:]:
+        rows, end = windows[bounds], bounds[1]
+        mark = "" if end <= watermark or watermark == END else " (provisional)"
+        text = "no row any more"
+        if rows.num_rows:
+            shown = rows.drop_columns(["window_start", "window_end"])
+            text = f"{_count_rows(shown)}{_largest_row_text(plan.aggregation, shown)}"
+        yield f"{_format_time(end)}  {plan.name}{mark}: {text}"
 
 
 def _result_window_lines(plan: Plan, aggregation: Aggregation, table: pa.Table, max_windows: int) -> Iterator[str]:

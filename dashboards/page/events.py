@@ -34,6 +34,7 @@ def event_of(history: History, window: Window) -> bytes:
         "query": window.query,
         "start": _seconds(window.start),
         "end": _seconds(window.end),
+        "final": history.is_final(window.query, window.end),
         "groups": window.groups,
         "totals": window.totals,
         **rows_of(window.rows.slice(0, EVENT_ROWS), plan.times, history.values_of(window.query)),

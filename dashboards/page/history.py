@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from threading import Condition, Lock
@@ -35,6 +35,7 @@ from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import encode_columns
 from highlevel.windows.kind import SessionWindow, TupleWindow
+from lowlevel.punctuation import END
 
 CHECKED_WINDOWS = 64
 """Number of new windows after which old ones are deleted."""
@@ -69,6 +70,8 @@ class History:
         """Notified after windows were added."""
         self.newest = 0
         """The ID of the newest window; 0 before the first window."""
+        self.final_until: dict[str, int] = {}
+        """Of queries with changes: the time (ns) by which windows must end to be final."""
         self._keep, self._size, self._say = keep, size, say
         self._continued = -1
         self._lost = self._rows_cut = self._deleted = self._since_check = self._windows = self._bytes = 0
@@ -119,6 +122,11 @@ class History:
         plan = self.plans[query]
         return plan.windowed and not isinstance(plan.window, SessionWindow | TupleWindow)
 
+    def is_final(self, query: str, end: int | None) -> bool:
+        """Return True if the window of a query with this end (ns) cannot change any more."""
+        watermark = self.final_until.get(query)
+        return watermark is None or end is None or watermark == END or end <= watermark
+
     def values_of(self, query: str) -> tuple[str, ...]:
         """Return the value columns of a query: numbers that are no part of a group."""
         series = self.series.get(query)
@@ -133,17 +141,34 @@ class History:
 
     def add(self, batch: int, query: str, table: pa.Table) -> None:
         """Add the rows of windows that the micro-batch `batch` closed. A repeated micro-batch must not be added."""
-        stored = list(self._encode_windows(batch, query, table)) if batch > self._continued else []
-        if not stored:
+        self._store(query, list(self._encode_windows(batch, query, table)) if batch > self._continued else [])
+
+    def replace(self, batch: int, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
+        """Store windows of a query with changes in place of what is stored of them.
+
+        `windows`: all rows of each window by its bounds in ns. A window without rows is deleted. Micro-batches may be
+        repeated. A new ID tells readers that a window has changed.
+        """
+        tables = [rows for rows in windows.values() if rows.num_rows]
+        stored = list(self._encode_windows(batch, query, pa.concat_tables(tables))) if tables else []
+        self._store(query, stored, [end for _, end in windows])
+
+    def _store(self, query: str, stored: list[_Stored], replaced: Sequence[int] = ()) -> None:
+        """Add windows, and delete the windows with the ends `replaced` before, in one transaction."""
+        if not stored and not replaced:
             return
         with self._count_lost_windows(len(stored)), self._writing:
             self._writer.execute("BEGIN")
             try:
+                for end in replaced:
+                    self._delete("query = ? AND last = ?", (query, end), counted=False)
                 insert = "INSERT INTO windows VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
                 self._writer.executemany(insert, stored)
                 self._windows += len(stored)
                 self._bytes += sum(size for _, _, _, _, _, size, *_ in stored)
-                newest = self._writer.execute("SELECT max(id) FROM windows").fetchone()[0]
+                newest = max(
+                    self.newest, self._writer.execute("SELECT coalesce(max(id), 0) FROM windows").fetchone()[0]
+                )
                 self._since_check += len(stored)
                 if self._since_check >= CHECKED_WINDOWS:
                     self._delete_old()
@@ -211,11 +236,11 @@ class History:
             last_id, excess = id_, excess - size
         self._delete("id <= ?", (last_id,))
 
-    def _delete(self, where: str, parameters: Sequence[object]) -> None:
+    def _delete(self, where: str, parameters: Sequence[object], *, counted: bool = True) -> None:
         query = f"SELECT count(*), coalesce(sum(bytes), 0) FROM windows WHERE {where}"
         windows, size = self._writer.execute(query, parameters).fetchone()
         self._writer.execute(f"DELETE FROM windows WHERE {where}", parameters)
-        self._deleted += windows
+        self._deleted += windows if counted else 0
         self._windows -= windows
         self._bytes -= size
 

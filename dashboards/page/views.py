@@ -158,6 +158,7 @@ class Views:
             "id": window.id,
             "query": window.query,
             **bounds,
+            "final": self._history.is_final(window.query, window.end),
             "groups": window.groups,
             "stored": min(window.groups, KEPT_ROWS),
             "first": first,

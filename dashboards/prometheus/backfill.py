@@ -78,7 +78,7 @@ class Backfill:
         """Begin without samples. Raises ValueError for windows that are not windows of time."""
         if not (series.plan.windowed and series.plan.window.timed):
             raise ValueError(f"query {series.plan.name!r} has no windows of time")
-        if series.plan.has_changes:
+        if series.is_provisional:
             raise ValueError(f"query {series.plan.name!r} has EMIT CHANGES: expected final results, as samples stay")
         self.series = series
         self.samples: dict[tuple[Value, tuple[str, ...]], SeriesSamples] = {}

@@ -1,5 +1,7 @@
 """The metrics of a pipeline for Prometheus: counters, and the last closed window of each query.
 
+Of a query with changes the newest window is shown, which may be provisional. A correction replaces its rows.
+
 Metric samples have no timestamp: a replay has old timestamps, and Prometheus rejects them. So a sample has the time of
 the scrape. The time of the window in the capture is in `wiretide_query_window_*_seconds`.
 """
@@ -101,6 +103,11 @@ class LastWindow:
             table = table.filter(pc.equal(table["window_end"], end))
             start = table["window_start"][0].as_py()
         self._show(start, end, (table,))
+
+    def correct(self, start: int, end: int, rows: pa.Table) -> None:
+        """Show these rows as all rows of the window `[start, end)` in ns, unless a newer window is shown."""
+        if self.current is None or self.current.end <= end:
+            self.current = ClosedWindow(start, end, (rows,), self.series, self._stable)
 
     def progress(self, low: int) -> None:
         """Record the watermark `low` in ns: show the last window that ends by `low`, even if it has no rows.
@@ -226,15 +233,30 @@ class Exporter:
         if last := self._window(query):
             with self._lock:
                 last.rows(table)
-            both: tuple[QueryCounters | QueryHistogram | None, ...]
-            both = (self._counters.get(query), self._histograms.get(query))
-            cumulative = [counters for counters in both if counters is not None]
-            if cumulative:
-                schema = last.series.plan.schema
-                rows = table.select(schema.names).cast(schema)
-                with self._computing:
-                    for counters in cumulative:
-                        counters.add(rows)
+            self.count(query, table)
+
+    def correct(self, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
+        """Show the newest of these windows of a query with changes, unless a newer window is shown.
+
+        `windows`: all rows of each window, by its bounds in ns. Counters and histograms need final rows (`count`).
+        """
+        last = self._window(query)
+        if last is not None and windows:
+            start, end = max(windows, key=lambda bounds: bounds[1])
+            with self._lock:
+                last.correct(start, end, windows[start, end])
+
+    def count(self, query: str, table: pa.Table) -> None:
+        """Add final rows of windows to the counters and the histogram of a query. No call may be repeated."""
+        both: tuple[QueryCounters | QueryHistogram | None, ...]
+        both = (self._counters.get(query), self._histograms.get(query))
+        cumulative = [counters for counters in both if counters is not None]
+        if cumulative:
+            schema = self._windows[query].series.plan.schema
+            rows = table.select(schema.names).cast(schema)
+            with self._computing:
+                for counters in cumulative:
+                    counters.add(rows)
 
     def progress(self, query: str, low: int) -> None:
         """Record that all windows that end by `low` (ns) are closed, and that their rows have been added.

@@ -127,10 +127,13 @@ class QuerySeries:
         has_counters: bool = False,
         histogram: str | None = None,
     ) -> None:
-        if plan.aggregation is None:
+        aggregation = plan.aggregation
+        if aggregation is None:
             raise ValueError(f"the results of query {plan.name!r} have no windows: only windows have series")
-        self.plan = plan
-        self.aggregation = aggregation = plan.aggregation
+        self.is_provisional = plan.has_changes
+        """Whether the shown window may be corrected."""
+        self.plan = plan = plan.with_final_rows()
+        self.aggregation = aggregation
         self.top, self.has_counters, self.histogram = top, has_counters, histogram
         columns = Names("column")
         for index, name in enumerate(plan.schema.names):
@@ -180,7 +183,8 @@ class QuerySeries:
 
     def _help(self, column: str, fold: str | None, rank: str) -> str:
         sql = " ".join(self.plan.sql.split())
-        where = f"in the last closed window of query {self.plan.name}"
+        newest = "newest window, which is corrected until it is final," if self.is_provisional else "last closed window"
+        where = f"in the {newest} of query {self.plan.name}"
         if not self._keys:
             return f"Column {column} {where}. SQL: {sql}"
         other_rule = {

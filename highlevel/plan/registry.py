@@ -32,6 +32,7 @@ from highlevel.plan.nodes import (
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import (
     Count,
+    count_changing_windows,
     count_fill,
     count_join,
     count_nothing,
@@ -170,7 +171,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Repeat: Entry(_make_repeat, SameRows()),
     Join: Entry(_make_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
-    ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_windows),
+    ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_changing_windows),
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_rows_held),
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),

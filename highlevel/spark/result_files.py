@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capture import arrow_compute as pc
-from capture.private_files import make_private_folder, replacing
+from capture.private_files import make_private_folder, replace_file, replacing
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import KEY, decode_columns
@@ -31,6 +31,7 @@ from highlevel.spark.checked_files import REMEDY
 from highlevel.spark.errors import FolderError
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
+from lowlevel.punctuation import BEGINNING
 
 MAX_BATCHES = 64
 """Maximum number of micro-batches in a file: a day of windows of 10 s has 135 files."""
@@ -40,6 +41,9 @@ MAX_BYTES = 8 << 20
 
 BATCHES = b"wiretide.batches"
 """The key of the micro-batches in the metadata of a file: a JSON list of (ID, number of rows), in their order."""
+
+DELETED = "deleted-until"
+"""The file with the end of the newest window of which a file was deleted. Changes of such a window are incomplete."""
 
 Batches = list[tuple[int, int]]
 
@@ -62,7 +66,11 @@ def list_files(folder: Path) -> list[Path]:
 def batches_of(path: Path) -> Batches:
     """Return the micro-batches of a result file. Raises FolderError for a damaged file."""
     with _convert_damage(path):
-        metadata = pq.read_metadata(path)
+        return stored_batches(path, pq.read_metadata(path))
+
+
+def stored_batches(path: Path, metadata: pq.FileMetaData) -> Batches:
+    """Return the micro-batches in the metadata of a result file."""
     stored = (metadata.metadata or {}).get(BATCHES)
     return (
         [(first_batch(path), metadata.num_rows)] if stored is None else [tuple(entry) for entry in json.loads(stored)]
@@ -140,9 +148,19 @@ def _delete_old(folder: Path, newest_rows: pa.Table, keep: int) -> None:
         return
     bound = pc.max(newest_rows[WINDOW_END].cast(pa.int64())).as_py() - keep
     for path in list_files(folder)[:-1]:
-        if largest_end(path) >= bound:
+        end = largest_end(path)
+        if end >= bound:
             return
+        replace_file(folder / DELETED, str(max(end, deleted_until(folder))).encode())
         path.unlink(missing_ok=True)
+
+
+def deleted_until(folder: Path) -> int:
+    """Return the end (ns) of the newest window of which results were deleted; BEGINNING if none were."""
+    try:
+        return int((folder / DELETED).read_text("ascii"))
+    except FileNotFoundError:
+        return BEGINNING
 
 
 def largest_end(path: Path) -> int:
@@ -181,10 +199,11 @@ def remove_results(output: Path, batch_id: int) -> None:
         discard_batches(folder, batch_id)
 
 
-def set_aside_results(output: Path, plan: Plan) -> Path | None:
-    """Rename the folder of a query's results if they have other columns than the plan now.
+def set_aside_results(output: Path, plan: Plan, *, always: bool = False) -> Path | None:
+    """Rename the folder of a query's results if they have other columns than the plan now, or `always`.
 
-    Return the new folder, otherwise None. Without this, readers of the folder would find files with different columns.
+    Return the new folder, otherwise None. Without this, readers of the folder would find files with different columns,
+    or changes of two queries, whose sums have no meaning.
     """
     folder = query_folder(output, plan.name)
     files = list_files(folder)
@@ -192,12 +211,19 @@ def set_aside_results(output: Path, plan: Plan) -> Path | None:
         return None
     stored = (pq.read_schema(files[-1]).metadata or {}).get(KEY)
     columns = plan.root.columns
-    if stored is not None and stored_types(decode_columns(stored))[: len(columns)] == stored_types(columns):
+    is_equal = stored is not None and stored_types(decode_columns(stored))[: len(columns)] == stored_types(columns)
+    if is_equal and not always:
         return None
     newest, _ = batches_of(files[-1])[-1]
     target = query_folder(output, f"{plan.name} until {newest}")
     folder.rename(target)
     return target
+
+
+def rename_results(output: Path, old: str, new: str) -> None:
+    """Rename the folder of a query's results, unless this was done before."""
+    if query_folder(output, old).exists() and not query_folder(output, new).exists():
+        query_folder(output, old).rename(query_folder(output, new))
 
 
 def stored_types(columns: Iterable[Column]) -> list[tuple[str, Type]]:

@@ -53,7 +53,7 @@ from highlevel.spark.packing import unpack
 from highlevel.spark.preflight import check_executors
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.result_files import remove_results, set_aside_results, write_results
+from highlevel.spark.result_files import remove_results, rename_results, set_aside_results, write_results
 from highlevel.spark.run_identity import (
     QueryChanges,
     RunIdentity,
@@ -264,10 +264,15 @@ class StreamRun:
             return
         # Before run.json is written: if this is interrupted, the next start does it again.
         remove_results(self.folder / "output", next_batch)
+        old_names = {new_name: old_name for old_name, new_name in self.changes.renamed}
         for plan in self.assignment.plans:
-            old_folder = set_aside_results(self.folder / "output", plan)
+            if plan.has_changes and plan.name in old_names:  # a later change withdraws rows of an earlier one
+                rename_results(self.folder / "output", old_names[plan.name], plan.name)
+            is_other = plan.has_changes and plan.name in self.changes.changed
+            old_folder = set_aside_results(self.folder / "output", plan, always=is_other)
             if old_folder is not None:
-                self.say(f"query {plan.name}: its columns have changed; its results so far are now in {old_folder}")
+                reason = "its changes belong to another text" if is_other else "its columns have changed"
+                self.say(f"query {plan.name}: {reason}; its results so far are now in {old_folder}")
         write_identity(self.folder, identity)
         ended = [
             query.name for query in identity.queries if query.since == next_batch and totals.is_finished(query.inputs)

@@ -13,6 +13,7 @@ severity = "critical"                  # a word for receivers
 summary = "{srcIP} scans {ports} ports"
 receivers = ["log"]                    # left out: all receivers
 evidence = 5                           # rows of the window in a message
+final = false                          # true: provisional results of a query with changes raise no alert
 exclude = [{ where = "srcIP = '10.0.0.5'", comment = "our scanner" }]
 
 [alerts.silent]
@@ -22,13 +23,14 @@ absent = "10m"                         # alert if no row has satisfied the condi
 [receivers.log]
 kind = "file"                          # or alertmanager, webhook, syslog, mail
 path = "alerts.jsonl"
+final = false                          # true: no messages about provisional results
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -71,7 +73,8 @@ class AlertRule:
     this time without such a row, and ends with the next such row. After the further time `keep` its labels are
     forgotten. Without `where` every row satisfies the condition.
 
-    `labels`: columns of the result, or None for the columns of its groups. `receivers`: None for all.
+    `labels`: columns of the result, or None for the columns of its groups. `receivers`: None for all. `final`: only
+    final results raise alerts.
     """
 
     name: str
@@ -86,6 +89,7 @@ class AlertRule:
     receivers: tuple[str, ...] | None = None
     evidence: int = 5
     exclude: tuple[Exclusion, ...] = ()
+    final: bool = False
 
     def sends_to(self, receiver: str) -> bool:
         """Return True if messages of this rule go to a receiver."""
@@ -99,7 +103,7 @@ class Receiver:
     `target`: the path of a file, or a URL: `http(s)://` of a webhook or an Alertmanager, `udp://`, `tcp://` or
     `unix:///PATH` of syslog, `smtp(s)://` of a mail server. `secret` is a file with the bearer token of a webhook or an
     Alertmanager, or the password of `user` at the mail server. `interval` is the shortest time in ns between two
-    deliveries.
+    deliveries. A `final` receiver receives no messages about provisional results, which may be withdrawn.
     """
 
     name: str
@@ -111,6 +115,7 @@ class Receiver:
     to: tuple[str, ...] = ()
     starttls: bool = False
     interval: int = 0
+    final: bool = False
 
     @property
     def place(self) -> str:
@@ -132,13 +137,14 @@ class AlertSettings:
 
 RULE_KEYS = (
     "query", "where", "absent", "labels", "for", "keep", "severity", "summary", "receivers", "evidence", "exclude",
+    "final",
 )  # fmt: skip
 RECEIVER_KEYS = {
-    "file": ("kind", "path"),
-    "webhook": ("kind", "url", "token_file", "interval"),
-    "alertmanager": ("kind", "url", "token_file"),
-    "syslog": ("kind", "url"),
-    "mail": ("kind", "url", "from", "to", "user", "password_file", "starttls", "interval"),
+    "file": ("kind", "path", "final"),
+    "webhook": ("kind", "url", "token_file", "interval", "final"),
+    "alertmanager": ("kind", "url", "token_file", "final"),
+    "syslog": ("kind", "url", "final"),
+    "mail": ("kind", "url", "from", "to", "user", "password_file", "starttls", "interval", "final"),
 }
 """The valid keys of a receiver, by the value of its key `kind`."""
 
@@ -189,6 +195,7 @@ def _rule(section: Section, name: str, queries: Mapping[str, Any], receivers: Ma
         receivers=None if chosen_receivers is None else tuple(chosen_receivers),
         evidence=rule.number("evidence", int, 5, f"1 to {MAX_EVIDENCE}", lambda rows: 1 <= rows <= MAX_EVIDENCE),
         exclude=tuple(_exclusions(rule)),
+        final=rule.value("final", bool, False),
     )
 
 
@@ -217,7 +224,8 @@ def _exclusions(rule: Section) -> list[Exclusion]:
 def _receiver(section: Section, name: str, base: Path) -> Receiver:
     _check_name(f"receivers.{name}", name)
     kind = section.section(name).choice("kind", "", RECEIVER_KEYS)
-    return _RECEIVERS[kind](section.section(name, RECEIVER_KEYS[kind]), name, base)
+    values = section.section(name, RECEIVER_KEYS[kind])
+    return replace(_RECEIVERS[kind](values, name, base), final=values.value("final", bool, False))
 
 
 def _file(section: Section, name: str, base: Path) -> Receiver:

@@ -223,6 +223,10 @@ class PipelineFile:
                 )
         return plans
 
+    def final_plans(self) -> list[Plan]:
+        """Return the plans of the final results, for commands over finished captures. Raises errors as `plans`."""
+        return [plan.with_final_rows() for plan in self.plans()]
+
     @staticmethod
     def leaves(plans: Iterable[Plan]) -> list[Leaf]:
         """Return the leaves of `plans` for a low-level node. Raises PipelineError if two have the same name."""

@@ -7,6 +7,7 @@ from capture.collector.metrics import METRICS as COLLECTOR_METRICS
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Metric
 from dashboards.alerts.metrics import METRICS as ALERT_METRICS
+from dashboards.changes.metrics import METRICS as CHANGES_METRICS
 from dashboards.page.metrics import METRICS as PAGE_METRICS
 from dashboards.prometheus.exporter import HTTP_METRICS, Exporter
 from dashboards.prometheus.exporter import METRICS as DASHBOARD_METRICS
@@ -18,6 +19,7 @@ from queries.gsql import compile_query
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "metrics.md").read_text("utf-8")
 DECLARED = (
     *DASHBOARD_METRICS,
+    *CHANGES_METRICS,
     *HTTP_METRICS,
     *PAGE_METRICS,
     *ALERT_METRICS,

@@ -119,7 +119,7 @@ WRONG = {
     "[alerts.5x]": "alerts.5x: got '5x', expected a name that begins with a letter, of letters, digits, - and _, with "
     "at most 64 characters",
     RULE + "foo = 1": "alerts.scan.foo is not known; valid here: query, where, absent, labels, for, keep, severity, "
-    "summary, receivers, evidence, exclude",
+    "summary, receivers, evidence, exclude, final",
     RULE + "where = 5": "alerts.scan.where: got 5, expected text",
     RULE + 'for = "5"': "alerts.scan.for: expected a duration such as 500ms, 10s or 2 minutes",
     RULE + 'keep = "-5s"': "alerts.scan.keep: expected a duration such as 500ms, 10s or 2 minutes",
@@ -143,7 +143,7 @@ WRONG = {
     "letters, digits, - and _, with at most 64 characters",
     "[receivers.log]": "receivers.log.kind: got '', expected file or webhook or alertmanager or syslog or mail",
     '[receivers.log]\nkind = "file"': "receivers.log.path is missing: expected the path of a file",
-    '[receivers.log]\nkind = "file"\nurl = "x"': "receivers.log.url is not known; valid here: kind, path",
+    '[receivers.log]\nkind = "file"\nurl = "x"': "receivers.log.url is not known; valid here: kind, path, final",
     HOOK: "receivers.hook.url: got '', expected http://HOST:PORT or https://HOST:PORT",
     HOOK + 'url = "ftp://h"': "receivers.hook.url: got 'ftp://h', expected http://HOST:PORT or https://HOST:PORT",
     HOOK + 'url = "http://h:99999"': "receivers.hook.url: got 'http://h:99999', expected http://HOST:PORT or "

@@ -61,9 +61,11 @@ async function showAlerts() {
     item.append(element("a", "Alerts", { href: "#alerts" }));
     byId("sections").append(item);
   }
-  const rows = [...answer.firing, ...answer.ended].map((alert) => ALERT_COLUMNS.map((name) => (
-    name === "evidence" ? Object.entries(alert.evidence[0] || {}).map((pair) => pair.join(" ")).join(", ") : alert[name]
-  )));
+  const cell = (alert, name) => {
+    if (name === "evidence") return Object.entries(alert.evidence[0] || {}).map((pair) => pair.join(" ")).join(", ");
+    return name === "status" && alert.state === "provisional" ? alert.status + ", provisional" : alert[name];
+  };
+  const rows = [...answer.firing, ...answer.ended].map((alert) => ALERT_COLUMNS.map((name) => cell(alert, name)));
   const kinds = ALERT_COLUMNS.map((name) => (name === "rows" ? "number" : "text"));
   const caption = shown(firing) + " firing, and the last " + answer.ended.length + " that have ended";
   await alertTable.show({ columns: ALERT_COLUMNS, kinds, rows }, caption);
@@ -149,7 +151,12 @@ async function begin() {
   listen(state.newest);
   await refreshAll();
   performance.mark("drawn"); // bench/page.py measures the time until all panels are drawn
-  setInterval(() => { if (!paused) showState().catch(report); }, STATE_EVERY);
+  setInterval(() => {
+    if (paused) return;
+    showState().catch(report);
+    // A window becomes final without an event if it needs no correction.
+    for (const panel of panels.values()) if (panel.provisional) panel.refresh().catch(report);
+  }, STATE_EVERY);
 }
 
 begin().catch(report);

@@ -20,6 +20,7 @@ export class Panel {
     this.wait = REDRAW;
     this.drawnAt = 0;
     this.timer = null;
+    this.provisional = false; // whether the window that is shown may still be corrected
     const id = "query-" + query.name;
     this.section = element("section", null, { class: "panel", "aria-labelledby": id });
     const head = element("div", null, { class: "panel-head" });
@@ -95,7 +96,9 @@ export class Panel {
     const pick = (list) => columns.map((at) => list[at]);
     const rows = { columns: pick(answer.columns), kinds: pick(answer.kinds), rows: answer.rows.map(pick), stored: answer.stored };
     const part = answer.groups > answer.stored ? ", the first " + shown(answer.stored) : "";
-    const when = answer.end === null ? "newest rows" : "window " + between(answer.start, answer.end);
+    let when = answer.end === null ? "newest rows" : "window " + between(answer.start, answer.end);
+    if (!answer.final) when += ", provisional";
+    this.provisional = !answer.final;
     return this.table.show(rows, when + ": " + counted(answer.groups, "row") + part, async (first, count) => {
       const page = await get("api/window", { id: answer.id, first, count });
       return { first: page.first, rows: page.rows.map(pick) };

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from capture.metrics import Samples
 from highlevel.metrics import (
+    CORRECTIONS,
     FILL_GROUPS_FORGOTTEN,
     FILL_ROWS_LEFT_OUT,
     JOIN_PAIRS,
@@ -143,6 +144,15 @@ class Windows(Protocol):
         ...
 
 
+class ChangingWindows(Windows, Protocol):
+    """An operator of windows whose results may be withdrawn."""
+
+    @property
+    def withdrawn(self) -> int:
+        """Results that were returned and then withdrawn."""
+        ...
+
+
 def count_nothing(samples: Samples, operator: object, query: str, name: str | None) -> None:
     """Add no counters."""
 
@@ -187,6 +197,13 @@ def count_windows(samples: Samples, operator: Windows, query: str, name: str | N
     samples.add(ROWS_BEYOND_CAP, rows, query)
     samples.add(WINDOWS_OPEN, number_of(operator.open_windows()), query)
     _count_operator(samples, operator, query, name, operator.late_rows)
+
+
+def count_changing_windows(samples: Samples, operator: ChangingWindows, query: str, name: str | None) -> None:
+    """Add the counters of windows whose results may be withdrawn: of the query, if no other operator changes them."""
+    count_windows(samples, operator, query, name)
+    if name is None:
+        samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def _count_operator(samples: Samples, operator: Holding | Windows, query: str, name: str | None, late: int) -> None:

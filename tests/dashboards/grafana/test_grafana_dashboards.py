@@ -211,12 +211,19 @@ def test_links_lead_to_dashboards_of_the_same_pipeline() -> None:
 def test_panels_of_the_node_and_its_metrics_are_only_in_pipelines_with_spools() -> None:
     for text, has_node in ((PIPELINE + LIVE, True), (PIPELINE, False)):
         files = make(text)
-        rows = rows_of(has_node=has_node, has_interface=has_node, has_alerts=False)
+        rows = rows_of(has_node=has_node, has_interface=has_node, has_alerts=False, has_changes=False)
         expected = [panel.title for _, panels in rows for panel in panels]
         assert [panel["title"] for panel in panels_of(read_dashboards(files)["office-health"])] == expected
         assert ("Interfaces" in [title for _, title in titles_of(read_dashboards(files)["office-health"])]) == has_node
         scraped = yaml.safe_load(files["prometheus/prometheus.yml"])["scrape_configs"][0]["static_configs"][0]
         assert scraped["targets"] == ["127.0.0.1:9464", *(["node.example:9999"] if has_node else [])]
+
+
+def test_panels_of_corrections_are_only_in_pipelines_with_changes() -> None:
+    changing = '[queries.changing]\nsql = "SELECT count(*) AS n FROM packets [RANGE 10 s]"\nemit = "changes"\n'
+    for text, has_changes in ((PIPELINE + changing, True), (PIPELINE, False)):
+        titles = titles_of(read_dashboards(make(text))["office-health"])
+        assert ("Corrections" in [title for _, title in titles]) == has_changes
 
 
 def test_a_panel_over_a_label_that_a_metric_does_not_have_is_refused() -> None:

@@ -1,0 +1,72 @@
+"""The changes of a query in its result files (`highlevel.spark.result_files`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from capture import arrow_compute as pc
+from capture.errors import InputError
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.spark.result_files import (
+    deleted_until,
+    first_batch,
+    largest_end,
+    list_files,
+    query_folder,
+    stored_batches,
+)
+from lowlevel.punctuation import BEGINNING
+
+
+class ChangeLog:
+    """The results of one query up to micro-batch `last`. Files may be written again meanwhile."""
+
+    def __init__(self, output: Path, query: str, last: int) -> None:
+        """`output`: the folder of all results. Later micro-batches are ignored: they may be repeated."""
+        self.query, self.last = query, last
+        folder = query_folder(output, query)
+        self.paths = [path for path in list_files(folder) if first_batch(path) <= last]
+        self.deleted_until = deleted_until(folder)
+        """The changes of windows that end by this time (ns) may be deleted."""
+
+    def newest_end(self) -> int:
+        """Return the newest end of a window in ns; BEGINNING without results."""
+        for path in reversed(self.paths):
+            ends = self._read(path)[WINDOW_END]
+            if len(ends):
+                end: int = pc.max(ends.cast(pa.int64())).as_py()
+                return end
+        return BEGINNING
+
+    def tables(self, after: int = BEGINNING) -> Iterator[pa.Table]:
+        """Yield the changes of each file: only of windows that end after `after` (ns) and are complete.
+
+        Raises InputError for a file that is damaged, or that is deleted meanwhile.
+        """
+        after = max(after, self.deleted_until)
+        for path in self.paths:
+            try:
+                is_older = largest_end(path) <= after
+            except (OSError, pa.ArrowException) as error:
+                raise _error(path, error) from error
+            if not is_older:
+                table = self._read(path)
+                yield table.filter(pc.greater(table[WINDOW_END].cast(pa.int64()), after))
+
+    def _read(self, path: Path) -> pa.Table:
+        """Return the rows of a file up to the last micro-batch."""
+        try:
+            file = pq.ParquetFile(path, page_checksum_verification=True)
+            batches = stored_batches(path, file.metadata)
+            table = file.read()
+        except (OSError, pa.ArrowException) as error:
+            raise _error(path, error) from error
+        return table.slice(0, sum(count for number, count in batches if number <= self.last))
+
+
+def _error(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path}: cannot be read as results: {str(error).splitlines()[0]}")

@@ -1,0 +1,144 @@
+"""One table from the change log of a query: the sum of the weights of equal rows.
+
+    output/talkers/part-*.parquet ──► compact/talkers.parquet        weight, final ──► final
+
+Only changes up to the last micro-batch with totals are read, so the run may continue meanwhile. The table depends only
+on these changes, so a second call gives the same table. It is written window by window: only windows that are not final
+are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from capture import arrow_compute as pc
+from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
+from capture.private_files import make_private_folder, replacing
+from dashboards.changes.change_log import ChangeLog
+from highlevel.aggregation import BOUNDS
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.results.stored_columns import KEY, decode_columns, with_columns
+from highlevel.spark.errors import FolderError
+from highlevel.spark.estimates import ESTIMATED
+from highlevel.spark.run_folder import read_run
+from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.speculation.consistency import FINAL, WEIGHT
+from highlevel.speculation.current_results import CurrentResults, final_end
+from lowlevel.punctuation import BEGINNING, END
+
+COMPACT = "compact"
+"""The folder of the tables in the folder of a run."""
+
+ATTEMPTS = 3
+"""Attempts to read the totals, of which a run deletes old versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A table that was written. `rows`: all rows, `provisional`: those that are not final. `changes`: rows read."""
+
+    path: Path
+    rows: int
+    provisional: int
+    changes: int
+
+
+def compact(
+    folder: Path, queries: Sequence[str] = (), target: Path | None = None, *, only_final: bool = False
+) -> Iterator[Compaction]:
+    """Write a table for each query with changes in the folder of a run, or for `queries`; yield each.
+
+    `target`: the folder of the tables, by default `compact` in the folder of the run. With `only_final` the tables
+    contain only final rows. Raises FolderError for another folder, InputError for a wrong query and damaged changes.
+    """
+    read_run(folder)
+    last, totals = _read_totals(folder)
+    logs = {log.query: log for log in _change_logs(folder / "output", last)}
+    if not logs:
+        expected = "a run that has returned changes of a query with EMIT CHANGES"
+        raise InputError(f"{folder}: got a run without changes, expected {expected}")
+    for query in queries:
+        if query not in logs:
+            raise InputError(f"got the query {query!r}, expected a query with changes: {', '.join(logs)}")
+    for query in queries or logs:
+        path = (target or folder / COMPACT) / f"{quote(query, safe=' ')}.parquet"
+        make_private_folder(path.parent)
+        yield _compact(logs[query], path, totals.watermarks.get(query, BEGINNING), only_final=only_final)
+
+
+def _read_totals(folder: Path) -> tuple[int, Totals]:
+    files = TotalsFiles(folder / "totals")
+    for attempt in range(ATTEMPTS):
+        last = files.last_batch_id()
+        try:
+            return last, files.load(last)
+        except FolderError:
+            if attempt == ATTEMPTS - 1 or files.last_batch_id() == last:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _change_logs(output: Path, last: int) -> Iterator[ChangeLog]:
+    for path in sorted(output.glob("*/")):
+        log = ChangeLog(output, unquote(path.name), last)
+        if log.paths and {WEIGHT, FINAL} <= set(pq.read_schema(log.paths[-1]).names):
+            yield log
+
+
+class _Rows:
+    """The rows of a change log without `weight`, and the form in which they are written."""
+
+    def __init__(self, file_schema: pa.Schema) -> None:
+        self._schema = file_schema
+        self._columns = [column for column in decode_columns(file_schema.metadata[KEY]) if column.name != WEIGHT]
+        self._estimated: set[int] = set()
+        fields = [field for field in file_schema if field.name not in (WEIGHT, FINAL, ESTIMATED)]
+        self.schema = pa.schema([pa.field(each.name, pa.int64()) if each.name in BOUNDS else each for each in fields])
+        """The columns that identify a row. A window may contain estimates later, so that is no part of a row."""
+
+    def read(self, changes: pa.Table) -> pa.Table:
+        """Return changes with bounds of windows in ns."""
+        for name in BOUNDS:
+            changes = changes.set_column(changes.schema.get_field_index(name), name, changes[name].cast(pa.int64()))
+        if ESTIMATED in changes.column_names:
+            self._estimated.update(changes.filter(changes[ESTIMATED])[WINDOW_END].to_pylist())
+        return changes
+
+    def write(self, rows: pa.Table, *, final: bool) -> pa.Table:
+        """Return rows in the form of the file, with the column `final`, and `estimated` if the changes have it."""
+        if ESTIMATED in self._schema.names:
+            marks = pc.is_in(rows[WINDOW_END], value_set=pa.array(sorted(self._estimated), pa.int64()))
+            rows = rows.append_column(ESTIMATED, marks)
+        rows = rows.append_column(FINAL, pa.repeat(pa.scalar(final), rows.num_rows))
+        names = [column.name for column in self._columns]
+        arrays = [rows[name].cast(self._schema.field(name).type) for name in names]
+        return with_columns(pa.table(arrays, names), self._columns)
+
+
+def _compact(log: ChangeLog, path: Path, watermark: int, *, only_final: bool) -> Compaction:
+    form = _Rows(pq.read_schema(log.paths[-1]))
+    current = CurrentResults(log.query, form.schema)
+    changes, rows = 0, {True: 0, False: 0}
+    empty = form.write(form.schema.empty_table(), final=True)
+    with replacing(path) as (_, part), pq.ParquetWriter(part, empty.schema, write_page_checksum=True) as writer:
+
+        def write(closed: pa.Table, *, final: bool) -> None:
+            rows[final] += closed.num_rows
+            if closed.num_rows:
+                writer.write_table(form.write(closed, final=final))
+
+        for table in log.tables():
+            changes += table.num_rows
+            table = form.read(table)
+            current.add(table)
+            write(current.close(final_end(table) or BEGINNING), final=True)
+        write(current.close(watermark), final=True)
+        if not only_final:
+            write(current.close(END), final=False)
+    return Compaction(path, rows[True] + rows[False], rows[False], changes)

@@ -1,0 +1,40 @@
+"""`wiretide compact`: one table from the changes of a query in the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compact(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run (`folder` of the pipeline).")],
+    queries: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[QUERY]...", help="Queries with changes. Default: all of them.", show_default=False),
+    ] = None,
+    final: Annotated[bool, typer.Option("--final", help="Write only final rows.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FOLDER", help="The folder of the tables. Default: `compact` in the folder."
+        ),
+    ] = None,
+) -> None:
+    """Write the results of queries with EMIT CHANGES as tables: one Parquet file for each query.
+
+    A run writes the changes of such a query: rows with a weight. The table contains the rows whose weights do not add
+    up to 0, and a column `final`. The run may continue meanwhile. The changes are kept.
+
+    \b
+    wiretide compact state
+    wiretide compact state talkers --final
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
+    from dashboards.changes.compaction import compact as write_tables
+    from dashboards.wire_text import escape
+
+    for table in write_tables(folder, queries or [], output, only_final=final):
+        provisional = f", {table.provisional:,} of them not final" if table.provisional else ""
+        rows = "1 row" if table.rows == 1 else f"{table.rows:,} rows"
+        print(escape(f"{table.path}: {rows}{provisional}, from {table.changes:,} changes"))
