@@ -22,10 +22,10 @@ def compact(
         ),
     ] = None,
 ) -> None:
-    """Write the results of queries with EMIT CHANGES as tables: one Parquet file for each query.
+    """Write one table from the changes of each query with EMIT CHANGES.
 
-    A run writes the changes of such a query: rows with a weight. The table contains the rows whose weights do not add
-    up to 0, and a column `final`. The run may continue meanwhile. The changes are kept.
+    A run writes the changes of such a query: rows with a weight. The table, a Parquet file, contains the rows whose
+    weights do not add up to 0, and a column `final`. The run may continue meanwhile. The changes are kept.
 
     \b
     wiretide compact state
