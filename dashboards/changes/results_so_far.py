@@ -43,8 +43,11 @@ class Update:
 class ResultsSoFar:
     """The results so far of a query with changes. Not thread safe."""
 
-    def __init__(self, plan: Plan, output: Path, final_name: str | None = None) -> None:
-        """`output`: the folder of all results. With `final_name` the final rows are also results of this name."""
+    def __init__(self, plan: Plan, output: Path, final_name: str | None = None, keep: int | None = None) -> None:
+        """`output`: the folder of all results. With `final_name` the final rows are also results of this name.
+
+        `keep`: the time (ns) for which their files stay; None for ever.
+        """
         self.plan = plan.with_final_rows()
         """The plan of the final results."""
         self.watermark = BEGINNING
@@ -56,7 +59,7 @@ class ResultsSoFar:
         self.batch = -1
         """The last micro-batch that was added."""
         self._changing = plan
-        self._output, self._final_name = output, final_name
+        self._output, self._final_name, self._keep = output, final_name, keep
         self._written_until = BEGINNING
         self._current = CurrentResults(plan.name, self.plan.schema)
 
@@ -132,4 +135,4 @@ class ResultsSoFar:
             new = mark_estimates(new, sampled)
             columns = (*columns, Column(ESTIMATED, Type.BOOL)) if new.num_columns > len(columns) else columns
         stored = with_columns(readable(new, self.plan.times), columns)
-        write_results(self._output, batch, {self._final_name: stored})
+        write_results(self._output, batch, {self._final_name: stored}, self._keep)

@@ -94,7 +94,7 @@ class Monitor:
         self.plans_by_name = {plan.name: plan for plan in self.plans}
         output = pipeline.folder / "output"
         self._changes = {
-            plan.name: ResultsSoFar(plan, output, pipeline.final_results.get(plan.name))
+            plan.name: ResultsSoFar(plan, output, pipeline.final_results.get(plan.name), pipeline.keep_results)
             for plan in self.plans
             if plan.has_changes
         }

@@ -19,9 +19,13 @@ from capture.errors import InputError
 from capture.units import SECOND
 from dashboards.changes.compaction import compact
 from dashboards.changes.metrics import PROVISIONAL_BYTES
+from highlevel.results.stored_columns import with_columns
+from highlevel.results.user_types import readable
+from highlevel.spark import result_files
+from highlevel.spark.totals import TotalsFiles
 from highlevel.speculation.current_results import CurrentResults
 from queries.gsql import compile_query
-from tests.harness.change_runs import LENGTH, PIPELINE, Change, ChangeRun
+from tests.harness.change_runs import LENGTH, PIPELINE, Change, ChangeRun, rows_of
 from tests.references.exporter_rows import samples
 
 A, B = "10.0.0.1", "10.0.0.2"
@@ -106,7 +110,10 @@ def test_rows_that_were_withdrawn_have_no_series_and_no_window(tmp_path: Path) -
     run.close()
 
 
-def test_a_missing_file_of_changes_is_an_error_and_no_wrong_table(tmp_path: Path) -> None:
+def test_a_missing_file_of_changes_is_an_error_and_no_wrong_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_files, "MAX_BATCHES", 1)
     run = ChangeRun(tmp_path)
     run.batch([(1, A, 5, 1)])
     run.batch(moved(1, 5, 6))
@@ -115,6 +122,23 @@ def test_a_missing_file_of_changes_is_an_error_and_no_wrong_table(tmp_path: Path
     with pytest.raises(InputError, match=r"query talkers: got .*'n': 5.* withdraws a row that was not returned"):
         list(compact(tmp_path / "state"))
     assert list((tmp_path / "state" / "compact").iterdir()) == []
+
+
+def test_windows_of_which_changes_were_deleted_as_configured_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_files, "MAX_BATCHES", 1)
+    run = ChangeRun(tmp_path)
+    run.batch([(1, A, 5, 1), (1, B, 6, 1)])
+    run.batch([*moved(1, 5, 7), (2, A, 8, 1)])
+    table = run.table([(9, A, 9, 1)], 0)
+    stored = with_columns(readable(table, run.plan.times), run.plan.root.columns)
+    result_files.write_results(run.output, 2, {"talkers": stored}, 70 * SECOND)
+    run.totals.watermarks["talkers"] = 9 * LENGTH * SECOND
+    TotalsFiles(tmp_path / "state" / "totals").save(2, run.totals)
+    run.close()
+    (written,) = compact(tmp_path / "state")
+    assert rows_of([pq.read_table(written.path)]) == Counter([(2, A, 8), (9, A, 9)])
 
 
 def test_a_row_with_nan_null_or_negative_zero_is_found_when_it_is_withdrawn() -> None:
