@@ -8,6 +8,8 @@ import pytest
 
 from highlevel.plan.nodes import ChangingWindows, Windowed
 from highlevel.speculation.consistency import Consistency
+from queries.explain.lines import parts_of_line
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
 
@@ -127,3 +129,39 @@ def test_a_query_that_cannot_be_corrected_is_refused(sql: str, message: str, sta
     assert message in refused.value.message
     assert sql[refused.value.position :].startswith(start)
     assert refused.value.expected
+
+
+def explained(sql: str) -> dict[str, list[str]]:
+    """Return the lines about WAIT and REMEMBER of each node."""
+    lines: dict[str, list[str]] = {}
+    for text in explain(compile_query(sql)).splitlines():
+        if text and not text.startswith(" "):
+            name = text.partition(":")[0]
+        heading, content = parts_of_line(text) if text.startswith("  ") else ("", "")
+        if heading in ("wait (B)", "remember (M)"):
+            lines.setdefault(name, []).append(f"{heading}: {content}")
+    return lines
+
+
+def test_an_explanation_has_wait_and_remember_at_each_node() -> None:
+    memory = "remember (M): rows up to 1 minute older than the newest row of their link"
+    stated = "WITH CONSISTENCY (WAIT 2 s, REMEMBER 1 minute) EMIT CHANGES"
+    assert explained(f"SELECT max(n) [RANGE 1 minute] FROM ({QUERY}) {stated}") == {
+        "leaf": [memory],
+        "changingwindows": [
+            memory,
+            "wait (B): a window is returned when the newest row is 2 seconds later than its end",
+        ],
+        "changingresults": [
+            "wait (B): a window is returned when the input has reached its end",
+            "remember (M): rows and results, until the watermark of window_end is later",
+        ],
+    }
+    assert explained(f"{ANTI} {stated}") == {
+        "leaf 1": [memory],
+        "leaf 2": [memory],
+        "changingjoin": [
+            "wait (B): a result is returned when the newest row is 2 seconds later than its p.ts",
+            "remember (M): rows of both sides, until no later change can affect a result of them",
+        ],
+    }

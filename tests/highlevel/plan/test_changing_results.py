@@ -13,6 +13,7 @@ import pytest
 
 from highlevel.aggregation import Aggregation, Output
 from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, changes_of_rows, time_step
+from highlevel.plan.fragments import FragmentInput
 from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, Node, Sort, SortKey, TimeOutput, Windowed
 from highlevel.windows.kind import SlidingWindow
@@ -146,3 +147,11 @@ def test_a_window_is_returned_when_the_inputs_have_reached_its_end() -> None:
     assert operator.feed([(10, "a", 1.0, 1, False)]) == []
     assert [row["weight"] for row in operator.feed([(20, "a", 4.0, 1, False)])] == [1]
     assert [(row["v"], row["weight"]) for row in operator.feed([(0, "a", 7.0, 1, False)])] == [(4.0, -1), (7.0, 1)]
+
+
+def test_final_rows_of_one_of_several_operators_do_not_end_a_window() -> None:
+    united = FragmentInput("q", (), LEAF.low, LEAF.layer, 0, CHANGES.columns, ("ts",))
+    operator = Stepwise(first(2).with_inputs([united]))
+    operator.feed([(1, "a", 1.0, 1, True)])
+    operator.feed([(1, "b", 2.0, 1, True)])
+    assert [(row["g"], row["weight"], row["final"]) for row in operator.feed(2)] == [("b", 1, True), ("a", 1, True)]
