@@ -139,22 +139,36 @@ class ProvisionalWindows:
             self._count_late(tagged)
             for of_windows in merge_late_partials(tagged, INT_MAX, self._grain, self._subaggregates):
                 self._add(of_windows)
-        yield from self._publish([wid for wid, each in self._open.items() if self._is_due(wid, each)], final=False)
+        yield from self._publish(self._due_windows, final=False)
 
     def punctuate(self, punctuation: Punctuation) -> Iterator[Revision | Punctuation]:
-        """Return the final revision of each window that ends by the watermark, then its end as watermark."""
+        """Return the final revision of each window that ends by the watermark, and then its end as watermark.
+
+        The newest time of the links is REMEMBER later than the watermark, so other windows may be published too.
+        """
         ended = punctuation.watermark == END
+        if self.consistency.remember is not None and BEGINNING < punctuation.watermark < END:
+            self.clock = max(self.clock, punctuation.watermark + self.consistency.remember)
         closed_before = END if ended else self.window.closed_before(punctuation.watermark)
-        if closed_before <= self._closed_before:
-            return
-        self._closed_before = closed_before
+        if closed_before > self._closed_before:
+            yield from self._close(closed_before)
+        yield from self._publish(self._due_windows, final=False)
+        if closed_before > self._closed_before:
+            self._closed_before = closed_before
+            yield punctuation if ended else Punctuation(punctuation.link, self.window.end(closed_before - 1))
+
+    def _close(self, closed_before: int) -> Iterator[Revision]:
+        """Publish and forget the windows with smaller IDs."""
         closing = sorted(wid for wid in self._open if wid < closed_before)
         if closing:
             append_ids(self._closed, np.array(closing, np.int64))
         yield from self._publish(closing, final=True)
         for wid in closing:
             del self._open[wid]
-        yield punctuation if ended else Punctuation(punctuation.link, self.window.end(closed_before - 1))
+
+    @property
+    def _due_windows(self) -> list[int]:
+        return [wid for wid, window in self._open.items() if self._is_due(wid, window)]
 
     def _add(self, partials: pa.RecordBatch) -> None:
         """Add partials with the column WID to their windows, unless these are final."""

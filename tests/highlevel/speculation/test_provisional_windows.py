@@ -179,6 +179,14 @@ def test_early_results_are_returned_once_in_each_interval() -> None:
     assert published == [4, 8]
 
 
+def test_a_watermark_advances_the_clock_by_what_is_remembered() -> None:
+    node = ChangingWindows(ROWS, aggregation_of(SlidingWindow(10, 10)), "ts", Consistency(wait=2, remember=20))
+    operator = make_operator(node)
+    assert feed(operator, [(3, "a", 1)]) == []
+    assert feed(operator, -9) == [], "the newest row has the time 11"
+    assert changes_in(feed(operator, -8)) == {((0, 10, "a", 1, 1), 1, False): 1}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
