@@ -90,7 +90,7 @@ def _datagram(export: Export, number: int, records: bytes) -> bytes:
         return struct.pack(">HHIIIIHH", 5, count, 2**31, now, 0, number * count % 2**32, 0, 0) + records
     body = b""
     if number % HEAD_EVERY == 0:
-        fields = b"".join(struct.pack(">HH", *each) for each in export.fields)
+        fields = b"".join(struct.pack(">HH", *field) for field in export.fields)
         kind = 0 if export.version == 9 else 2
         body = struct.pack(">HHHH", kind, 8 + len(fields), 256, len(export.fields)) + fields
     body += struct.pack(">HH", 256, 4 + len(records)) + records

@@ -37,7 +37,7 @@ class Frames:
         """Lay out PIECE of them."""
         self._socket = sending
         self._frames = [ctypes.create_string_buffer(udp_frame(number, size), size) for number in range(PIECE)]
-        vectors = b"".join(struct.pack("@PQ", ctypes.addressof(each), size) for each in self._frames)
+        vectors = b"".join(struct.pack("@PQ", ctypes.addressof(frame), size) for frame in self._frames)
         self._vectors = ctypes.create_string_buffer(vectors, len(vectors))
         at = ctypes.addressof(self._vectors)
         messages = b"".join(

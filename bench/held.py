@@ -120,7 +120,7 @@ FIGURES: dict[str, Callable[[PlanState], str]] = {
 def add_tables(report: Report, title: str, over: str, found: Mapping[int, Mapping[str, PlanState]]) -> None:
     """Add a table for each figure: a column per plan, and a row per value of the parameter in seconds."""
     for what, shown in FIGURES.items():
-        rows = [(f"{place} s", *(shown(each) for each in plans.values())) for place, plans in found.items()]
+        rows = [(f"{place} s", *(shown(plan) for plan in plans.values())) for place, plans in found.items()]
         report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
 
 

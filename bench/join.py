@@ -95,7 +95,7 @@ class Form:
         """The specification of the join. The results have all columns of both sides."""
         sides = [Side(SCHEMA, "ts", tuple((name, f"{prefix}_{name}") for name in SCHEMA.names)) for prefix in "lr"]
         columns = [Column(name, Type.ADDRESS if name in ADDRESSES else Type.INT) for name in self.keys]
-        return JoinSpec(sides[0], sides[1], self.window, tuple((each, each) for each in columns), None, self.kind)
+        return JoinSpec(sides[0], sides[1], self.window, tuple((column, column) for column in columns), None, self.kind)
 
 
 NEAR = Band(SECOND, SECOND)

@@ -150,7 +150,7 @@ def _private_megabytes(browser: Any) -> float:
     processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
     session.detach()
     total = 0
-    for number in (each["id"] for each in processes if each["type"] == "renderer"):
+    for number in (process["id"] for process in processes if process["type"] == "renderer"):
         text = Path(f"/proc/{number}/smaps_rollup").read_text()
         total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_"))
     return total * 1024 / 1e6

@@ -264,7 +264,7 @@ def run(setting: Setting) -> Report:
     slowest = max(least(forms[name]) for name in FORMS)
     report.require("rows/s, the slowest of the forms / each row", least(plain) / slowest, ">= 0.4", full)
     report.require(
-        "open bins of each form, the fewest", min(each[0].open_bins for each in forms.values()), ">= 100000", full
+        "open bins of each form, the fewest", min(form[0].open_bins for form in forms.values()), ">= 100000", full
     )
     swept, bins = compared[FEW]
     report.require("tuples/s, sweep / bins, 1 000 open bins", least(bins) / least(swept), ">= 1", full)

@@ -88,7 +88,7 @@ def measure(rows: int, runs: int) -> dict[int, Figures]:
     whole = Stream(*columns)
     found = {}
     for slide in SLIDES:
-        stream = whole if slide > 1 else Stream(*(each[:FEW] for each in columns))
+        stream = whole if slide > 1 else Stream(*(column[:FEW] for column in columns))
         rows = len(stream)
         window = SlidingWindow(RANGE, slide)
         made: dict[str, Callable[[], Operator]] = {

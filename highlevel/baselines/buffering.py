@@ -169,7 +169,7 @@ class BufferingAggregate:
         """Return the tuples in the buffer, and the progress of the operator."""
         stored = slice(self.head, self.tail)
         keys = self.keys.columns(self.group_ids[stored]) if self.keys is not None and self.groups else []
-        values = [pa.array(each[stored]) for each in self.values]
+        values = [pa.array(value[stored]) for value in self.values]
         names = [".time", *(sub.name for sub in self.subaggregates), *(self.groups if keys else [])]
         return {
             "progress": pa.table({"closed": [self.closed], "newest": [self.newest]}),

@@ -214,4 +214,4 @@ def size_of(capture: AnyCapture) -> int:
 
 def first_arrival(recordings: Sequence[Recording]) -> int:
     """Return the arrival of the first row of any link, BEGINNING without rows."""
-    return min((int(each.arrivals[0]) for each in recordings if len(each.arrivals)), default=BEGINNING)
+    return min((int(recording.arrivals[0]) for recording in recordings if len(recording.arrivals)), default=BEGINNING)

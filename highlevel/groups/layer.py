@@ -26,8 +26,8 @@ class Layer:
     def __init__(self, schema: pa.Schema, merge_rules: Sequence[MergeRule], held: bool = False) -> None:
         """Create an empty layer. `schema` contains the types of the columns in `merge_rules`."""
         self.accumulators = [
-            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns])
-            for each in merge_rules
+            Accumulator(merge_rule, [schema.field(name).type == pa.float64() for name in merge_rule.columns])
+            for merge_rule in merge_rules
         ]
         self.held = Accumulator(MergeRule((HELD,), Rule.SUM), [False]) if held else None
 
@@ -63,7 +63,7 @@ class Layer:
     def copy(self) -> Layer:
         """Return an independent copy."""
         twin = object.__new__(Layer)
-        twin.accumulators = [each.copy() for each in self.accumulators]
+        twin.accumulators = [accumulator.copy() for accumulator in self.accumulators]
         twin.held = None if self.held is None else self.held.copy()
         return twin
 

@@ -100,8 +100,8 @@ class OpenSessions:
     @property
     def bytes(self) -> int:
         """Memory of the state."""
-        arrays = (self.slots, self.groups, self._free, *(each.words for each in self.accumulators))
-        return self.keys.bytes + sum(int(each.nbytes) for each in arrays)
+        arrays = (self.slots, self.groups, self._free, *(accumulator.words for accumulator in self.accumulators))
+        return self.keys.bytes + sum(int(array.nbytes) for array in arrays)
 
     def add(self, batch: pa.RecordBatch) -> np.ndarray:
         """Add at least one partial. Return a mask of the late partials, which are left out."""
@@ -172,8 +172,10 @@ class OpenSessions:
         first, last, _, _, group_of = self.slots
         arrays = dict(zip(self.columns.groups, self.keys.columns(group_of[slots]), strict=True))
         arrays |= {self.columns.first: pa.array(first[slots]), self.columns.last: pa.array(last[slots])}
-        for each in self.accumulators:
-            for name, words, is_float in zip(each.merge_rules.columns, each.words, each.floats, strict=True):
+        for accumulator in self.accumulators:
+            for name, words, is_float in zip(
+                accumulator.merge_rules.columns, accumulator.words, accumulator.floats, strict=True
+            ):
                 values = words[slots]
                 arrays[name] = pa.array(values.view(np.float64) if is_float else values)
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
@@ -195,14 +197,14 @@ class OpenSessions:
             free_slots[:free] = self._free[:free]
             free_slots[free : free + added] = np.arange(slots + added - 1, slots - 1, -1)
             self._free, self._free_count[0] = free_slots, free + added
-            for each in self.accumulators:
-                each.reserve(slots + added)
+            for accumulator in self.accumulators:
+                accumulator.reserve(slots + added)
 
     def _release_slots(self, slots: Words) -> None:
         """Release slots for other sessions."""
         self.slots[1, slots] = FREE
-        for each in self.accumulators:
-            each.words[:, slots] = np.array(each.starts)[:, None]
+        for accumulator in self.accumulators:
+            accumulator.words[:, slots] = np.array(accumulator.starts)[:, None]
         free = int(self._free_count[0])
         self._free[free : free + len(slots)] = slots
         self._free_count[0] = free + len(slots)

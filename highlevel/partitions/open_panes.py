@@ -137,6 +137,6 @@ class OpenPanes:
 
     def snapshot(self, reported: Words) -> pa.RecordBatch | None:
         """Return the partials of open windows in one batch, or None."""
-        parts = [part for each in self.chunks if (part := self._open(each, reported)).num_rows]
+        parts = [part for chunk in self.chunks if (part := self._open(chunk, reported)).num_rows]
         self.chunks = [merged(parts, [LIFE, PANE, *self.groups], self.merge_rules)] if parts else []
         return self.chunks[0] if self.chunks else None

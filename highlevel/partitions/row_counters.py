@@ -68,7 +68,7 @@ class Lives:
         self._current = _longer(self._current, self.keys.count, NOBODY)
         if self._lives.shape[1] < self.known + rows:
             room = max(2 * self._lives.shape[1], self.known + rows)
-            self._lives = np.stack([_longer(each, room, 0) for each in self._lives])
+            self._lives = np.stack([_longer(row, room, 0) for row in self._lives])
         lives, ranks = np.empty((2, rows), np.int64)
         of, counts, newest, reported = self._lives
         before = self.known

@@ -736,7 +736,7 @@ class Sample(Node):
     def group_columns(self) -> tuple[Column, ...]:
         """The keys and aggregates: the columns that the conditions and outputs read."""
         by_name = {column.name: column for column in self.input.columns}
-        return (*(by_name[key] for key in self.keys), *(each.column for each in self.aggregates))
+        return (*(by_name[key] for key in self.keys), *(aggregate.column for aggregate in self.aggregates))
 
     @property
     def time_columns(self) -> tuple[str, ...]:

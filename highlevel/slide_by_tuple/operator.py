@@ -36,7 +36,7 @@ class SlideByTupleAggregate:
         self.window = window
         self.groups = list(groups)
         self.merge_rules = list_merge_rules(subaggregates)
-        self.columns = [name for each in self.merge_rules for name in each.columns]
+        self.columns = [name for merge_rule in self.merge_rules for name in merge_rule.columns]
         self.count_of_rows = count_of_rows(subaggregates)
         # If each row has a window, the order of counting has no effect. Counting by arrival then needs no memory.
         by_rank = window.by_rank and window.every > 1

@@ -28,9 +28,11 @@ class Rows:
     def __init__(self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], reach: int) -> None:
         """Create an empty store. `schema` is the schema of the partials; windows reach back `reach` ns."""
         self.groups = list(groups)
-        self.columns = [name for each in merge_rules for name in each.columns]
+        self.columns = [name for merge_rule in merge_rules for name in merge_rule.columns]
         self.schema = pa.schema([schema.field(name) for name in (PANE, *self.groups, *self.columns)])
-        floats = [[schema.field(name).type == pa.float64() for name in each.columns] for each in merge_rules]
+        floats = [
+            [schema.field(name).type == pa.float64() for name in merge_rule.columns] for merge_rule in merge_rules
+        ]
         self.keys = Keys([schema.field(name).type for name in self.groups])
         self.pending = Runs(VALUES + len(self.columns))
         self.extent = Extent(reach, list(zip(merge_rules, floats, strict=True)))

@@ -96,7 +96,7 @@ class WindowFunctions:
         distance = _distance(kind, arguments or ())
         frame = Frame() if node.frame is None else FrameBinder(sql, kind, order).bind(node.frame)
         value = None if operand is None else operand.bound
-        inside = "*" if arguments is None else ", ".join(expression_text(each.bound) for each in arguments)
+        inside = "*" if arguments is None else ", ".join(expression_text(argument.bound) for argument in arguments)
         bound = BoundFunction(
             f"{name}({inside}) OVER ({_clause(partition, order, frame)})",
             kind,

@@ -77,7 +77,7 @@ def draw(plan: Plan, figures: Mapping[Node, Figures] | None = None) -> str:
     levels = _levels(plan, boxes)
     width, height, border = _place(levels)
     head = _shortened(" ".join(plan.sql.split()), int(width / CHARACTER) - 4)
-    slowest = max((each.seconds or 0.0 for each in figures.values()), default=0.0)
+    slowest = max((figure.seconds or 0.0 for figure in figures.values()), default=0.0)
     size = f'width="{width:.0f}" height="{height:.0f}"'
     view = f'viewBox="0 0 {width:.0f} {height:.0f}"'
     font = 'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="11"'

@@ -292,7 +292,7 @@ class Compiler:
         if aggregation.windowed:
             required = [grouping.time.name]
         node, _ = placed(needed | set(required), required)
-        pairs = tuple(each for each in grouping.pairs if each[0] in node.time_columns)
+        pairs = tuple(pair for pair in grouping.pairs if pair[0] in node.time_columns)
         if pairs and not aggregation.windowed:
             grouped = TimeGroups(node, aggregation, pairs)
             return make_pair_query(grouped, self._plan_above(grouped, grouping))
@@ -375,7 +375,9 @@ class Compiler:
             time_outputs: list[TimeOutput] = []
             if required is not None:
                 candidates = [each for each in selected.of(required) if time in (None, each.name)]
-                time_outputs = [replace(each, source=local.get(required, required)) for each in candidates[:1]]
+                time_outputs = [
+                    replace(candidate, source=local.get(required, required)) for candidate in candidates[:1]
+                ]
             applied = Apply(below, outputs, tuple(time_outputs))
             rows: Node = applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
             if selected.over is not None:

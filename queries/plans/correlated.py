@@ -168,8 +168,8 @@ class _Decorrelation:
         assert name is not None
         self._outer_name = name
         conditions = () if query.where is None else _conjuncts(query.where.expression)
-        others = [each for each in conditions if not self._reduce(each)]
-        kept = [self._part(each) for each in others]
+        others = [condition for condition in conditions if not self._reduce(condition)]
+        kept = [self._part(other) for other in others]
         select = tuple(self._selected(position, each) for position, each in enumerate(query.select, 1))
         if query.selects_all and any(each.join and each.join.kind == "LEFT" for each in self._items):
             select = (SelectItem(tree.Star(select[0].start, Word(name, select[0].start))),)
@@ -361,12 +361,12 @@ class _Decorrelation:
         return relation.times[0] if window.time is None else window.time[1].text
 
     def _window_of_times(self, subquery: _SubQuery) -> _JoinWindow:
-        for each in subquery.equalities:
-            inner = _time_in_units(each.inner, subquery.relation)
-            outer = _time_in_units(each.outer, self._outer_relation)
+        for equality in subquery.equalities:
+            inner = _time_in_units(equality.inner, subquery.relation)
+            outer = _time_in_units(equality.outer, self._outer_relation)
             if inner is not None and outer is not None and inner[1] == outer[1]:
-                subquery.equalities.remove(each)
-                subquery.times, (subquery.time, subquery.unit) = each, inner
+                subquery.equalities.remove(equality)
+                subquery.times, (subquery.time, subquery.unit) = equality, inner
                 return _JoinWindow(0 if subquery.unit == 1 else subquery.unit, 0, outer[0])
         expected = (
             "the window of the query around it, [RANGE n], after the item of FROM; or an equality of times, "
@@ -554,7 +554,7 @@ class _Decorrelation:
         """
         query, start = subquery.query, subquery.start
         window, call, group_by = query.window, query.call, list(query.group_by)
-        group_by += [SelectItem(each.inner) for each in subquery.equalities]
+        group_by += [SelectItem(equality.inner) for equality in subquery.equalities]
         items = [] if _is_one_row(query) else list(query.select)
         items += _items(subquery, values)
         time = tree.Name(Word(WINDOW_START, start))

@@ -129,8 +129,8 @@ class Grouping:
             binder = self._over_groups("HAVING", query.having.expression, scope.in_having)
             having = self._condition(query.having, self._replace_by_columns(binder.bind(), binder.columns, start))
             selections = tuple(
-                replace(each, value=self._replace_by_columns(each.value, binder.columns, start))
-                for each in self._aggregates.selections.uses.values()
+                replace(use, value=self._replace_by_columns(use.value, binder.columns, start))
+                for use in self._aggregates.selections.uses.values()
             )
         select += self._order(select)
         if self.closing is not None:
@@ -147,8 +147,8 @@ class Grouping:
             self._aggregates.keep(Kind.MIN, self.time)
             self._aggregates.keep(Kind.MAX, self.time)
         user_columns = tuple(
-            replace(each, parts=tuple((part, self._over_parts(value)) for part, value in each.parts))
-            for each in self._aggregates.user_columns.uses.values()
+            replace(use, parts=tuple((part, self._over_parts(value)) for part, value in use.parts))
+            for use in self._aggregates.user_columns.uses.values()
         )
         self._aggregates.selections.check(self._sql, window, self._clause.emit_late)
         details: tuple[Detail, ...] = ()

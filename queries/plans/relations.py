@@ -88,7 +88,9 @@ class LinkRelation:
         """The listed columns, without payloads."""
         kind = columns_of_kind(self.links.source.kind)
         columns = (kind.column(name, self.links.layer) for name in kind.listed_names)
-        return tuple(dict.fromkeys(each.name for each in columns if each is not None and each.type is not Type.BYTES))
+        return tuple(
+            dict.fromkeys(column.name for column in columns if column is not None and column.type is not Type.BYTES)
+        )
 
     def column(self, name: str) -> Column | None:
         """Return a column of the kind of rows, in the layer."""
@@ -217,15 +219,15 @@ def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> Uni
         nullable = any(column.nullable for column in known)
         columns.append(Column(name, kind, nullable))
     known_times = [{time.lower() for time in part.times} for part in parts]
-    times = [name for name in model.times if all(name.lower() in each for each in known_times)]
+    times = [name for name in model.times if all(name.lower() in known_time for known_time in known_times)]
     return UnionRelation(tuple(parts), tuple(columns), tuple(times))
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression | None:
     """Return all conditions joined by AND; None without a condition."""
     whole: Expression | None = None
-    for each in conditions:
-        whole = each if whole is None else Binary(Op.AND, whole, each)
+    for condition in conditions:
+        whole = condition if whole is None else Binary(Op.AND, whole, condition)
     return whole
 
 

@@ -210,12 +210,16 @@ class _Compilation:
         outputs = [Output(*each) for each in zip(names, bound, strict=True)]
         having = self._condition(query.having)
         when, by = self._condition(clauses.when), self._condition(clauses.by)
-        supers = {DUE.name, *(each.name for each in self.aggregates.values() if each.of_supergroup)}
+        supers = {DUE.name, *(aggregate.name for aggregate in self.aggregates.values() if aggregate.of_supergroup)}
         if when is not None and not {column.name for column in columns_of(when)} <= supers:
             assert clauses.when is not None
             expected = f"superaggregates: {', '.join(SUPERAGGREGATES)}"
             self._fail("CLEANING WHEN over a group", clauses.when.expression.start, expected)
-        tickets = [self._ticket] if any(each == self._ticket.column for each in self._group_arguments) else []
+        tickets = (
+            [self._ticket]
+            if any(group_argument == self._ticket.column for group_argument in self._group_arguments)
+            else []
+        )
         aggregates = (*self.aggregates.values(), *tickets)
         root = Sample(below, keys, supergroup, aggregates, when, by, having, tuple(outputs), self._functions)
         times = root.time_columns
@@ -350,7 +354,7 @@ class _Compilation:
         if argument.type not in (Type.INT, Type.FLOAT):
             self._fail(f"{name} over a value of type {argument.type}", call.arguments[0].start, "integer or float")
         if name == family.due:
-            supers = {each.name for each in self.aggregates.values() if each.of_supergroup}
+            supers = {aggregate.name for aggregate in self.aggregates.values() if aggregate.of_supergroup}
             if not {column.name for column in columns_of(argument)} <= supers:
                 self._fail("CLEANING WHEN over a group", call.arguments[0].start, "superaggregates: count_distinct$(*)")
             self._functions = replace(functions, due=argument)
@@ -365,7 +369,7 @@ class _Compilation:
         if len(call.arguments) != 1 or call.where is not None:
             self._fail("first with other arguments", call.start, "first(x), without FILTER")
         bound = bind(call.arguments[0])
-        supers = {each.name for each in self.aggregates.values() if each.of_supergroup}
+        supers = {aggregate.name for aggregate in self.aggregates.values() if aggregate.of_supergroup}
         if not {column.name for column in columns_of(bound)} <= supers or bound.type not in NUMBERS:
             expected = "superaggregates, for example first(count$(*) / 100)"
             self._fail("first over a value of the row", call.arguments[0].start, expected)

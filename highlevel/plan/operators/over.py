@@ -52,7 +52,7 @@ class OverOperator:
         names = [column.name for column in node.columns]
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
         self._bounds = names[: len(names) - len(node.outputs)]
-        self._macs = macs_of(node.input) | {each.name for each in node.functions if each.type is Type.MAC}
+        self._macs = macs_of(node.input) | {function.name for function in node.functions if function.type is Type.MAC}
         self.received = 0
         self.results = 0
 
