@@ -56,7 +56,7 @@ def run(setting: Setting) -> Report:
         path = compressed(plain, codec.name)
         size, whole = warm(path), plain.stat().st_size
         seconds = measure(path, codec, packets, setting.runs(5))
-        rates = {name: figure(took).rate(whole / MILLION) for name, took in seconds.items()}
+        rates = {name: figure(step_time).rate(whole / MILLION) for name, step_time in seconds.items()}
         for name in STEPS:
             share = quotient(rates[name], rates["decompressor alone"]).median
             per_packet = rates[name].median * packets / whole

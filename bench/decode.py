@@ -115,8 +115,8 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(runs):
         for name, each in work.items():
-            took, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
-            seconds[name].append(took.seconds)
+            step_time, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            seconds[name].append(step_time.seconds)
             again += repeats
     return dict(seconds), again
 

@@ -92,9 +92,9 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[f
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for turn in range(1 + runs):
         for name in plans:
-            took = step(lambda name=name: reduce(name)).processor  # type: ignore[misc]
+            step_time = step(lambda name=name: reduce(name)).processor  # type: ignore[misc]
             if turn:  # the first loads kernels
-                seconds[name].append(took)
+                seconds[name].append(step_time)
 
     one, other = (Column(name, Type.INT) for name in ("asked", "told"))
     random, lost = np.random.default_rng(3), []

@@ -67,8 +67,8 @@ def flood(policy: Policy, sources: int, runs: int) -> Flood:
         table = make_table(1, [SubAggregate("packets", Kind.COUNT)], SLOTS, CHUNK, Flushing(policy))
         found[:] = 0
         before_all = partials = 0
-        for place in range(packets // CHUNK):
-            first = place * CHUNK
+        for position in range(packets // CHUNK):
+            first = position * CHUNK
             instants = times[first : first + CHUNK]
             table.words[0, :CHUNK] = keys[first : first + CHUNK]
             begin = time.thread_time_ns()
@@ -77,10 +77,10 @@ def flood(policy: Policy, sources: int, runs: int) -> Flood:
             if policy is Policy.AT_ONCE and instants[-1] // 1000 > times[max(0, first - 1)] // 1000:
                 flushed = table.flush(int(instants[-1]) // 1000)
                 entries = np.concatenate([entries.copy(), *(some.copy() for some in flushed)])
-            counts[number, place] = time.thread_time_ns() - begin
+            counts[number, position] = time.thread_time_ns() - begin
             np.add.at(found, entries[:, 1], entries[:, 2])
             partials += len(entries)
-            if place == packets // CHUNK // WINDOWS:
+            if position == packets // CHUNK // WINDOWS:
                 before_all = resident()
         grown = max(grown, resident() - before_all)
         last = np.concatenate([some.copy() for some in table.flush(INT_MAX)])

@@ -157,7 +157,7 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(runs):
         for step_name, each in work.items():
-            took, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
-            seconds[step_name].append(took.seconds)
+            step_time, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            seconds[step_name].append(step_time.seconds)
             again += repeats
     return dict(seconds), len(file.data), decoded, again

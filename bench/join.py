@@ -167,7 +167,7 @@ def run_dictionary(form: Form, inputs: list[pa.RecordBatch], watermarks: list[li
     rows = [
         list(zip(*(batch.column(name).to_pylist() for name in batch.schema.names), strict=True)) for batch in inputs
     ]
-    places = [SCHEMA.names.index(name) for name in form.keys]
+    positions = [SCHEMA.names.index(name) for name in form.keys]
     found = [0]
 
     def once() -> None:
@@ -177,7 +177,7 @@ def run_dictionary(form: Form, inputs: list[pa.RecordBatch], watermarks: list[li
         for begin in range(0, len(rows[0]), BATCH):
             for port in range(2):
                 for row in rows[port][begin : begin + BATCH]:
-                    key = tuple(row[place] for place in places)
+                    key = tuple(row[position] for position in positions)
                     near = held[1 - port].get(key, ())
                     pairs += [row + other for other in near if abs(other[0] - row[0]) <= reach]
                     held[port][key].append(row)

@@ -217,8 +217,8 @@ def list_process_tree(process: int) -> list[int]:
 
 def count_differences(plan: Plan, output: Path, capture: Path) -> int:
     """Return the number of rows that are only in the result files, or only in the inline engine's answer."""
-    got = read_results(output, plan)
+    received = read_results(output, plan)
     inline = InlineRun([plan], [Input("eth0", capture)])
     want = pa.Table.from_batches([batch for _, batch in inline.results()], plan.schema)
-    found, expected = ([str(row) for row in table.to_pylist()] for table in (got, want))
+    found, expected = ([str(row) for row in table.to_pylist()] for table in (received, want))
     return (Counter(found) - Counter(expected)).total() + (Counter(expected) - Counter(found)).total()

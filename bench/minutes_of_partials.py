@@ -83,11 +83,11 @@ class Rolling:
 
     def seconds(self, minutes: int) -> float:
         """Return the CPU seconds of each of the next minutes: merge its partials, and close its window."""
-        places = range(self.minute, self.minute + minutes)
-        tagged = [in_windows(self.batches, minute, self.windows) for minute in places]
+        positions = range(self.minute, self.minute + minutes)
+        tagged = [in_windows(self.batches, minute, self.windows) for minute in positions]
 
         def once() -> None:
-            for minute, batches in zip(places, tagged, strict=True):
+            for minute, batches in zip(positions, tagged, strict=True):
                 for batch in batches:
                     for _ in self.aggregate.rows(0, batch):
                         pass

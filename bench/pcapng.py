@@ -41,7 +41,7 @@ def run(setting: Setting) -> Report:
     paths = {"pcap": classic, "pcapng": write_pcapng(classic)}
     sizes = {form: warm(path) for form, path in paths.items()}
     seconds, counts, repeated = on_one_core(measure, paths, setting.runs(7))
-    rates = {each: figure(took).rate(packets / MILLION) for each, took in seconds.items()}
+    rates = {each: figure(step_time).rate(packets / MILLION) for each, step_time in seconds.items()}
     report.table(
         f"{packets:,} packets",
         ("step", "container", "bytes per record", "M packets/s (min..max)", "of pcap"),
@@ -84,8 +84,8 @@ def measure(
     seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for _ in range(runs):
         for each, of_it in work.items():
-            took, repeats = run_undisturbed(partial(step, of_it))
-            seconds[each].append(took.seconds)
+            step_time, repeats = run_undisturbed(partial(step, of_it))
+            seconds[each].append(step_time.seconds)
             again += repeats
     return dict(seconds), counts, again
 

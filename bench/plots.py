@@ -92,10 +92,10 @@ def panels(path: Path, described: Sequence[Panel]) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure, all_axes = plt.subplots(1, len(described), figsize=(5.5 * len(described), 4), layout="constrained")
-    for axes, (title, labels, places, left, right) in zip(all_axes, described, strict=True):
+    for axes, (title, labels, positions, left, right) in zip(all_axes, described, strict=True):
         other = axes.twinx()
-        axes.plot(list(places), list(left), marker="o", color="#3b6ea5")
-        other.plot(list(places), list(right), marker="s", linestyle="--", color="#b5532a")
+        axes.plot(list(positions), list(left), marker="o", color="#3b6ea5")
+        other.plot(list(positions), list(right), marker="s", linestyle="--", color="#b5532a")
         axes.set(title=title, xlabel=labels[0], ylim=(0, None))
         other.set(ylim=(0, None))
         axes.set_ylabel(f"● {labels[1]}", color="#3b6ea5")

@@ -88,16 +88,16 @@ def low_level(path: Path, runs: int) -> dict[str, float]:
     plans = {name: compile_query(text).leaves[0].low for name, text in texts.items()}
     file = open_mapped(path, "a bench")
     blocks = scan(file).blocks
-    took = {name: np.empty((runs, len(blocks))) for name in plans}
+    step_time = {name: np.empty((runs, len(blocks))) for name in plans}
     for number in range(runs):
         for name in sorted(plans, reverse=number % 2 == 1):
             node = Node("link", file, [plans[name]])
-            for place, block in enumerate(blocks):
+            for position, block in enumerate(blocks):
                 begin = time.thread_time_ns()
                 for _ in node.process(block):
                     pass
-                took[name][number, place] = time.thread_time_ns() - begin
-    return {name: float(each.min(axis=0).sum()) for name, each in took.items()}
+                step_time[name][number, position] = time.thread_time_ns() - begin
+    return {name: float(each.min(axis=0).sum()) for name, each in step_time.items()}
 
 
 def run(setting: Setting) -> Report:

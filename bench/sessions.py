@@ -33,9 +33,9 @@ SESSIONS, ARROW = "sessions", "Arrow's group_by"
 def run(setting: Setting) -> Report:
     """Measure partials per second with both methods."""
     rows = setting.packets(4 * MILLION)
-    took, closed, most, held = on_one_core(measure, rows, setting.runs(3))
+    step_time, closed, most, held = on_one_core(measure, rows, setting.runs(3))
     report = Report("sessions")
-    rates = {name: figure(seconds).rate(rows / MILLION) for name, seconds in took.items()}
+    rates = {name: figure(seconds).rate(rows / MILLION) for name, seconds in step_time.items()}
     report.table(
         f"{rows:,} partials of {closed:,} sessions per 5-tuple, {most:,} open at most",
         ("what", "M partials/s (min..max)"),
@@ -62,7 +62,7 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
         SubAggregate("last", Kind.MAX, TS),
     ]
     batches = partials(rows)
-    took: dict[str, list[float]] = {SESSIONS: [], ARROW: []}
+    step_time: dict[str, list[float]] = {SESSIONS: [], ARROW: []}
     closed = most = held = 0
     for turn in range(runs + 1):  # the first warms
         operator = SessionAggregate(SessionWindow(GAP), KEYS, subs)
@@ -81,9 +81,9 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
             aggregates = [("packets", "sum"), ("bytes", "sum"), ("first", "min"), ("last", "max")]
             table.group_by(KEYS, use_threads=False).aggregate(aggregates)
         if turn:
-            took[SESSIONS].append(middle - began)
-            took[ARROW].append(time.process_time() - middle)
-    return took, closed, most, held
+            step_time[SESSIONS].append(middle - began)
+            step_time[ARROW].append(time.process_time() - middle)
+    return step_time, closed, most, held
 
 
 def partials(rows: int) -> list[tuple[int, pa.RecordBatch]]:

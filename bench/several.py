@@ -211,7 +211,7 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     again = 0
     for _ in range(runs):
         for name in WORKS:
-            took, repeats = run_undisturbed(lambda name=name: step(lambda: reduce(name)))  # type: ignore[misc]
-            seconds[name].append(took.seconds)
+            step_time, repeats = run_undisturbed(lambda name=name: step(lambda: reduce(name)))  # type: ignore[misc]
+            seconds[name].append(step_time.seconds)
             again += repeats
     return dict(seconds), words, again

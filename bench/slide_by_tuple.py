@@ -48,22 +48,22 @@ def add_to_bins(bins, room, count, times, rows, reach):  # type: ignore[no-untyp
     for row in range(rows):
         first = 0
         for side in range(2):
-            place = times[row] + side * reach
+            position = times[row] + side * reach
             low = 0
             high = count
             while high - low > 1:
                 middle = (low + high) // 2
-                if bins[PLACE * room + middle] <= place:
+                if bins[PLACE * room + middle] <= position:
                     low = middle
                 else:
                     high = middle
             at = low
-            if bins[PLACE * room + low] != place:
+            if bins[PLACE * room + low] != position:
                 at = low + 1
                 for word in range(3):
                     for moved in range(count, at, -1):
                         bins[word * room + moved] = bins[word * room + moved - 1]
-                bins[PLACE * room + at] = place
+                bins[PLACE * room + at] = position
                 bins[VALUE * room + at] = bins[VALUE * room + low]
                 bins[ROWS * room + at] = 0
                 count += 1

@@ -68,8 +68,8 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
             seconds, repeats = _timed(lambda: inline_answer(path, CORES), packets)
             both.append(seconds)
             again[0] += repeats
-            took, repeats = run_undisturbed(lambda: core.submit(inline_engine, path).result())
-            inline.append(took.seconds)
+            step_time, repeats = run_undisturbed(lambda: core.submit(inline_engine, path).result())
+            inline.append(step_time.seconds)
             again[0] += repeats
     rates = {
         "inline, one core": figure(inline).rate(packets / MILLION),
@@ -107,11 +107,11 @@ def inline_answer(path: Path, threads: int) -> pa.Table:
 def _timed(answer: Callable[[], pa.Table], packets: int) -> tuple[float, int]:
     """Return the seconds of an undisturbed answer, and the number of repeated runs. Checks the answer."""
     tables: list[pa.Table] = []
-    took, again = run_undisturbed(lambda: time_with_others(lambda: tables.append(answer())))
+    step_time, again = run_undisturbed(lambda: time_with_others(lambda: tables.append(answer())))
     counted = {pc.sum(table["packets"]).as_py() for table in tables}
     if counted != {packets}:
         raise RuntimeError(f"got {counted} packets in the answers, expected {packets}")
-    return took.seconds, again
+    return step_time.seconds, again
 
 
 def _stream(report: Report, spark: SparkSession, setting: Setting) -> None:
@@ -123,9 +123,9 @@ def _stream(report: Report, spark: SparkSession, setting: Setting) -> None:
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(setting.runs(3) + 1):
         for name, queries in works.items():
-            took, _ = _timed(lambda queries=queries: _streamed(spark, path, queries), packets)  # type: ignore[misc]
+            step_time, _ = _timed(lambda queries=queries: _streamed(spark, path, queries), packets)  # type: ignore[misc]
             if turn:  # the first one warms the workers
-                seconds[name].append(took)
+                seconds[name].append(step_time)
     rates = {name: figure(each).rate(packets / MILLION) for name, each in seconds.items()}
     one, several = rates.values()
     report.table(

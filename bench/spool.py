@@ -28,7 +28,7 @@ def run(setting: Setting) -> Report:
     count = 100 if setting.quick else 1000
     rows, sizes, written, encoded, many = on_one_core(measure, path, setting.data, setting.runs(5), count)
     report = Report("spool")
-    rates = {name: figure(took).rate(rows / MILLION) for name, took in written.items()}
+    rates = {name: figure(step_time).rate(rows / MILLION) for name, step_time in written.items()}
     report.table(
         f"{rows:,} partials of packets and bytes by address pair",
         ("what", "M partials/s (min..max)", "bytes per partial"),
@@ -42,7 +42,7 @@ def run(setting: Setting) -> Report:
     report.table(
         f"{count:,} segments of {SMALL:,} partials that nobody has read, and as many batches of as many",
         ("what", "ms (min..max)"),
-        [(name, str(Figure(tuple(1000 * seconds for seconds in took)))) for name, took in many.items()],
+        [(name, str(Figure(tuple(1000 * seconds for seconds in step_time)))) for name, step_time in many.items()],
     )
     judged = not setting.quick
     for done, target in ((WRITTEN, ">= 0.5"), (READ, ">= 0.5")):

@@ -47,7 +47,7 @@ def files(items: list[Item], data: Path, runs: int) -> tuple[dict[str, int], dic
                 seconds[name, READ].append(step(partial(read, folder, rows)).processor)
             if sum(rows) != expected:
                 raise RuntimeError(f"{name}: got {sum(rows)} partials, expected {expected}")
-    return sizes, {key: took[1:] for key, took in seconds.items()}
+    return sizes, {key: step_time[1:] for key, step_time in seconds.items()}
 
 
 def write_plain(folder: Path, items: list[Item]) -> None:

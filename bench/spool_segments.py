@@ -50,7 +50,7 @@ def segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -
             for name, each in work.items():
                 seconds[name].append(step(each).processor / (count if name in (APPEND, PACK) else 1))
             writer.abandon()
-    return {name: took[1:] for name, took in seconds.items()}
+    return {name: step_time[1:] for name, step_time in seconds.items()}
 
 
 def small_batches(batches: list[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:

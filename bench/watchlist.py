@@ -120,16 +120,16 @@ def measure(
     split: list[float] = []
     for each, form in zip(lists, (Form.ADDRESSES, Form.LABELS), strict=True):
         data = each.read_bytes()
-        took, split = [], []
+        step_time, split = [], []
         for turn in range(1 + runs):  # the first finds kernels compiled, or compiles them
             began = time.process_time()
             contents = read_contents(data, form)
             middle = time.process_time()
             lines = [line.split() for line in data.splitlines()]
             if turn and lines:
-                took.append(middle - began)
+                step_time.append(middle - began)
                 split.append(time.process_time() - middle)
-        loads.append((took, contents.bytes))
+        loads.append((step_time, contents.bytes))
     file = open_mapped(path, "a bench")
     index = scan(file)
     plans = {name: compile_query(sql).leaves[0].low for name, sql in queries(*lists).items()}

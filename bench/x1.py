@@ -67,10 +67,10 @@ def batches_of(stream: Stream, window: SlidingWindow) -> list[pa.RecordBatch]:
 def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWindow) -> tuple[int, int]:
     """Feed an operator. Return a checksum and the number of its results."""
     total = count = 0
-    for place, batch in enumerate([*batches, None]):
+    for position, batch in enumerate([*batches, None]):
         items = [] if batch is None else list(operator.rows(0, batch))
         times = isinstance(operator, BufferingAggregate)  # it receives times, the others window IDs
-        row = (place + 1) * BATCH
+        row = (position + 1) * BATCH
         low = END if batch is None else row if times else window.closed_before(row)
         items += operator.punctuate(0, Punctuation("*", low))
         for item in items:

@@ -57,7 +57,7 @@ def measure(rate: int, skews: tuple[int, ...]) -> dict[int, dict[str, PlanState]
     for skew in skews:
         seconds = skew + 50
         links = [flows(seconds, rate, KEYS, seed) for seed in range(4)]
-        links = [link.late(skew * SECOND) if place % 2 else link for place, link in enumerate(links)]
+        links = [link.late(skew * SECOND) if position % 2 else link for position, link in enumerate(links)]
         settled = (skew + 20) * SECOND
         found[skew] = {name: joined(make(), links, seconds, settled) for name, make in PLANS.items()}
         same(found[skew])

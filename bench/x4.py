@@ -69,12 +69,14 @@ def feed_plan(operator: AdaptiveAggregate | PanedAdaptiveAggregate, batches: lis
     items: list[Item] = []
     paned = isinstance(operator, PanedAdaptiveAggregate)
     before = time.process_time()
-    for place, batch in enumerate(batches):
+    for position, batch in enumerate(batches):
         items += operator.rows(0, batch)
-        items += operator.punctuate(0, Punctuation("*", (place + 1) * (LENGTH if paned else 1)))
+        items += operator.punctuate(0, Punctuation("*", (position + 1) * (LENGTH if paned else 1)))
     items += operator.punctuate(0, Punctuation("*", END))
-    took = time.process_time() - before
-    return took, sum(int(item.column("value").to_numpy().sum()) for item in items if isinstance(item, pa.RecordBatch))
+    step_time = time.process_time() - before
+    return step_time, sum(
+        int(item.column("value").to_numpy().sum()) for item in items if isinstance(item, pa.RecordBatch)
+    )
 
 
 def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Ratios:
@@ -82,9 +84,9 @@ def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Rat
     window = SlidingWindow(panes * LENGTH, LENGTH)
     each = tuples * groups
     stream = stream_of(tuples, slides, groups)
-    places = range(0, len(stream), each)
-    bare = [stream.batch(first, first + each) for first in places]
-    tagged = [stream.batch(first, first + each, window) for first in places]
+    positions = range(0, len(stream), each)
+    bare = [stream.batch(first, first + each) for first in positions]
+    tagged = [stream.batch(first, first + each, window) for first in positions]
     least = [float("inf")] * 3
     for _ in range(runs):
         wid = AdaptiveAggregate(["group"], MOST, window.range, window.slide, policy=ALWAYS_EAGER)
@@ -92,8 +94,8 @@ def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Rat
         (plain_time, plain_sum), (paned_time, paned_sum) = feed_plan(wid, tagged), feed_plan(paned, bare)
         if plain_sum != paned_sum:
             raise ValueError(f"windows of panes differ from windows of tuples: {paned_sum} and {plain_sum}")
-        took = (scan(tagged), plain_time, paned_time)
-        least = [min(before, now) for before, now in zip(least, took, strict=True)]
+        step_time = (scan(tagged), plain_time, paned_time)
+        least = [min(before, now) for before, now in zip(least, step_time, strict=True)]
     steps = (paned.updates + paned.windows.received) / wid.updates
     return Ratios(steps, (least[2] - least[0]) / (least[1] - least[0]), (tuples + 1 + panes) / (tuples * panes))
 
@@ -132,9 +134,9 @@ def run(setting: Setting) -> Report:
     report.require("time, with panes / without, 20 tuples and 5 panes", found[20, 5].time, "<= 1.6", judged)
     report.require("time, with panes / without, 50 tuples and 20 panes", found[50, 20].time, "<= 0.7", judged)
     if setting.plots:
-        places = [str(tuples) for tuples in TUPLES]
+        positions = [str(tuples) for tuples in TUPLES]
         for name in ("steps", "time"):
             lines = {f"P = {panes}": [getattr(found[tuples, panes], name) for tuples in TUPLES] for panes in PANES}
             labels = ("tuples of a group in a pane", f"{name} with panes / without")
-            curves(setting.plots / f"x4{name}.svg", "Windows of P panes", places, lines, labels)
+            curves(setting.plots / f"x4{name}.svg", "Windows of P panes", positions, lines, labels)
     return report

@@ -97,10 +97,10 @@ def feed_plan(
                 items = operator.tuples + operator.partials
             else:
                 found += operator.rows(0, event.drop_columns(["ts"]))
-        took = time.process_time() - before
-        spent += took
+        step_time = time.process_time() - before
+        spent += step_time
         if found:
-            latencies.append(took * 1000)
+            latencies.append(step_time * 1000)
         peak = max(peak, operator.peak_bytes if isinstance(operator, AdaptiveAggregate) else operator.bytes)
         most = max(most, items)
     return Figures(peak, most, spent / rows * 1e9, float(np.median(latencies)))
@@ -156,14 +156,14 @@ def run(setting: Setting) -> Report:
             (what, *names, "adaptive / better"),
             [
                 (
-                    place,
+                    position,
                     *(
                         f"{each.bytes / 1e3:,.0f} ({each.items:,}) {each.ns:.0f} {each.latency:.2f}"
                         for each in row.values()
                     ),
                     f"{share(row):.2f}",
                 )
-                for place, row in found.items()
+                for position, row in found.items()
             ],
         )
         if setting.plots:

@@ -121,12 +121,12 @@ def plot(setting: Setting, name: str, found: dict[int, dict[str, Figures]], titl
     """Draw memory and delay by n."""
     if setting.plots is None:
         return
-    places = [str(n) for n in found]
+    positions = [str(n) for n in found]
     joins = list(found[min(found)])
     rows = {join: [found[n][join].held.most / 1e3 for n in found] for join in joins}
-    curves(setting.plots / f"{name}.svg", title, places, rows, ("RANGE, s", "thousand rows at most"))
+    curves(setting.plots / f"{name}.svg", title, positions, rows, ("RANGE, s", "thousand rows at most"))
     waits = {join: [found[n][join].latency for n in found] for join in joins}
-    curves(setting.plots / f"{name}latency.svg", title, places, waits, ("RANGE, s", "s until a pair leaves, median"))
+    curves(setting.plots / f"{name}latency.svg", title, positions, waits, ("RANGE, s", "s until a pair leaves, median"))
 
 
 def run(setting: Setting) -> Report:

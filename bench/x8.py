@@ -91,20 +91,20 @@ def once(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Table]:
     """Feed a new table. Return the CPU time in ns and the partials of each chunk, and the table."""
     table = make_table(1, [SUBAGGREGATE], slots, CHUNK, flushing)
-    took, left = np.empty((2, len(words) // CHUNK), np.int64)
+    step_time, left = np.empty((2, len(words) // CHUNK), np.int64)
     clock = time.thread_time_ns
-    for place in range(len(took)):
-        first = place * CHUNK
+    for position in range(len(step_time)):
+        first = position * CHUNK
         table.words[0, :CHUNK] = words[first : first + CHUNK]
         instants = times[first : first + CHUNK]
         before = clock()
         table.update(instants, None, 1000, 0, INT_MAX)
         partials = len(table.take_evicted())
-        if flushing.policy is Policy.AT_ONCE and (place == 0 or times[first - 1] // 1000 < instants[-1] // 1000):
+        if flushing.policy is Policy.AT_ONCE and (position == 0 or times[first - 1] // 1000 < instants[-1] // 1000):
             partials += sum(len(some) for some in table.flush(int(instants[-1]) // 1000))
-        took[place] = clock() - before
-        left[place] = partials
-    return took, left, table
+        step_time[position] = clock() - before
+        left[position] = partials
+    return step_time, left, table
 
 
 def cost_of_a_partial() -> float:
@@ -114,13 +114,13 @@ def cost_of_a_partial() -> float:
     query = QueryTables("link", LowLevelPlan(None, keys, (SUBAGGREGATE,), 1000), count, CHUNK)
     layout, table = query._table_for(())
     entries = np.random.default_rng(1).integers(1 << 30, size=(count, table.width))
-    took = []
+    step_time = []
     for _ in range(9):
         before = time.thread_time_ns()
         for batch in query._to_partials(layout, table, entries):
             batch.serialize()
-        took.append((time.thread_time_ns() - before) / count)
-    return float(np.median(took))
+        step_time.append((time.thread_time_ns() - before) / count)
+    return float(np.median(step_time))
 
 
 def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[tuple[str, str, Policy], Run]]:
@@ -139,8 +139,8 @@ def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[t
             best: dict[Policy, npt.NDArray[np.int64]] = {}
             for turn in range(1, MOST_TURNS * runs + 1):
                 for flushing in FLUSHINGS:
-                    took, left, table = once(flushing, int(groups * factor), words, times)
-                    least_took = best[flushing.policy] = np.minimum(took, best.get(flushing.policy, took))
+                    step_time, left, table = once(flushing, int(groups * factor), words, times)
+                    least_took = best[flushing.policy] = np.minimum(step_time, best.get(flushing.policy, step_time))
                     services = (least_took + partial * left) / 1e9
                     found[name, size, flushing.policy] = Run(loss_free(services, CHUNK, RING), table.tally.burst)
                 rates = [found[name, size, policy].found.rate for policy in OUT_OF_ORDER]

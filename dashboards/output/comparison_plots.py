@@ -87,17 +87,17 @@ def _draw_costs(figure: Any, rows: Sequence[Row]) -> Any:
     from matplotlib.ticker import EngFormatter
 
     waits, errors = figure.subplots(1, 2, sharey=True)
-    places = np.arange(len(rows))
+    positions = np.arange(len(rows))
     latencies = [row["latency_median_s"] or np.nan for row in rows]
     colors = [COLORS[1] if row["in_order"] else COLORS[0] for row in rows]
-    waits.barh(places, latencies, color=colors)
+    waits.barh(positions, latencies, color=colors)
     waits.set(title="Latency in the median", xlabel="arrival time", xscale="log")
     _number_logarithms(waits.xaxis, EngFormatter("s"))
-    waits.set_yticks(places, [row["variant"] for row in rows])
+    waits.set_yticks(positions, [row["variant"] for row in rows])
     waits.invert_yaxis()
     wrong = [row["wrong_percent"] for row in rows]
-    errors.barh(places, wrong, color=COLORS[1], label="wrong")
-    errors.barh(places, [row["missing_percent"] for row in rows], left=wrong, color=COLORS[4], label="missing")
+    errors.barh(positions, wrong, color=COLORS[1], label="wrong")
+    errors.barh(positions, [row["missing_percent"] for row in rows], left=wrong, color=COLORS[4], label="missing")
     errors.set(title="Wrong and missing results", xlabel="% of the results", xlim=(0, None))
     errors.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0)
     for axes in (waits, errors):

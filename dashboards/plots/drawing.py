@@ -208,9 +208,9 @@ def _draw_bars(axes: Axes, chart: AnswerChart) -> None:
     lines = _lines_of(chart)
     names = [_name(line) for line in lines]
     colors = [OTHER_COLOR if line is chart.chart.other else COLORS[0] for line in lines]
-    places = np.arange(len(lines))
-    drawn = axes.barh(places, [line.total for line in lines], color=colors, height=0.7)
-    axes.set_yticks(places, names)
+    positions = np.arange(len(lines))
+    drawn = axes.barh(positions, [line.total for line in lines], color=colors, height=0.7)
+    axes.set_yticks(positions, names)
     axes.invert_yaxis()
     _set_units(axes.xaxis, chart)
     axes.bar_label(drawn, [_value_text(line.total, chart, axes.xaxis) for line in lines], padding=3)

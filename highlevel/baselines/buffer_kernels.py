@@ -15,23 +15,23 @@ def fold(values, values_float, begin, end, kind, out, out_float, at):  # type: i
     """Aggregate the values `[begin, end)`, at least one, into `out[at]`."""
     if kind == SUM:
         total = values[begin]
-        for place in range(begin + 1, end):
-            total += values[place]
+        for position in range(begin + 1, end):
+            total += values[position]
         out[at] = total
     elif kind == MIN:
         total = values[begin]
-        for place in range(begin + 1, end):
-            total = min(total, values[place])
+        for position in range(begin + 1, end):
+            total = min(total, values[position])
         out[at] = total
     elif kind == MAX:
         total = values[begin]
-        for place in range(begin + 1, end):
-            total = max(total, values[place])
+        for position in range(begin + 1, end):
+            total = max(total, values[position])
         out[at] = total
     else:
         found = values_float[begin]
-        for place in range(begin + 1, end):
-            value = values_float[place]
+        for position in range(begin + 1, end):
+            value = values_float[position]
             if kind == MIN_FLOAT:
                 found = min(found, value)
             elif kind == MAX_FLOAT:

@@ -31,13 +31,13 @@ def chain(key_ids, begin, end, base, first, tails, next_positions):  # type: ign
 
     A chain is a ring: its last row links to its first row. A chain whose last row is before position `first` is empty.
     """
-    for place in range(begin, end):
-        tail = tails[key_ids[place]]
-        next_positions[place] = base + place
+    for position in range(begin, end):
+        tail = tails[key_ids[position]]
+        next_positions[position] = base + position
         if tail >= first:
-            next_positions[place] = next_positions[tail - base]
-            next_positions[tail - base] = base + place
-        tails[key_ids[place]] = base + place
+            next_positions[position] = next_positions[tail - base]
+            next_positions[tail - base] = base + position
+        tails[key_ids[position]] = base + position
     return end - begin
 
 

@@ -125,11 +125,11 @@ class IopJoin:
         if self.sides[other].rows == 0:
             return
         self.sides[other].reserve_keys(max(1, self.keys.count))
-        rows, places = self.sides[other].probe(key_ids, lows, highs)
+        rows, positions = self.sides[other].probe(key_ids, lows, highs)
         if len(rows) == 0:
             return
         arrived = batch.select(self.columns[port]).take(pa.array(rows)).columns
-        stored = self.sides[other].take(places, self.columns[other])
+        stored = self.sides[other].take(positions, self.columns[other])
         pairs = pa.RecordBatch.from_arrays(
             [*arrived, *stored] if port is Port.LEFT else [*stored, *arrived], self.names
         )

@@ -78,10 +78,10 @@ class OrderedMerge:
         """Remove the rows of a queue up to a bound, and yield them."""
         while queue and queue[0].times[0] <= bound:
             run = queue.popleft()
-            place = int(np.searchsorted(run.times, bound, "right"))
-            yield run.batch.slice(0, place)
-            if place < len(run.times):
-                queue.appendleft(run.rest(place))
+            position = int(np.searchsorted(run.times, bound, "right"))
+            yield run.batch.slice(0, position)
+            if position < len(run.times):
+                queue.appendleft(run.rest(position))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the bounds of the inputs, the emitted watermark, and the waiting rows by port."""

@@ -79,11 +79,11 @@ class SortBuffer:
         taken: list[pa.RecordBatch] = []
         kept: list[Run] = []
         for run in self._runs:
-            place = int(np.searchsorted(run.times, bound, "right"))
-            if place:
-                taken.append(run.batch.slice(0, place))
-            if place < len(run.times):
-                kept.append(run.rest(place) if place else run)
+            position = int(np.searchsorted(run.times, bound, "right"))
+            if position:
+                taken.append(run.batch.slice(0, position))
+            if position < len(run.times):
+                kept.append(run.rest(position) if position else run)
         if taken:
             self._runs = kept
             self.rows -= sum(batch.num_rows for batch in taken)

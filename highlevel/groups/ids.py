@@ -88,8 +88,8 @@ def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untype
     """Move the entries of `slots` into the empty `wider` (both powers of two). Return their number."""
     moved = 0
     mask = np.uint64(wider_count - 1)
-    for place in range(slot_count):
-        entry = slots[place]
+    for position in range(slot_count):
+        entry = slots[position]
         if entry == NOBODY:
             continue
         slot = np.int64((np.uint64(entry) >> np.uint64(32)) & mask)

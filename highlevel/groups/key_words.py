@@ -60,10 +60,10 @@ def pack_strings(data, offsets, valid, some_null, rows, words, out):  # type: ig
         length = offsets[row + 1] - first
         low = np.uint64(0)
         high = np.uint64(0)
-        for place in range(min(length, 8)):
-            low |= np.uint64(data[first + place]) << np.uint64(8 * place)
-        for place in range(8, length):
-            high |= np.uint64(data[first + place]) << np.uint64(8 * place - 64)
+        for position in range(min(length, 8)):
+            low |= np.uint64(data[first + position]) << np.uint64(8 * position)
+        for position in range(8, length):
+            high |= np.uint64(data[first + position]) << np.uint64(8 * position - 64)
         if words == 1:
             out[row] = np.int64(low) | ((length + 1) << 56)
         else:
@@ -80,12 +80,12 @@ def unpack_strings(packed, rows, words, offsets, data):  # type: ignore[no-untyp
         first = offsets[row]
         length = offsets[row + 1] - first
         low = np.uint64(packed[row])
-        for place in range(min(length, 8)):
-            data[first + place] = (low >> np.uint64(8 * place)) & np.uint64(255)
+        for position in range(min(length, 8)):
+            data[first + position] = (low >> np.uint64(8 * position)) & np.uint64(255)
         if words > 1:
             high = np.uint64(packed[rows + row])
-            for place in range(8, length):
-                data[first + place] = (high >> np.uint64(8 * place - 64)) & np.uint64(255)
+            for position in range(8, length):
+                data[first + position] = (high >> np.uint64(8 * position - 64)) & np.uint64(255)
     return rows
 
 

@@ -24,14 +24,14 @@ def string_tag(data, first, end):  # type: ignore[no-untyped-def]
     at = first
     while at + 8 <= end:
         word = np.uint64(0)
-        for place in range(8):
-            word |= np.uint64(data[at + place]) << np.uint64(8 * place)
+        for position in range(8):
+            word |= np.uint64(data[at + position]) << np.uint64(8 * position)
         mixed = (mixed ^ word) * np.uint64(0xFF51AFD7ED558CCD)
         mixed ^= mixed >> np.uint64(32)
         at += 8
     word = np.uint64(0)
-    for place in range(end - at):
-        word |= np.uint64(data[at + place]) << np.uint64(8 * place)
+    for position in range(end - at):
+        word |= np.uint64(data[at + position]) << np.uint64(8 * position)
     mixed = (mixed ^ word) * np.uint64(0xC4CEB9FE1A85EC53)
     return (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xFF51AFD7ED558CCD) >> np.uint64(32)
 
@@ -68,8 +68,8 @@ def number_strings(  # type: ignore[no-untyped-def]
                 number = entry & 0xFFFFFFFF
                 if np.uint64(entry) >> half == tag and ends[number + 1] - ends[number] == length:
                     same = True
-                    for place in range(length):
-                        if heap[ends[number] + place] != data[start + place]:
+                    for position in range(length):
+                        if heap[ends[number] + position] != data[start + position]:
                             same = False
                             break
                     if same:
@@ -80,8 +80,8 @@ def number_strings(  # type: ignore[no-untyped-def]
                 found = count[0]
                 if found == limit or ends[found] + length > heap_size:
                     return row
-                for place in range(length):
-                    heap[ends[found] + place] = data[start + place]
+                for position in range(length):
+                    heap[ends[found] + position] = data[start + position]
                 ends[found + 1] = ends[found] + length
                 slots[slot] = np.int64(tag << half | np.uint64(found))
                 count[0] = found + 1

@@ -84,10 +84,10 @@ class TwoStacks:
         """Return the layers of the front that contain a buffer. Create its step, or add it to its block."""
         steps = [layer for other, layer in self.front if other <= end]
         if self.front and end < self.front[0][0]:
-            place = len(self.front) - len(steps)
-            if not steps or self.front[place][0] != end:
-                layers = self.front[place - 1][1].copy()
-                self.front.insert(place, (end, layers))
+            position = len(self.front) - len(steps)
+            if not steps or self.front[position][0] != end:
+                layers = self.front[position - 1][1].copy()
+                self.front.insert(position, (end, layers))
                 steps.append(layers)
             return steps
         for block in reversed(self.blocks):

@@ -67,20 +67,20 @@ class Cells:
         return cells
 
     def _begin_strings(self) -> None:
-        for place, form in enumerate(self.forms):
-            if form is Form.LONG and place not in self.strings:
-                self.strings[place] = LongStrings(self.kinds[place])
+        for position, form in enumerate(self.forms):
+            if form is Form.LONG and position not in self.strings:
+                self.strings[position] = LongStrings(self.kinds[position])
 
     def pack(self, columns: Sequence[pa.Array], out: Words) -> None:
         """Write columns that fit into the forms to `out`, width x rows and contiguous."""
         at = self._null_words
         out[:at] = 0
         number = 0
-        for place, (form, column) in enumerate(zip(self.forms, columns, strict=True)):
+        for position, (form, column) in enumerate(zip(self.forms, columns, strict=True)):
             column_words = out[at : at + WIDTHS[form]]
             at += WIDTHS[form]
             if form is Form.LONG:
-                column_words[0] = self.strings[place].numbers(column, True)
+                column_words[0] = self.strings[position].numbers(column, True)
             elif form is Form.NUMBER:
                 if column.null_count:
                     out[number // BITS] |= np.asarray(pc.is_null(column)).astype(np.int64) << number % BITS
@@ -95,16 +95,16 @@ class Cells:
         """Return the columns with the indexes `places`, decoded from words, width x rows."""
         firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()
         columns = []
-        for place in places:
-            form, own = self.forms[place], words[firsts[place] : firsts[place + 1]]
+        for position in places:
+            form, own = self.forms[position], words[firsts[position] : firsts[position + 1]]
             if form is Form.LONG:
-                columns.append(self.strings[place].take(own[0]))
+                columns.append(self.strings[position].take(own[0]))
             elif form is Form.NUMBER and self.nulls:
-                number = self.forms[:place].count(Form.NUMBER)
+                number = self.forms[:position].count(Form.NUMBER)
                 null = words[number // BITS] >> number % BITS & 1
-                columns.append(unpack(np.stack([own[0], null]), Form.NULLABLE, self.kinds[place]))
+                columns.append(unpack(np.stack([own[0], null]), Form.NULLABLE, self.kinds[position]))
             else:
-                columns.append(unpack(own, form, self.kinds[place]))
+                columns.append(unpack(own, form, self.kinds[position]))
         return columns
 
 

@@ -136,7 +136,7 @@ def probe(table: RowTable, searching: ProbingRows, once, fresh, at, pairs: Pairs
     With `once` a row has at most one pair. With `fresh` stored rows that have had a match are skipped. If there is no
     room, `at` contains the position to continue at. At the end its row is the number of rows.
     """
-    stored, width, keys, places, ahead = table.stored, table.width, table.keys, table.places, table.ahead
+    stored, width, keys, positions, ahead = table.stored, table.width, table.keys, table.places, table.ahead
     low, high, rows = searching.low, searching.high, searching.rows
     count = 0
     for first in range(at[ROW], rows, PREFETCH_ROWS):
@@ -144,15 +144,15 @@ def probe(table: RowTable, searching: ProbingRows, once, fresh, at, pairs: Pairs
         for row in range(first, end):
             for turn in range(2):
                 time = high[row] if turn else low[row]
-                place = place_of(searching.words, row, rows, keys, (time - table.origin) // table.pane, table.mask)
-                ahead[2 * (row - first) + turn] = place
-                prefetch(places, place >> 1)
+                position = place_of(searching.words, row, rows, keys, (time - table.origin) // table.pane, table.mask)
+                ahead[2 * (row - first) + turn] = position
+                prefetch(positions, position >> 1)
         for index in range(2 * (end - first)):
-            last = last_at(places, ahead[index])
+            last = last_at(positions, ahead[index])
             if last:
                 prefetch(stored, (last - 1) * width)
         for index in range(2 * (end - first)):
-            last = last_at(places, ahead[index])
+            last = last_at(positions, ahead[index])
             if last:
                 prefetch(stored, (stored[(last - 1) * width] & NEXT) * width)
         for row in range(first, end):
@@ -161,9 +161,9 @@ def probe(table: RowTable, searching: ProbingRows, once, fresh, at, pairs: Pairs
             at[TURN] = 0
             at[AT] = -1
             while turn < 2:
-                place = ahead[2 * (row - first) + turn]
-                last = last_at(places, place) - 1
-                if low[row] > high[row] or last < 0 or (turn == 1 and place == ahead[2 * (row - first)]):
+                position = ahead[2 * (row - first) + turn]
+                last = last_at(positions, position) - 1
+                if low[row] > high[row] or last < 0 or (turn == 1 and position == ahead[2 * (row - first)]):
                     turn += 1
                     continue
                 candidate = stored[last * width] & NEXT if begun < 0 else begun
@@ -204,9 +204,9 @@ def insert(table: RowTable, words, times, matched, rows, placed):  # type: ignor
     for first in range(0, rows, PREFETCH_ROWS):
         end = min(rows, first + PREFETCH_ROWS)
         for row in range(first, end):
-            place = place_of(words, row, rows, table.keys, (times[row] - table.origin) // table.pane, table.mask)
-            ahead[row - first] = place
-            prefetch(table.places, place >> 1)
+            position = place_of(words, row, rows, table.keys, (times[row] - table.origin) // table.pane, table.mask)
+            ahead[row - first] = position
+            prefetch(table.places, position >> 1)
             if counters[FREE]:
                 counters[FREE] -= 1
                 placed[row] = table.free[counters[FREE]]
@@ -234,35 +234,35 @@ def remove(table: RowTable, gone, count):  # type: ignore[no-untyped-def]
 
     One walk removes all these rows of its chain, so their order does not matter. Return their number.
     """
-    stored, width, places, ahead, counters = table.stored, table.width, table.places, table.ahead, table.counters
+    stored, width, positions, ahead, counters = table.stored, table.width, table.places, table.ahead, table.counters
     for index in range(count):
         stored[gone[index] * width] |= GOING << LIST
     for first in range(0, count, PREFETCH_ROWS):
         end = min(count, first + PREFETCH_ROWS)
         for index in range(first, end):
             base = gone[index] * width
-            place = place_of_stored(table, base)
-            ahead[index - first] = place
-            prefetch(places, place >> 1)
+            position = place_of_stored(table, base)
+            ahead[index - first] = position
+            prefetch(positions, position >> 1)
         for index in range(first, end):
-            last = last_at(places, ahead[index - first])
+            last = last_at(positions, ahead[index - first])
             if last:
                 prefetch(stored, (last - 1) * width)
         for index in range(first, end):
             sought = gone[index]
-            place = ahead[index - first]
-            before = last_at(places, place) - 1
+            position = ahead[index - first]
+            before = last_at(positions, position) - 1
             while stored[sought * width] >> LIST == GOING:
                 row = stored[before * width] & NEXT
                 if stored[row * width] >> LIST != GOING:
                     before = row
                     continue
                 if row == before:
-                    set_last(places, place, 0)
+                    set_last(positions, position, 0)
                 else:
                     stored[before * width] = (stored[before * width] & ~NEXT) | (stored[row * width] & NEXT)
-                    if row == last_at(places, place) - 1:
-                        set_last(places, place, before + 1)
+                    if row == last_at(positions, position) - 1:
+                        set_last(positions, position, before + 1)
                 stored[row * width] = 0
                 table.free[counters[FREE]] = row
                 counters[FREE] += 1
@@ -273,8 +273,8 @@ def remove(table: RowTable, gone, count):  # type: ignore[no-untyped-def]
 def all_rows(stored, width, places, count, out):  # type: ignore[no-untyped-def]
     """Write all rows of `count` chains, one chain after the other. Return their number."""
     row_count = 0
-    for place in range(count):
-        last = last_at(places, place) - 1
+    for position in range(count):
+        last = last_at(places, position) - 1
         row = last
         while row >= 0:
             row = stored[row * width] & NEXT
@@ -293,9 +293,9 @@ def chain(table: RowTable, rows, count):  # type: ignore[no-untyped-def]
         end = min(count, first + PREFETCH_ROWS)
         for index in range(first, end):
             base = rows[index] * table.width
-            place = place_of_stored(table, base)
-            ahead[index - first] = place
-            prefetch(table.places, place >> 1)
+            position = place_of_stored(table, base)
+            ahead[index - first] = position
+            prefetch(table.places, position >> 1)
         for index in range(first, end):
             append(table, ahead[index - first], rows[index])
     return count

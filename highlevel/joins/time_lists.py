@@ -34,11 +34,11 @@ def enlist(stored, width, rows, count, lists, firsts, least, lengths):  # type: 
     """
     for each in range(count):
         base = rows[each] * width
-        place = lists[each]
-        stored[base] = (stored[base] & 0xFFFFFFFF) | (firsts[place] << LIST)
-        firsts[place] = rows[each] + 1
-        least[place] = min(least[place], stored[base + TIME])
-        lengths[place] += 1
+        position = lists[each]
+        stored[base] = (stored[base] & 0xFFFFFFFF) | (firsts[position] << LIST)
+        firsts[position] = rows[each] + 1
+        least[position] = min(least[position], stored[base + TIME])
+        lengths[position] += 1
     return count
 
 
@@ -129,9 +129,9 @@ class TimeLists:
             names, used = distinct.tolist(), np.arange(len(distinct))
             count = len(distinct)
         firsts, least, lengths = np.zeros(count, np.int64), np.full(count, END), np.zeros(count, np.int64)
-        for place, name in zip(used.tolist(), names, strict=True):
+        for position, name in zip(used.tolist(), names, strict=True):
             if name in self.lists:
-                firsts[place], least[place], lengths[place] = self.lists[name]
+                firsts[position], least[position], lengths[position] = self.lists[name]
             else:
                 heappush(self._order, name)
         enlist(stored, stored.shape[1], rows, len(rows), lists, firsts, least, lengths)

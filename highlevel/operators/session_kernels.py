@@ -125,10 +125,10 @@ def place_partials(  # type: ignore[no-untyped-def]
         slots[row] = here
     # The target of a join may have been joined to another session later.
     for back in range(joined):
-        place = joined - 1 - back
-        if last[into[place]] == FREE:
-            into[place] = older[into[place]]
-        older[gone[place]] = into[place]
+        position = joined - 1 - back
+        if last[into[position]] == FREE:
+            into[position] = older[into[position]]
+        older[gone[position]] = into[position]
     return joined
 
 
@@ -151,8 +151,8 @@ def take_final(sessions: SessionSlots, slots, gap, low, final, least):  # type: 
         elif end < smallest:
             smallest = end
     least[0] = smallest
-    for place in range(final_count):
-        slot = final[place]
+    for position in range(final_count):
+        slot = final[position]
         group = sessions.group_of[slot]
         answered[group] = max(answered[group], last[slot])
         above = newer[slot]

@@ -71,7 +71,7 @@ class FoldedPane:
         """Return a row per group. Its sketches are numbered from `number`."""
         batch = self.table.to_arrow()
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
-            numbered = [(number + place).to_bytes(NUMBER_BYTES, "little") for place in range(len(sketches))]
+            numbered = [(number + position).to_bytes(NUMBER_BYTES, "little") for position in range(len(sketches))]
             data = [head + sketch.to_bytes() for head, sketch in zip(numbered, sketches, strict=True)]
             batch = batch.append_column(folding.column, pa.array(data, pa.binary()))
         return batch

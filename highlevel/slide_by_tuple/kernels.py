@@ -120,10 +120,10 @@ def leave_until(stored: StoredRows, last):  # type: ignore[no-untyped-def]
             groups[FRONT * room + group] = after
             if after == NONE and groups[NEWEST * room + group] == NONE:
                 state[ACTIVE] -= 1
-                place = groups[PLACE * room + group]
+                position = groups[PLACE * room + group]
                 other = groups[MEMBER * room + state[ACTIVE]]
-                groups[MEMBER * room + place] = other
-                groups[PLACE * room + other] = place
+                groups[MEMBER * room + position] = other
+                groups[PLACE * room + other] = position
         row += 1
     state[BEGIN] = row
 

@@ -132,8 +132,8 @@ class ByRank:
     def missed(self, watermark: int, late: Values, held: Values) -> int | None:
         """Count late rows among the final rows, and return the time of the last row that now has a window."""
         self.number += len(late)
-        place = len(held) - 1 - self.number % self.every
-        return int(held[place]) if self.number >= self.every and place >= 0 else None
+        position = len(held) - 1 - self.number % self.every
+        return int(held[position]) if self.number >= self.every and position >= 0 else None
 
     def final(self, watermark: int, times: Values) -> Values:
         """Count rows, and return the distinct times of the rows that have a window."""

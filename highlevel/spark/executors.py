@@ -115,9 +115,9 @@ def describe_request(context: SparkContext) -> str:
     memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores", None)
     size = f"{memory} of memory and {f'{cores} cores' if cores else 'the default number of cores'} each"
     driver = f"{conf.get('spark.driver.host', 'this host')}:{conf.get('spark.driver.port', '?')}"
-    places = {"yarn": "that its queue has so much", "k8s": "the events of its pods"}
+    positions = {"yarn": "that its queue has so much", "k8s": "the events of its pods"}
     place = next(
-        (text for prefix, text in places.items() if master.startswith(prefix)),
+        (text for prefix, text in positions.items() if master.startswith(prefix)),
         "that a worker has so much free",
     )
     return f"asked for executors with {size}; check {place}, and that executors can connect to the driver at {driver}"

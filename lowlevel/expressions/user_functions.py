@@ -289,8 +289,8 @@ _file: tuple[str, str] | None = None  # text and path of the file that is being 
 def define(function: UserFunction) -> None:
     """Define a function, or replace its definition."""
     if _file is not None:
-        source, place = _file
-        function = replace(function, source=source, place=place)
+        source, position = _file
+        function = replace(function, source=source, place=position)
     else:
         function = replace(function, version=next(_versions))
     DEFINED[function.name.lower()] = function

@@ -201,20 +201,20 @@ def project(  # type: ignore[no-untyped-def]
             word = moves[5 * move]
             down = np.uint64(moves[5 * move + 1])
             mask = np.uint64(moves[5 * move + 2])
-            place = moves[5 * move + 3] * capacity
+            position = moves[5 * move + 3] * capacity
             up = np.uint64(moves[5 * move + 4])
             if up == np.uint64(0):
                 for row in range(begin, end):
-                    words[place + row] = np.int64((np.uint64(entries[row * width + word]) >> down) & mask)
+                    words[position + row] = np.int64((np.uint64(entries[row * width + word]) >> down) & mask)
             else:
                 for row in range(begin, end):
                     bits = (np.uint64(entries[row * width + word]) >> down) & mask
-                    words[place + row] |= np.int64(bits << up)
+                    words[position + row] |= np.int64(bits << up)
         for number in range(taken_count):
             word = taken[number]
-            place = number * capacity
+            position = number * capacity
             for row in range(begin, end):
-                args[place + row] = entries[row * width + word]
+                args[position + row] = entries[row * width + word]
         begin = end
     return smallest
 

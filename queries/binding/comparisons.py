@@ -116,8 +116,10 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
     if Type.TIME in (left.type, right.type):
         left, right = left.as_time(), right.as_time()
     if Type.BYTES in (left.type, right.type):
-        place = left if left.type is Type.BYTES else right
-        place.fail(f"{op} over bytes", "starts_with(…, x'1603'), contains(…, 'text'), byte(…, n) or length(…) of them")
+        position = left if left.type is Type.BYTES else right
+        position.fail(
+            f"{op} over bytes", "starts_with(…, x'1603'), contains(…, 'text'), byte(…, n) or length(…) of them"
+        )
     if key_type(left.type, right.type) is None:
         expected = f"a value of type {left.type}"
         if left.type is Type.BOOL:

@@ -220,14 +220,14 @@ class Compiler:
         steps = join_steps(self.sql, query.tables, self._tables.relation)
         tree = JoinTree(self.sql, steps)
         by_where: list[tuple[int, Step]] = []
-        places: dict[str, Word] = {}
+        positions: dict[str, Word] = {}
         for number, step in enumerate(steps):
             join = step.item.join
             if join is not None and join.on is not None:
                 seen = [each.table for each in steps[:number] if not each.kind.is_left_only]
                 visible = TableNames(self.sql, [*seen, step.table], qualify=True)
                 tree.on(number, self._condition(join.on, visible))
-                places |= visible.places
+                positions |= visible.places
             elif join is not None and step.kind is not JoinKind.INNER:
                 if not join.by_where:
                     problem = f"{join.word.text.upper()} JOIN without ON"
@@ -253,11 +253,11 @@ class Compiler:
                 tree.where(each)
 
         def placed(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
-            places.update(names.places)
+            positions.update(names.places)
             for step in steps:
                 if isinstance(step.table.relation, LinkRelation):
                     step.table.relation.places.update(
-                        {step.plain(name): token for name, token in places.items() if step.owns(name)}
+                        {step.plain(name): token for name, token in positions.items() if step.owns(name)}
                     )
             last = steps[-1].time_column.name
             times = [name for name in times if name != last][:1] + [name for name in times if name == last]

@@ -63,7 +63,7 @@ class TableLookup:
         links = [stream for each in tables for stream in self._links_in(each)]
         self.known.check(self.sql, links)
         united: list[Relation] = []
-        places: list[Word] = []
+        positions: list[Word] = []
         for each in tables:
             links_of_table = self._links_in(each)
             if (
@@ -71,8 +71,8 @@ class TableLookup:
             ):  # links_of already united these links with the first ones
                 continue
             united.append(self._of_links(links) if links_of_table else self.relation(each))
-            places.append(first_word(each))
-        return union_of(self.sql, united, places)
+            positions.append(first_word(each))
+        return union_of(self.sql, united, positions)
 
     def read(self, query: Query) -> QueryRelation:
         """Return the rows of a query in parentheses, or next to a set operator."""

@@ -67,12 +67,12 @@ class Extents:
 
     def close(self, low: int) -> None:
         """Measure the windows below `low`, and remove them."""
-        place = bisect_left(self.opened, (low,))
-        if place == 0:
+        position = bisect_left(self.opened, (low,))
+        if position == 0:
             return
-        _, end, high = self.opened[place - 1]
+        _, end, high = self.opened[position - 1]
         self.distance = self.furthest - high
-        self.opened[:place] = [(low, end, high)] if end > low else []
+        self.opened[:position] = [(low, end, high)] if end > low else []
         self.covered = [(max(start, low), end) for start, end in self.covered if end > low]
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -64,38 +64,38 @@ def take_tuples(  # type: ignore[no-untyped-def]
         group_word = group * GROUP_WORDS
         eager = groups[group_word + HEAD] == EAGER
         if not eager and groups[group_word + VOLUME] + 1 <= up:
-            place = state[FREE]
-            if place >= 0:
-                state[FREE] = tuples[place * tuple_width + NEXT]
+            position = state[FREE]
+            if position >= 0:
+                state[FREE] = tuples[position * tuple_width + NEXT]
             else:
-                place = state[TUPLES]
-                if place >= tuple_capacity:
+                position = state[TUPLES]
+                if position >= tuple_capacity:
                     state[WANTED_TUPLES] = rows - row
                     return row
                 state[TUPLES] += 1
-            at = place * tuple_width
+            at = position * tuple_width
             tuples[at + GROUP] = group
             tuples[at + FIRST] = firsts[row]
             tuples[at + END] = ends[row]
             tuples[at + NEXT] = groups[group_word + HEAD]
             for op in range(op_count):
                 tuples[at + VALUES + op] = values[row * op_count + op]
-            groups[group_word + HEAD] = place
+            groups[group_word + HEAD] = position
             groups[group_word + VOLUME] += 1
             state[HELD] += 1
             continue
         wanted = ends[row] - firsts[row]
-        place = groups[group_word + HEAD]
-        while place >= 0:
-            at = place * tuple_width
+        position = groups[group_word + HEAD]
+        while position >= 0:
+            at = position * tuple_width
             wanted += tuples[at + END] - max(tuples[at + FIRST], closed)
-            place = tuples[at + NEXT]
+            position = tuples[at + NEXT]
         if state[PARTIALS] + wanted > partial_capacity:
             state[WANTED_PARTIALS] = wanted
             return row
-        place = groups[group_word + HEAD]
-        while place >= 0:
-            at = place * tuple_width
+        position = groups[group_word + HEAD]
+        while position >= 0:
+            at = position * tuple_width
             last = add(
                 partials, partials_float, width, slots, mask, state, ops, op_count, tuples, tuples_float, at + VALUES,
                 group, max(tuples[at + FIRST], closed), tuples[at + END],
@@ -104,9 +104,9 @@ def take_tuples(  # type: ignore[no-untyped-def]
             following = tuples[at + NEXT]
             tuples[at + GROUP] = NONE
             tuples[at + NEXT] = state[FREE]
-            state[FREE] = place
+            state[FREE] = position
             state[HELD] -= 1
-            place = following
+            position = following
         if not eager:
             groups[group_word + HEAD] = EAGER
             state[TO_EAGER] += 1

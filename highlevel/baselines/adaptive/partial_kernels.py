@@ -51,27 +51,27 @@ def add(  # type: ignore[no-untyped-def]
             row = state[PARTIALS]
             state[PARTIALS] += 1
             slots[slot] = row
-            place = row * width
-            partials[place + GROUP] = group
-            partials[place + WID] = wid
-            partials[place + LAST] = 0
+            position = row * width
+            partials[position + GROUP] = group
+            partials[position + WID] = wid
+            partials[position + LAST] = 0
             for op in range(op_count):
-                partials[place + ACCUMULATORS + op] = values[at + op]
+                partials[position + ACCUMULATORS + op] = values[at + op]
             continue
-        place = row * width + ACCUMULATORS
+        position = row * width + ACCUMULATORS
         for op in range(op_count):
             kind = ops[op]
             if kind == SUM:
-                partials[place + op] += values[at + op]
+                partials[position + op] += values[at + op]
             elif kind == MIN:
-                partials[place + op] = min(partials[place + op], values[at + op])
+                partials[position + op] = min(partials[position + op], values[at + op])
             elif kind == MAX:
-                partials[place + op] = max(partials[place + op], values[at + op])
+                partials[position + op] = max(partials[position + op], values[at + op])
             elif kind == MIN_FLOAT:
-                partials_float[place + op] = min(partials_float[place + op], values_float[at + op])
+                partials_float[position + op] = min(partials_float[position + op], values_float[at + op])
             elif kind == MAX_FLOAT:
-                partials_float[place + op] = max(partials_float[place + op], values_float[at + op])
+                partials_float[position + op] = max(partials_float[position + op], values_float[at + op])
             else:
-                partials_float[place + op] += values_float[at + op]
+                partials_float[position + op] += values_float[at + op]
     state[UPDATES] += end - first
     return row

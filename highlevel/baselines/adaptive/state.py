@@ -41,8 +41,8 @@ def snapshot_store(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
     }
     partials = store.partials.held
     partials = partials[np.argsort(partials[:, WID], kind="stable")]
-    wids, places = np.unique(partials[:, WID], return_index=True)
-    for wid, rows in zip(wids.tolist(), np.split(partials, places[1:]), strict=False):
+    wids, positions = np.unique(partials[:, WID], return_index=True)
+    for wid, rows in zip(wids.tolist(), np.split(partials, positions[1:]), strict=False):
         tables[f"{WINDOW}{wid}"] = _table(rows, ["group", "last"], [GROUP, LAST], ACCUMULATORS)
     return tables
 
@@ -51,14 +51,14 @@ def _table(rows: Words, names: list[str], places: list[int], values: int) -> pa.
     """Return words as columns; from word `values` they are sub-aggregates."""
     places = [*places, *range(values, rows.shape[1])]
     names = [*names, *(f"value{number}" for number in range(rows.shape[1] - values))]
-    return pa.table([pa.array(np.ascontiguousarray(rows[:, place])) for place in places], names)
+    return pa.table([pa.array(np.ascontiguousarray(rows[:, position])) for position in places], names)
 
 
 def _rows(table: pa.Table, width: int, places: list[int], values: int) -> Words:
     """Return the rows of words of a table: the inverse of `_table`."""
     rows = np.zeros((table.num_rows, width), np.int64)
-    for place, column in zip([*places, *range(values, width)], table.columns, strict=True):
-        rows[:, place] = column.to_numpy()
+    for position, column in zip([*places, *range(values, width)], table.columns, strict=True):
+        rows[:, position] = column.to_numpy()
     return rows
 
 

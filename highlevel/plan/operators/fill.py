@@ -179,7 +179,9 @@ class FillOperator:
     def _batch(self, source: pa.Table, parts: list[Part]) -> pa.RecordBatch:
         positions, ends, is_new = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         node, rows = self.node, source.take(pa.array(positions)).combine_chunks()
-        columns: dict[str, Any] = dict(zip(rows.schema.names, (column.combine_chunks() for column in rows), strict=True))
+        columns: dict[str, Any] = dict(
+            zip(rows.schema.names, (column.combine_chunks() for column in rows), strict=True)
+        )
         self.results += len(positions)
         if is_new.any():
             new = pa.array(is_new)

@@ -244,8 +244,8 @@ class ValueOrder:
         # A partition has the numbers [0, len(known) + 2): NULLs first, the values, NULLs last.
         self._offset = partitions.first * (len(self._known) + 2)
         null = 0 if key.nulls_first else len(self._known) + 1
-        places = np.where(self._is_null, null, self._place(np.searchsorted(self._known, self._values)))
-        self._sorted = self._offset + places
+        positions = np.where(self._is_null, null, self._place(np.searchsorted(self._known, self._values)))
+        self._sorted = self._offset + positions
 
     def _place(self, number: Positions) -> Positions:
         """Return the place of the known value with this number, in the direction of the key."""

@@ -110,7 +110,7 @@ class Layout:
         self._summed: list[str] = []
         self._counted: list[str] = []
         self._sorted: list[tuple[str, bool]] = []  # columns, and whether their values are only told apart
-        functions, of, parameters, places = [], [], [], []
+        functions, of, parameters, positions = [], [], [], []
         self.width = 0
         self._places: dict[str, int] = {}
         for aggregate in aggregates:
@@ -131,16 +131,16 @@ class Layout:
                 functions.append(SORTED[aggregate.function])
                 of.append(self._sorted.index(argument))
                 parameters.append(0.5 if aggregate.function == "median" else aggregate.parameter or 0.0)
-                places.append(self.width)
+                positions.append(self.width)
                 self._places[aggregate.name] = self.width
                 listed = aggregate.function in LISTS
                 self.width += int(aggregate.parameter or 0) if listed else 1 + (functions[-1] == QUANTILE)
-        self.functions, self.of, self.places = (np.array(each, np.int64) for each in (functions, of, places))
+        self.functions, self.of, self.places = (np.array(each, np.int64) for each in (functions, of, positions))
         self.parameters = np.array(parameters, np.float64)
         self.keys = len(self._sorted)
-        self._sum_word = {column: 1 + len(self._counted) + place for place, column in enumerate(self._summed)}
+        self._sum_word = {column: 1 + len(self._counted) + position for position, column in enumerate(self._summed)}
         first = 1 + len(self._counted) + len(self._summed)
-        self._limb_word = {column: first + LIMBS * place for place, column in enumerate(sorted(self._squared))}
+        self._limb_word = {column: first + LIMBS * position for position, column in enumerate(sorted(self._squared))}
         self.words = first + LIMBS * len(self._squared)
         self._numbers = {column: Keys([self._types[column]]) for column, numbered in self._sorted if numbered}
 
@@ -170,8 +170,8 @@ class Layout:
         rows = payload_of(changes)
         added = np.zeros((rows.num_rows, self.words), np.int64)
         added[:, 0] = 1
-        for place, column in enumerate(self._counted):
-            added[:, 1 + place] = rows.column(column).is_valid().to_numpy(zero_copy_only=False)
+        for position, column in enumerate(self._counted):
+            added[:, 1 + position] = rows.column(column).is_valid().to_numpy(zero_copy_only=False)
         for column, word in self._sum_word.items():
             values = _integers(rows.column(column))
             added[:, word] = values

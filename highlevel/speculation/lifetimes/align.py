@@ -136,10 +136,10 @@ class Align:
 
     def _take(self, chosen: np.ndarray, order: Words, kind: Words) -> pa.RecordBatch:
         """Remove and return the chosen changes, ordered; inserts first at equal times."""
-        places = np.flatnonzero(chosen)
-        places = places[np.lexsort((kind[places], order[places]))]
-        taken = pc.take(self._stored, array_of(places))
-        if len(places):
+        positions = np.flatnonzero(chosen)
+        positions = positions[np.lexsort((kind[positions], order[positions]))]
+        taken = pc.take(self._stored, array_of(positions))
+        if len(positions):
             self._stored = pc.filter(self._stored, array_of(~chosen))
         return taken
 
@@ -160,14 +160,14 @@ def _pair_retractions(changes: pa.RecordBatch) -> pa.RecordBatch:
     # From the latest end to the earliest: a retraction takes the latest row that ends before it.
     order = np.flatnonzero(retracted)
     order = order[np.lexsort((kind[order] == INSERT, stop[order], numbers[order]))]
-    for place in order.tolist():
-        if numbers[place] != group:
-            group, free = int(numbers[place]), []
-        if kind[place] == INSERT:
-            free.append(place)
+    for position in order.tolist():
+        if numbers[position] != group:
+            group, free = int(numbers[position]), []
+        if kind[position] == INSERT:
+            free.append(position)
         elif free:
             shorter = free.pop()
-            if stop[shorter] < stop[place]:
-                new_stop[place] = stop[shorter]
+            if stop[shorter] < stop[position]:
+                new_stop[position] = stop[shorter]
                 keep[shorter] = False
     return pc.filter(make_changes(kind, start, stop, new_stop, payload), array_of(keep))

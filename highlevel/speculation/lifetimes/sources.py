@@ -170,10 +170,10 @@ class RowSource:
         listed = list(changes)
         times = [np.array([change[word] for change in listed], np.int64) for word in range(4)]
         columns = [
-            pa.array([None if change[4] is None else change[4][place] for change in listed], _stored(field.type)).cast(
-                field.type
-            )
-            for place, field in enumerate(self._payload)
+            pa.array(
+                [None if change[4] is None else change[4][position] for change in listed], _stored(field.type)
+            ).cast(field.type)
+            for position, field in enumerate(self._payload)
         ]
         kind, start, stop, new_stop = times
         return make_changes(kind, start, stop, new_stop, pa.RecordBatch.from_arrays(columns, schema=self._payload))
