@@ -69,6 +69,9 @@ COUNTS_OF_LINK = {
 }
 """Field of LinkCounts -> metric."""
 
+RELEASE_INTERVAL = SECOND // 10
+"""Nanoseconds for which partials of provisional plans are merged in their tables. A spool would store each of them."""
+
 MAX_ITEM_ROWS = 1 << 16
 """Maximum number of rows of an item. Larger batches, such as a whole table, are split."""
 
@@ -97,6 +100,7 @@ class LinkWorker:
         """
         self.capture = capture
         self.node = node
+        node.holds_provisional = True
         self.plan_names = [name for name, _ in plans]
         self.plans = [plan for _, plan in plans]
         self.spool = spool
@@ -115,7 +119,7 @@ class LinkWorker:
         self.newest_time = BEGINNING
         self.damage: str | None = None
         """The damage at the end of the input, if any."""
-        self._poll_time = self._last_count = clock()
+        self._poll_time = self._last_count = self._last_release = clock()
         self._file_count = 1
         self._has_skipped = False  # True after the first block that was not processed: the next node reads it again
         self._samples = self._collect_samples()
@@ -193,6 +197,9 @@ class LinkWorker:
             if self.waiting_items:
                 self.shedding.count_skipped(block.records)
             self.spool.skip(block.min_ts, block.max_ts + 1)
+        if now - self._last_release >= RELEASE_INTERVAL:
+            self._last_release = now
+            self._write_to_spool(self.node.release())
         self.spool.tick(now)
         if self.positions is not None and self.spool.due and not self._has_skipped:
             self._end_segment()

@@ -107,8 +107,8 @@ class TableGroup:
             assert isinstance(item, pa.RecordBatch)
             self._partials.setdefault(index, []).append(item)
 
-    def end_block(self) -> Iterator[tuple[int, Item]]:
-        """Flush provisional tables. Yield all partials of a block as one batch for each plan."""
+    def release(self) -> Iterator[tuple[int, Item]]:
+        """Flush provisional tables. Yield all partials since the last release as one batch for each plan."""
         if not self.provisional:
             return
         for table in self.tables:
@@ -199,6 +199,8 @@ class Node:
             groups = self._make_groups(kind, reader, tables_of_stream, watermark_rule)
             self.streams.append(Stream(kind, reader, filter_joins, groups))
         self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
+        self.holds_provisional = False
+        """Whether provisional partials wait for `release`. Otherwise they leave after each block."""
         self.records = 0
         self.bytes = 0
 
@@ -235,7 +237,8 @@ class Node:
             if block.watermark == END:
                 yield from self._add(stream, stream.reader.finish())
             for group in stream.groups:
-                yield from group.end_block()
+                if not self.holds_provisional:
+                    yield from group.release()
                 group.declare(block)
                 yield from self._close_panes(stream, group)
 
@@ -245,7 +248,12 @@ class Node:
         for stream in self.streams:
             yield from self._add(stream, stream.reader.finish())
             for group in stream.groups:
-                yield from group.end_block()
+                yield from group.release()
+
+    def release(self) -> Iterator[tuple[int, Item]]:
+        """Yield the partials of provisional plans since the last release."""
+        for _, group in self._groups:
+            yield from group.release()
 
     def _add(self, stream: Stream, batches: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
         """Add rows to the tables of their stream."""
@@ -292,6 +300,7 @@ class Node:
             return
         if watermark == BEGINNING or (self.flushes_at_once and watermark < group.next_closing and not is_idle):
             return
+        yield from group.release()
         for table in group.tables:
             for batch in table.reducer.complete(watermark, is_idle):
                 yield from table.divide(batch)
@@ -313,6 +322,7 @@ class Node:
 
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Flush the tables without a new watermark. Used at the end of a byte range that is not the end of the link."""
+        yield from self.release()
         for stream in self.streams:
             for table in stream.tables:
                 for batch in table.reducer.flush_all():

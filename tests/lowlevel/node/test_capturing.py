@@ -28,6 +28,7 @@ from capture.files.positions import positions
 from capture.generate import Profile, generate
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ
 from capture.open import open_capture
+from capture.units import SECOND
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import (
@@ -40,10 +41,11 @@ from lowlevel.metrics import (
     SPOOL_ROWS_DROPPED,
     SPOOL_ROWS_WRITTEN,
 )
+from lowlevel.node import link_worker
 from lowlevel.node.link_worker import COUNTER_INTERVAL, RETRIES_AFTER_STOP, LinkWorker
 from lowlevel.node.node import Node
 from lowlevel.node.shedding import SAMPLING_FACTOR_KEY
-from lowlevel.punctuation import Item, Punctuation
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
 from lowlevel.spool import segment_thread
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import SpoolError, SpoolFullError, write_durably
@@ -109,6 +111,39 @@ def after(polls: int) -> Callable[[], bool]:
 
 def never() -> bool:
     return False
+
+
+def test_partials_of_provisional_plans_are_merged_until_they_are_released(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (plan,) = compiled(changes="SELECT srcIP, count(*) AS n FROM A [RANGE 2 minutes] GROUP BY srcIP EMIT CHANGES")
+    low = plan.leaves[0].low
+    counted: list[Counter[tuple[object, ...]]] = []
+    partials = []
+    for interval in (0, link_worker.RELEASE_INTERVAL):
+        monkeypatch.setattr(link_worker, "RELEASE_INTERVAL", interval)
+        opened = open_capture(capture)
+        node = Node("A", opened, [low], 1 << 12, watermark_rule=parse_rule("late 2s"))
+        folder = tmp_path / str(interval)
+        writer = SpoolWriter(folder, "A", [("changes", fingerprint(low))], SMALL, cuts=True)
+        LinkWorker(opened, node, [("changes", low)], writer, count(10**18, SECOND // 30).__next__).run(never)
+        counts: Counter[tuple[object, ...]] = Counter()
+        batches = 0
+        watermark = BEGINNING
+        for segment in segments(folder):
+            for _, _, item in segment.items:
+                if isinstance(item, Punctuation):
+                    watermark = item.watermark
+                    continue
+                batches += item.num_rows
+                for row in item.to_pylist():
+                    counts[row["pane"], row[low.keys[0].name]] += row[low.subaggregates[0].name]
+                    assert (row["pane"] + 1) * low.pane > watermark, "a partial follows the watermark of its pane"
+        counted.append(counts)
+        partials.append(batches)
+    assert counted[0] == counted[1]
+    assert counted[0].total() == PACKETS
+    assert partials[1] < partials[0] * 0.7
 
 
 @pytest.mark.parametrize("slots", [1 << 8, 1 << 14])
