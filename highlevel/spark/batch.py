@@ -35,6 +35,7 @@ from highlevel.plan.plan import Plan, leaf_names
 from highlevel.spark.byte_ranges import (
     RangeReader,
     Task,
+    count_tasks,
     guess_tasks,
     input_size,
     make_exact_tasks,
@@ -43,6 +44,7 @@ from highlevel.spark.byte_ranges import (
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import add_counts
 from highlevel.spark.errors import make_report
+from highlevel.spark.executors import has_executors
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
@@ -104,7 +106,7 @@ class BatchRun:
         with convert_jvm_failures():
             check_executors(self.spark.sparkContext, [input_.path for input_ in self.inputs], kinds, self.say)
         if self._is_divisible:
-            answer = self._compute(guess_tasks(self.files, self.spark.sparkContext.defaultParallelism))
+            answer = self._compute(guess_tasks(self.files, self._task_count))
             if answer is not None:
                 return answer
             self.has_wrong_guess = True
@@ -116,7 +118,14 @@ class BatchRun:
         """Divide the inputs at exact boundaries, or not at all if rows depend on earlier records."""
         if not self._is_divisible:
             return make_whole_tasks(self.files)
-        return make_exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
+        return make_exact_tasks(self.files, self._task_count)
+
+    @property
+    def _task_count(self) -> int:
+        context = self.spark.sparkContext
+        return count_tasks(
+            sum(map(input_size, self.files)), context.defaultParallelism, has_executors(str(context.master))
+        )
 
     @property
     def _is_divisible(self) -> bool:

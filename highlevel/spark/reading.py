@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -123,8 +124,17 @@ def read_block_range(
         newest_time=max((block.max_ts for block in block_range.blocks), default=None),
         position=block_range.first_block + len(block_range.blocks),
         input_size=block_range.block_count,
+        warnings=() if block_range.damage is None else (describe_damage(input_.path, block_range),),
     )
     yield pack_output(assignment, output)
+
+
+def describe_damage(path: Path, block_range: BlockRange) -> str:
+    """Return the warning for a damaged capture, with the position of the damage."""
+    position = block_range.blocks[-1].end if block_range.blocks else block_range.file_format.first_record
+    unread = block_range.file_size - position
+    rest = f"the last {unread:,} bytes are not read" if unread else "the rest of the compressed file cannot be read"
+    return f"{path}: damaged ({(block_range.damage or '').replace('_', ' ')}) at byte {position:,}; {rest}"
 
 
 @dataclass(frozen=True)

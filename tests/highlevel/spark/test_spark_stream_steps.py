@@ -14,7 +14,7 @@ import pytest
 
 from capture.files.scan import scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
-from capture.open import open_capture
+from capture.open import open_capture, open_mapped
 from capture.packets.fields import SKIPPED
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import (
@@ -93,6 +93,20 @@ def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Pa
     arrived = [results for results, _ in steps(made, tmp_path / "state", random)]
     assert len(arrived) == 18
     assert sum("pairs" in results for results in arrived) > 10
+
+
+def test_a_damaged_capture_is_counted_and_the_position_is_a_warning(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 1)[:1]
+    path = inputs[0].path
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-5])
+    position = scan(open_mapped(path, "the test"), 100).blocks[-1].end
+    assert size - 200 < position < size - 5
+    made = StreamSpec(InputAssignment.of(PLANS[:1], inputs, 2), 64, 100, 1, None, 1)
+    warnings = [line for _, totals in steps(made, tmp_path / "state", Random(0)) for line in totals.warnings]
+    assert warnings == [
+        f"{path}: damaged (cut in record) at byte {position:,}; the last {size - 5 - position:,} bytes are not read"
+    ]
 
 
 def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) -> None:
