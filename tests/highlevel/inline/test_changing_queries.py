@@ -60,6 +60,14 @@ QUERIES = {
     "packets with an answer or without": f"SELECT p.ts, p.srcIP, q.len FROM {ANSWERED % 'LEFT JOIN'}",
     "number of packets without an answer": f"SELECT count(*) AS n FROM (SELECT p.ts, p.srcIP FROM "
     f"{ANSWERED % 'ANTI JOIN'}) [RANGE 10 seconds]",
+    "two outer joins": "SELECT p.ts, p.srcIP, q.len, r.len AS other FROM packets p [RANGE 2 seconds] "
+    "LEFT JOIN packets q [RANGE 0 s] ON q.srcIP = p.destIP AND q.len > 400 "
+    "LEFT JOIN packets r [RANGE 0 s] ON r.destIP = p.srcIP AND r.len > 400",
+    "FULL JOIN of windows": f"SELECT a.window_end, a.srcIP, b.n FROM ({SENT}) a FULL JOIN ({RECEIVED}) b "
+    "[RANGE TUMBLING 20 seconds] ON a.srcIP = b.destIP AND a.n = b.n",
+    "packets with windows": f"SELECT p.ts, p.srcIP, w.n FROM packets p [RANGE 0 s] JOIN ({SENT}) w "
+    "[RANGE 5 seconds, WA ts] ON w.srcIP = p.srcIP",
+    "groups of minutes": f"SELECT time/20 AS t, max(n) AS m FROM ({SENT}) GROUP BY time/20",
     "groups of rows": "SELECT srcIP, count(*) AS n FROM (SELECT ts, srcIP FROM packets WHERE len > 20) "
     "[RANGE 10 seconds] GROUP BY srcIP",
 }
