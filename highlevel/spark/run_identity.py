@@ -101,7 +101,7 @@ class QueryChanges:
     def lines(self, ended: Sequence[str] = ()) -> Iterator[str]:
         """Yield lines for the user. `ended`: queries of which all inputs have been read."""
         if self.kept:
-            yield f"queries with their open windows: {', '.join(self.kept)}"
+            yield f"queries that keep their open windows: {', '.join(self.kept)}"
         for old, new in self.renamed:
             yield f"query {new}: was {old}; it keeps its open windows, and its results go to a new folder"
         for name in self.changed:

@@ -106,7 +106,7 @@ def test_a_query_over_a_changed_query_is_changed_too() -> None:
 def test_every_start_says_what_became_of_each_query() -> None:
     changes = QueryChanges(("a",), (("old", "new"),), ("b", "d"), ("e",), ("f",))
     assert list(changes.lines(["d"])) == [
-        "queries with their open windows: a",
+        "queries that keep their open windows: a",
         "query new: was old; it keeps its open windows, and its results go to a new folder",
         f"query b: changed; its open windows are dropped; {BEGINS}",
         f"query d: changed; its open windows are dropped; {ENDED}",

@@ -135,7 +135,7 @@ def test_queries_that_stay_keep_their_windows_through_a_change(spark, inputs, tm
         assert 0 < rows.num_rows < want[plan.name].num_rows, "only the windows after the change"
     assert lines[0].startswith("query changed: its columns have changed; its results so far are now in ")
     assert lines[0].endswith("output/changed until 1")
-    assert lines[1] == f"queries with their open windows: {PLANS[1].name}, {PLANS[0].name}"
+    assert lines[1] == f"queries that keep their open windows: {PLANS[1].name}, {PLANS[0].name}"
     assert [line.split(";")[0] for line in lines[2:]] == [
         "query changed: changed",
         "query added: new",
