@@ -84,7 +84,7 @@ class PlanChanges:
             raise self._error("ORDER BY without LIMIT", expected)
         changes = self._convert(root)
         if not is_changing(changes):
-            raise self._error("rows without groups, which are never withdrawn", GROUPS)
+            raise self._error("rows without groups, which are never withdrawn", f"no EMIT CHANGES, or {GROUPS}")
         return changes
 
     def _convert(self, node: Node) -> Node:
