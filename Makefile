@@ -79,8 +79,9 @@ demo: setup java ## Replay three generated links through the pipeline, with metr
 bench: setup java ## Measure everything; fails when a criterion does
 	@$(PY) -m bench
 
-soak: setup java servers ## Run the tests that kill processes, at every moment
-	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/dashboards/alerts/test_alerts_run.py
+soak: setup java servers ## Run the tests that kill processes, at every moment, and random streams of changes 50 times as long
+	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/dashboards/alerts/test_alerts_run.py \
+	  tests/highlevel/speculation/lifetimes
 
 RUNS = 1000000
 SECONDS = 0

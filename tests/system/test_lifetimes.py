@@ -114,6 +114,27 @@ def lifetimes_of_values(rows: list) -> list:
     return merged
 
 
+def test_sequences_and_absences_are_those_of_the_definition(rounds: Rounds) -> None:
+    within, shown = 6, 4
+    for seed in rounds(150):
+        random = Random(f"sequences {seed}")
+        requests, replies = random_rows(random, 5), random_rows(random, 5)
+        streams = [
+            wiretide.lifetimes(table_of(rows), remember=random.choice([None, "1 hour"])) for rows in (requests, replies)
+        ]
+        pairs: Counter = Counter()
+        overdue: Counter = Counter()
+        for t, _, x in requests:
+            own = [r for r, _, y in replies if x == y]
+            pairs.update((r, r + 1, x) for r in own if t < r <= t + within)
+            end = min([t + within + shown, *(r for r in own if r >= t)])
+            if end > t + within:
+                overdue[t + within, end, x] += 1
+        assert history(streams[0].followed_by(streams[1], ["x"], within).table()) == pairs, seed
+        found = history(streams[0].not_followed_by(streams[1], ["x"], within, shown).table())
+        assert at_each_instant(found) == at_each_instant(overdue), seed
+
+
 def test_joins_select_and_where_work_on_changes() -> None:
     leases = pa.table({"start_ts": [0, 50], "end_ts": [50, 90], "ip": ["a", "a"], "host": ["h1", "h2"]})
     flows = pa.table({"start_ts": [40, 60], "end_ts": [55, 95], "address": ["a", "a"], "bytes": [10, 20]})
@@ -140,6 +161,32 @@ def test_versions_of_a_row_end_it_and_replace_it() -> None:
     assert kinds == ["+I", "+I", "-U", "+U", "-D", "+I"]
     operations = [row["op"] for row in flows.table("debezium").to_pylist()]
     assert operations == ["c", "c", "u", "d", "c"]
+
+
+def test_a_row_without_a_start_ends_its_row_also_before_that_arrives() -> None:
+    records = pa.table(
+        {
+            "start_ts": pa.array([10, None, None, 20, None, None], pa.int64()),
+            "end_ts": pa.array([None, 15, 28, None, 5, None], pa.int64()),
+            "flow": ["a", "a", "b", "b", "b", "c"],
+        }
+    )
+    with pytest.warns(RuntimeWarning, match="without a start, or with an end before it: 1 dropped"):
+        table = wiretide.lifetimes(records, identifier="flow").table()
+    assert history(table) == Counter([(10, 15, "a")])
+    first = wiretide.lifetimes(records.slice(0, 4).append_column("x", pa.array([1, 2, 3, 4])), identifier="flow")
+    assert history(first.table()) == Counter([(10, 15, ("a", 1)), (20, 28, ("b", 4))])
+
+
+def test_streams_are_compared_by_lifetimes_or_at_every_instant() -> None:
+    one = wiretide.lifetimes(table_of([(0, 10, 1), (2, 4, 1)]))
+    divided = wiretide.lifetimes(table_of([(0, 3, 1), (3, 10, 1), (2, 4, 1)]))
+    assert one.equals(one)
+    assert not one.equals(divided)
+    assert one.equals(divided, at_every_instant=True)
+    assert not one.equals(wiretide.lifetimes(table_of([(0, 10, 1)])), at_every_instant=True)
+    counts = [each.aggregate(n="count(*)") for each in (one, divided)]
+    assert counts[0].equals(counts[1], at_every_instant=True)
 
 
 def test_changes_in_any_order_are_repaired_and_counts_make_results_final() -> None:
@@ -227,6 +274,14 @@ def test_late_and_invalid_rows_are_dropped_with_a_warning() -> None:
         (lambda rows: wiretide.lifetimes(rows).select("y"), "got the column 'y', expected one of x"),
         (lambda rows: wiretide.lifetimes(rows).last("3 parsecs"), "got the duration '3 parsecs'"),
         (lambda rows: wiretide.lifetimes(rows).last("0s"), "got a length of 0 ns"),
+        (
+            lambda rows: wiretide.lifetimes(rows).followed_by(wiretide.lifetimes(rows), ["y"], "1s"),
+            "got the column 'y'",
+        ),
+        (
+            lambda rows: wiretide.lifetimes(rows).not_followed_by(wiretide.lifetimes(rows), ["y"], "1s"),
+            "got the column 'y'",
+        ),
         (lambda rows: wiretide.lifetimes(rows).wait(release="late"), "expected one of sync, perfect, ends"),
         (lambda rows: wiretide.lifetimes(rows).table("xml"), "got the form 'xml', expected one of changes"),
         (lambda rows: wiretide.lifetimes(rows).changes("xml"), "got the form 'xml', expected one of changes"),

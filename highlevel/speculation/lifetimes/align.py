@@ -65,11 +65,6 @@ class Align:
         """Number of stored changes."""
         return int(self._stored.num_rows)
 
-    @property
-    def bytes(self) -> int:
-        """Memory of the stored changes."""
-        return int(self._stored.nbytes)
-
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Store changes. Return those that need not wait longer, and a CTI if it advances."""
         kind, start, _, _ = times_of(changes)

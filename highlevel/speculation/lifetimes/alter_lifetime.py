@@ -1,7 +1,7 @@
 """AlterLifetime: other lifetimes for the same rows. Windows are made of it (Goldstein et al., CEDR, §3).
 
     length      start          end             a window
-    Last        vs             vs + length     sliding: a row counts for `length`
+    Last        vs + delay     start + length  sliding: a row counts for `length`, from `delay` on
     Tumbling    of its window  start + length  all rows of a window have its lifetime, so it is one snapshot
     Hopping     rounded up     start + length  a row counts in windows that begin at multiples of `hop`
     Inserts     vs             END             every row that ever began
@@ -43,11 +43,12 @@ class Window(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewLifetime:
-    """A window with its times in ns: `length` of windows, `unit` to which starts are rounded."""
+    """A window with its times in ns: `length` of windows, `unit` to which starts are rounded, `delay` of LAST."""
 
     window: Window
     length: int = 0
     unit: int = 1
+    delay: int = 0
 
     def __post_init__(self) -> None:
         """Raise LifetimeError for a time that is not positive."""
@@ -61,7 +62,7 @@ class NewLifetime:
             return np.where(vs == END, END, vs // self.unit * self.unit)
         if self.window is Window.HOPPING:
             return np.where(vs == END, END, -(-vs // self.unit) * self.unit)
-        return vs
+        return np.where(vs > END - self.delay, END, vs + self.delay) if self.delay else vs
 
     def end(self, start: Words, ve: Words) -> Words:
         """Return the new end of rows with the new start `start`."""

@@ -107,7 +107,7 @@ class FinalizeById:
         """Remember rows for `remember` ns. None: until counts, which start at `begin`, give CTIs."""
         self.promises = Promises(remember, begin)
         self._live: dict[Hashable, tuple[int, int, Row]] = {}
-        self._early_ends: dict[Hashable, tuple[int, int]] = {}
+        self._early_ends: dict[Hashable, int] = {}
         self.late = 0
         """Versions below the last CTI."""
 
@@ -134,24 +134,21 @@ class FinalizeById:
         if live is not None:
             yield RETRACTION, live[0], live[1], live[0], live[2]
             del self._live[identifier]
-        _, earliest = self._early_ends.pop(identifier, (start, END))
-        end = min(end, earliest)
+        end = min(end, self._early_ends.pop(identifier, END))
         if end > start:
             self._live[identifier] = (start, end, row)
             yield INSERT, start, end, end, row
 
-    def retract(self, identifier: Hashable, start: int, end: int) -> Iterator[Change]:
-        """End a row at `end`, also one that is not yet known. `end` = `start` withdraws it."""
+    def retract(self, identifier: Hashable, end: int) -> Iterator[Change]:
+        """End a row at `end`, also one that is not yet known. An end at its start, or before it, withdraws it."""
         self.promises.receive(end)
         live = self._live.get(identifier)
         if end < self.promises.promised:
             self.late += 1
         elif live is None:
-            if start >= self.promises.promised:
-                _, earliest = self._early_ends.get(identifier, (start, END))
-                self._early_ends[identifier] = (start, min(end, earliest))
+            self._early_ends[identifier] = min(end, self._early_ends.get(identifier, END))
         elif end < live[1]:
-            yield from self._shorten(identifier, live, end)
+            yield from self._shorten(identifier, live, max(end, live[0]))
 
     def _shorten(self, identifier: Hashable, live: tuple[int, int, Row], end: int) -> Iterator[Change]:
         start, before, row = live
@@ -171,7 +168,7 @@ class FinalizeById:
             return
         yield CTI, time, 0, 0, None
         self._live = {key: live for key, live in self._live.items() if live[1] >= time}
-        self._early_ends = {key: early for key, early in self._early_ends.items() if early[1] >= time}
+        self._early_ends = {key: early for key, early in self._early_ends.items() if early >= time}
 
 
 class FinalizeByValue:

@@ -85,11 +85,6 @@ class RowCounts:
         aggregates = [Aggregate(ROWS, "count"), Aggregate(RIGHT, "sum", SIDE)]
         self._counts = SnapshotOperator(self._tagged, aggregates, payload.names, Variant.PERFECT, exact=False)
 
-    @property
-    def stored(self) -> int:
-        """Number of endpoints in memory."""
-        return self._counts.stored
-
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Process changes of the left input (port 0) or the right one (port 1); CTIs are those of both."""
         side = array_of(np.full(changes.num_rows, port, np.int64))

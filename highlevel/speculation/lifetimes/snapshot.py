@@ -117,11 +117,6 @@ class SnapshotOperator:
         self._fixed = (int(variant), int(exact), int(without_full_retractions))
 
     @property
-    def stored(self) -> int:
-        """Number of endpoints and values in memory."""
-        return self.entries + int(self._state[LIVE_ITEMS])
-
-    @property
     def entries(self) -> int:
         """Number of published endpoints that can still change."""
         return int(self._state[LIVE_ENTRIES])

@@ -2,7 +2,8 @@
 
     rows                    their changes
     with a start and end    an insert each
-    with identifiers        versions: a row without an end is open, a later version ends or replaces it (`FinalizeById`)
+    with identifiers        versions: a row without an end is open, a later version ends or replaces it, and one
+                            without a start ends it (`FinalizeById`)
     changes                 columns `type`, `vs`, `ve`, `vnew` in any order, repaired by value (`FinalizeByValue`)
 
 A lifetime is at least 1 ns long: a flow of one packet is true at one instant. After each batch there is a CTI: the
@@ -11,6 +12,7 @@ newest start minus `remember`. Without `remember` the only CTI is the end, so no
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -92,7 +94,7 @@ class RowSource:
     def _inserts(self, report: Report) -> Iterator[pa.RecordBatch]:
         remember = self._columns.remember
         promised, newest, late, invalid = BEGINNING, BEGINNING, 0, 0
-        for batch in self._batches():
+        for batch in self._rows_of_run():
             rows, start, end, dropped = self._lifetimes(batch)
             invalid += dropped
             is_late = start < promised
@@ -111,15 +113,15 @@ class RowSource:
     def _by_identifier(self, report: Report) -> Iterator[pa.RecordBatch]:
         finalize = FinalizeById(self._columns.remember)
         invalid = 0
-        for batch in self._batches():
-            rows, start, end, dropped = self._lifetimes(batch)
+        for batch in self._rows_of_run():
+            rows, start, end, dropped = self._lifetimes(batch, starts_are_known=False)
             invalid += dropped
             identifiers = zip(*(rows.column(name).to_pylist() for name in self._columns.identifier), strict=True)
             out: list[Change] = []
             for identifier, vs, ve, row in zip(
                 identifiers, start.tolist(), end.tolist(), self._rows(rows), strict=True
             ):
-                out += finalize.insert(identifier, vs, ve, row)
+                out += finalize.retract(identifier, ve) if vs == END else finalize.insert(identifier, vs, ve, row)
             out += finalize.advance()
             yield self._batch(out)
         yield self._batch(finalize.advance(ended=True))
@@ -127,7 +129,7 @@ class RowSource:
 
     def _by_value(self, report: Report) -> Iterator[pa.RecordBatch]:
         finalize = FinalizeByValue(self._columns.remember, self._columns.counts_from)
-        for batch in self._batches():
+        for batch in self._rows_of_run():
             out: list[Change] = []
             kinds = batch.column(TYPE).to_pylist()
             times = [_times(batch.column(name)).tolist() for name in (VS, VE, VNEW)]
@@ -147,12 +149,26 @@ class RowSource:
         yield self._batch(finalize.advance(ended=True))
         _report(report, finalize.late, 0)
 
-    def _lifetimes(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Words, Words, int]:
-        """Return the rows with a valid lifetime, their starts and ends, and the number of others."""
+    def _rows_of_run(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a run. If the reader stops, the inputs are closed."""
+        batches = self._batches()
+        with contextlib.ExitStack() as stack:
+            if hasattr(batches, "close"):
+                stack.callback(batches.close)
+            yield from batches
+
+    def _lifetimes(
+        self, batch: pa.RecordBatch, *, starts_are_known: bool = True
+    ) -> tuple[pa.RecordBatch, Words, Words, int]:
+        """Return the rows with a valid lifetime, their starts and ends, and the number of others.
+
+        Unless `starts_are_known`, the start of a row with an end may be END.
+        """
         columns = self._columns
-        valid = batch.column(columns.start).is_valid().to_numpy(zero_copy_only=False)
         start, end = _times(batch.column(columns.start)), _times(batch.column(columns.end))
-        valid &= end >= start
+        valid = (start < END) & (end >= start)
+        if not starts_are_known:
+            valid |= (start == END) & (end < END)
         end = np.where(end == start, start + 1, end)
         if valid.all():
             return batch, start, end, 0

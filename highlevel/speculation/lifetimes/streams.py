@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
-from capture.arrow_compute import array_of
 from highlevel.speculation.lifetimes.aggregates import parse_aggregate
 from highlevel.speculation.lifetimes.align import Align, Release
 from highlevel.speculation.lifetimes.alter_lifetime import AlterLifetime, NewLifetime, Window
@@ -27,12 +26,15 @@ from highlevel.speculation.lifetimes.forms import debezium, flink
 from highlevel.speculation.lifetimes.model import (
     AT,
     CONTROL,
+    TYPE,
     VE,
     VNEW,
     VS,
     LifetimeError,
+    are_equivalent,
     canonical_history,
     concat,
+    have_equal_snapshots,
     instants,
     payload_schema,
     times_of,
@@ -62,6 +64,9 @@ VARIANTS = {variant.name.lower(): variant for variant in Variant}
 RELEASES = {release.value: release for release in Release}
 TIME = pa.timestamp("ns", "UTC")
 
+START, REPLY = "start of the row", "start of the reply"
+"""Columns of `not_followed_by`."""
+
 
 class Lifetimes:
     """A stream of changes of rows with lifetimes. Methods return new streams; LifetimeError names wrong arguments."""
@@ -80,11 +85,9 @@ class Lifetimes:
         """Keep the rows for which a `pyarrow.compute` expression is true, such as `pc.field("bytes") > 1000`."""
 
         def select(changes: pa.RecordBatch) -> pa.RecordBatch:
-            is_cti = array_of(times_of(changes)[0] == CTI)
-            table = pa.Table.from_batches([changes]).append_column("", pa.chunked_array([is_cti]))
             import pyarrow.compute as compute
 
-            kept = table.filter(condition | compute.field("")).drop_columns([""])
+            kept = pa.Table.from_batches([changes]).filter(condition | (compute.field(TYPE) == CTI))
             return concat(kept.to_batches(), changes.schema)
 
         return self._then(self._schema, lambda: select)
@@ -160,6 +163,31 @@ class Lifetimes:
 
         return self._with_other(other, make().schema, lambda: make().process)
 
+    def followed_by(self, other: Lifetimes, on: Sequence[str | tuple[str, str]], within: str | int) -> Lifetimes:
+        """Pair rows with rows of `other` that begin later, by at most `within`.
+
+        Rows are compared by their columns `on`, as in `join`. A pair is true for 1 ns, when the later row begins.
+        """
+        earlier = self._with(NewLifetime(Window.LAST, _ns(within), delay=1))
+        return earlier.join(other._with(NewLifetime(Window.LAST, 1)), on)
+
+    def not_followed_by(
+        self, other: Lifetimes, on: Sequence[str | tuple[str, str]], within: str | int, shown: str | int = "1m"
+    ) -> Lifetimes:
+        """Return the rows after whose start no row of `other` begins, for `within`.
+
+        A row is true from its start + `within` on, for the time `shown`, or until a row of `other` begins. Both streams
+        are read twice.
+        """
+        columns = [(each, each) if isinstance(each, str) else each for each in on]
+        overdue = self._with_start(START)._with(NewLifetime(Window.LAST, _ns(shown), delay=_ns(within)))
+        replies = other.select(**{theirs: theirs for _, theirs in columns})._with_start(REPLY)
+        pairs = overdue.join(replies._with(NewLifetime(Window.LAST, _ns(within) + _ns(shown))), columns)
+        import pyarrow.compute as compute
+
+        answered = pairs.where(compute.field(REPLY) >= compute.field(START)).select(*overdue.columns)
+        return overdue.minus(answered).select(*self.columns)
+
     def union(self, other: Lifetimes) -> Lifetimes:
         """Return the rows of both streams, which have equal columns."""
 
@@ -184,6 +212,14 @@ class Lifetimes:
             return lambda changes: counts.process(0, changes)
 
         return self._then(self._schema, make)
+
+    def equals(self, other: Lifetimes, *, at_every_instant: bool = False) -> bool:
+        """Return whether both streams have the same rows with the same lifetimes after all changes.
+
+        With `at_every_instant` lifetimes may be divided in another way.
+        """
+        compare = have_equal_snapshots if at_every_instant else are_equivalent
+        return compare(*(concat(list(each._run()), each._schema) for each in (self, other)))
 
     def changes(self, form: str = "changes") -> Generator[pa.RecordBatch, None, None]:
         """Yield batches of changes in one of FORMS. Times are timestamps; a missing end is NULL."""
@@ -223,6 +259,16 @@ class Lifetimes:
             return map(process, self._read(report))
 
         return Lifetimes(schema, read)
+
+    def _with_start(self, name: str) -> Lifetimes:
+        """Return the rows with their starts, in ns, as a further column."""
+        schema = self._schema.append(pa.field(name, pa.int64()))
+
+        def add(changes: pa.RecordBatch) -> pa.RecordBatch:
+            kind, start, _, _ = times_of(changes)
+            return pa.RecordBatch.from_arrays([*changes.columns, pa.array(start, mask=kind == CTI)], schema=schema)
+
+        return self._then(schema, lambda: add)
 
     def _with(self, new: NewLifetime) -> Lifetimes:
         return self._then(self._schema, lambda: AlterLifetime(new).process)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from highlevel.speculation.lifetimes import snapshot
 from highlevel.speculation.lifetimes.aggregates import Aggregate, parse_aggregate
 from highlevel.speculation.lifetimes.model import LifetimeError, concat
 from highlevel.speculation.lifetimes.snapshot import SnapshotOperator, Variant
@@ -81,9 +82,9 @@ def run(aggregates: list, events: list, variant: Variant, exact: bool = True) ->
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 @pytest.mark.parametrize("variant, exact", MODES)
-def test_the_changes_are_those_of_the_twin_in_any_division(rounds: Rounds, variant, exact, kind) -> None:
+def test_the_changes_are_those_of_the_twin_in_any_division(rounds: Rounds, soak: bool, variant, exact, kind) -> None:
     _, aggregates, results = kind
-    for seed in rounds(350):
+    for seed in rounds(20_000 if soak else 350):
         random = Random(f"snapshots {seed}")
         full = random.random() < 0.7
         events = random_stream(random, random.choice(["any", "any", "ordered", "perfect"]), full=full)
@@ -97,8 +98,8 @@ def test_the_changes_are_those_of_the_twin_in_any_division(rounds: Rounds, varia
 
 
 @pytest.mark.parametrize("variant, exact", MODES)
-def test_the_result_is_valid_and_that_of_the_definition(rounds: Rounds, variant, exact) -> None:
-    for seed in rounds(2_000):
+def test_the_result_is_valid_and_that_of_the_definition(rounds: Rounds, soak: bool, variant, exact) -> None:
+    for seed in rounds(100_000 if soak else 2_000):
         random = Random(f"definition {seed}")
         kind = random.choice(["any", "ordered", "perfect"])
         full = random.random() < 0.7
@@ -112,6 +113,19 @@ def test_the_result_is_valid_and_that_of_the_definition(rounds: Rounds, variant,
             assert is_perfect(out), seed
         if variant is not Variant.EARLIEST and kind != "any" and not (exact and full):
             assert is_ordered(out), seed
+
+
+def test_the_kernel_stays_inside_its_arrays(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel as plain Python, with numpy's bound checks."""
+    monkeypatch.setattr(snapshot, "process_changes", snapshot.process_changes.function)
+    for seed in rounds(60):
+        random = Random(f"plain {seed}")
+        events = random_stream(random)
+        for variant in Variant:
+            twin = SnapshotTwin(all_results, variant.name)
+            expected = [change for event in events for change in twin.process(event)]
+            with np.errstate(over="ignore"):  # random numbers are meant to wrap
+                assert run(ALL, events, variant) == expected, seed
 
 
 def test_the_order_of_arrival_does_not_change_the_result(rounds: Rounds) -> None:

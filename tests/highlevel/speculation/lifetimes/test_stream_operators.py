@@ -4,14 +4,18 @@ from collections import Counter
 from random import Random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from highlevel.speculation.lifetimes import equi_join
 from highlevel.speculation.lifetimes.align import Align, Release
 from highlevel.speculation.lifetimes.alter_lifetime import AlterLifetime, NewLifetime, Window
 from highlevel.speculation.lifetimes.endpoints import CTI, INSERT
 from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
 from highlevel.speculation.lifetimes.finalize import FinalizeById, FinalizeByValue
 from highlevel.speculation.lifetimes.model import LifetimeError, concat
+from highlevel.speculation.lifetimes.sources import LifetimeColumns
+from highlevel.speculation.lifetimes.streams import lifetimes_of
 from lowlevel.punctuation import END
 from tests.conftest import Rounds
 from tests.references.lifetimes import (
@@ -46,8 +50,8 @@ WINDOWS = {
 
 
 @pytest.mark.parametrize("new", WINDOWS, ids=lambda new: new.window.value)
-def test_new_lifetimes_are_those_of_the_definition(rounds: Rounds, new: NewLifetime) -> None:
-    for seed in rounds(2_000):
+def test_new_lifetimes_are_those_of_the_definition(rounds: Rounds, soak: bool, new: NewLifetime) -> None:
+    for seed in rounds(100_000 if soak else 2_000):
         random = Random(f"windows {seed}")
         events = random_stream(random)
         expected: Counter = Counter()
@@ -61,8 +65,8 @@ def test_new_lifetimes_are_those_of_the_definition(rounds: Rounds, new: NewLifet
         assert out[-1] == C(inf)
 
 
-def test_deletes_are_the_rows_that_ended(rounds: Rounds) -> None:
-    for seed in rounds(2_000):
+def test_deletes_are_the_rows_that_ended(rounds: Rounds, soak: bool) -> None:
+    for seed in rounds(100_000 if soak else 2_000):
         events = random_stream(Random(f"deletes {seed}"))
         expected: Counter = Counter()
         for (_, ve, p), count in canon(events).items():
@@ -95,8 +99,8 @@ def test_a_window_of_no_length_is_refused() -> None:
 
 @pytest.mark.parametrize("release", Release)
 @pytest.mark.parametrize("wait", [0, 3, 8, None])
-def test_waiting_keeps_the_canonical_history(rounds: Rounds, wait: int | None, release: Release) -> None:
-    for seed in rounds(180):
+def test_waiting_keeps_the_canonical_history(rounds: Rounds, soak: bool, wait: int | None, release: Release) -> None:
+    for seed in rounds(10_000 if soak else 180):
         random = Random(f"align {seed}")
         events = random_stream(random, "any", payloads=2)
         align = Align(SCHEMA, wait, release)
@@ -125,8 +129,8 @@ def changes_of(out: list) -> list:
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_finalize_repairs_any_order(rounds: Rounds, by_id: bool) -> None:
-    for seed in rounds(2_000):
+def test_finalize_repairs_any_order(rounds: Rounds, soak: bool, by_id: bool) -> None:
+    for seed in rounds(100_000 if soak else 2_000):
         random = Random(f"finalize {seed}")
         events = [event for event in random_stream(random, closed=False, payloads=3) if event[0] != "C"]
         chains: dict = {}
@@ -152,7 +156,7 @@ def test_finalize_repairs_any_order(rounds: Rounds, by_id: bool) -> None:
             if by_id and event[0] == "I":
                 out += finalize.insert(identifier, *times, event[-1])
             elif by_id:
-                out += finalize.retract(identifier, times[0], times[2])
+                out += finalize.retract(identifier, times[2])
             elif event[0] == "I":
                 out += finalize.insert(*times, event[-1])
             else:
@@ -176,9 +180,9 @@ def test_a_newer_version_replaces_a_row_and_keeps_a_known_end() -> None:
 
 
 @pytest.mark.parametrize("size, count", [(1, 150), (4, 600), (40, 1_300)])
-def test_a_join_has_the_pairs_of_nested_loops(rounds: Rounds, size: int, count: int) -> None:
+def test_a_join_has_the_pairs_of_nested_loops(rounds: Rounds, soak: bool, size: int, count: int) -> None:
     kinds = (pa.int64(), pa.string())
-    for seed in rounds(count):
+    for seed in rounds(50 * count if soak else count):
         random = Random(f"join {seed}")
         sides = [
             [event if event[0] == "C" else (*event[:-1], (event[-1] % 3, f"{side}{event[-1]}")) for event in stream]
@@ -202,6 +206,57 @@ def test_a_join_has_the_pairs_of_nested_loops(rounds: Rounds, size: int, count: 
         assert canon(out) == expected, seed
         assert out[-1] == C(inf)
         assert join.stored == 0
+
+
+def test_the_kernels_of_a_join_stay_inside_their_arrays(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels as plain Python, with numpy's bound checks."""
+    for name in ("join_changes", "forget_rows"):
+        monkeypatch.setattr(equi_join, name, getattr(equi_join, name).function)
+    for seed in rounds(60):
+        random = Random(f"plain join {seed}")
+        sides = [random_stream(random, payloads=3) for _ in range(2)]
+        join = LifetimeJoin(SCHEMA, SCHEMA, [("x", "x")])
+        parts = [join.process(side, to_batch(events)) for side, events in enumerate(sides)]
+        expected: Counter = Counter()
+        for (vs, ve, x), count in canon(sides[0]).items():
+            for (ws, we, y), times in canon(sides[1]).items():
+                if x == y and max(vs, ws) < min(ve, we):
+                    expected[max(vs, ws), min(ve, we), x] += count * times
+        assert canon(to_events(concat(parts, join.schema))) == expected, seed
+        assert join.stored == 0
+
+
+class Input:
+    """Batches of rows that record whether they were closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __iter__(self):
+        return iter([pa.record_batch({"s": [number], "e": [number + 5], "x": [1]}) for number in range(0, 50, 10)])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_inputs_are_closed_if_the_reader_stops() -> None:
+    schema = pa.schema([("s", pa.int64()), ("e", pa.int64()), ("x", pa.int64())])
+    opened: list[Input] = []
+
+    def start() -> Input:
+        opened.append(Input())
+        return opened[-1]
+
+    stream = lifetimes_of(schema, start, LifetimeColumns("s", "e"))
+    joined = stream.join(stream.select("x"), on=["x"]).where(pc.field("x") == 1)
+    assert opened == []
+    changes = joined.changes()
+    next(changes)
+    assert len(opened) == 2
+    changes.close()
+    assert [each.closed for each in opened] == [True, True]
+    assert joined.table().num_rows == 5
+    assert [each.closed for each in opened] == [True] * 4
 
 
 def test_a_join_of_many_rows_grows_and_shrinks() -> None:

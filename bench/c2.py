@@ -1,0 +1,136 @@
+"""Throughput of operators over changes, on one core: snapshot operators and the join, in order and with late rows.
+
+1 M rows, one per unit of time, each true for 30, in micro-batches of 10 000 with a CTI after each. Late rows arrive up
+to 20 places late. The yardsticks compute the same aggregate: "waiting" holds all rows until a CTI, so that nothing is
+corrected; "recomputing" computes the aggregate of all rows of the window again at each row. All figures are processor
+time, the least of several runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from bench.changes import SCHEMA, Workload, batches
+from bench.one_core import on_one_core
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION
+from highlevel.speculation.lifetimes.aggregates import parse_aggregate
+from highlevel.speculation.lifetimes.align import Align, Release
+from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
+from highlevel.speculation.lifetimes.model import change_schema, times_of
+from highlevel.speculation.lifetimes.snapshot import SnapshotOperator
+
+BATCH = 10_000
+LATE = (0.0, 0.05, 0.2)
+RECOMPUTED = 20_000
+"""Rows of the runs that recompute the window."""
+
+COUNT_SUM, MEDIAN, LARGEST, JOIN = "count, sum", "median", "largest 5", "join"
+AGGREGATES = {
+    "count": ["count(*)"],
+    COUNT_SUM: ["count(*)", "sum(x)"],
+    "sum, avg, variance": ["sum(x)", "avg(x)", "variance(x)"],
+    "min, max": ["min(x)", "max(x)"],
+    "count distinct": ["count_distinct(x)"],
+    MEDIAN: ["median(x)"],
+    LARGEST: ["largest(x, 5)"],
+}
+RECOMPUTE: dict[str, Callable[[np.ndarray], object]] = {
+    COUNT_SUM: lambda values: (len(values), values.sum()),
+    "sum, avg, variance": lambda values: (values.sum(), values.mean(), values.var()),
+    "min, max": lambda values: (values.min(), values.max()),
+    "count distinct": lambda values: len(np.unique(values)),
+    MEDIAN: np.median,
+    LARGEST: lambda values: np.sort(values)[-5:],
+}
+KEYS = 10_000
+JOIN_LIFETIME = 20_000
+"""Keys of the join, and how long its rows are true: two rows of a key at a time."""
+
+
+def run(setting: Setting) -> Report:
+    """Measure rows per second of every operator."""
+    rows = setting.packets(MILLION)
+    found, waiting, recomputing = on_one_core(measure, rows, setting.runs(3), LATE)
+    report = Report("C2")
+    report.table(
+        f"{rows:,} rows in micro-batches of {BATCH:,}, M rows/s",
+        ("operator", "in order", "5 % late", "20 % late", "waiting, 5 % late", "recomputing, in order"),
+        [
+            (
+                name,
+                *(f"{found[name, late] / 1e6:.2f}" for late in LATE),
+                f"{waiting[name] / 1e6:.2f}" if name in waiting else "",
+                f"{recomputing[name] / 1e6:.3f}" if name in recomputing else "",
+            )
+            for name in (*AGGREGATES, JOIN)
+        ],
+    )
+    judged = not setting.quick
+    for name, target in ((COUNT_SUM, ">= 1000000"), (MEDIAN, ">= 200000"), (LARGEST, ">= 200000"), (JOIN, ">= 300000")):
+        slowest = min(found[name, late] for late in LATE[:2])
+        report.require(f"rows/s, {name}, in order and 5 % late", slowest, target, judged)
+    quotient = min(found[name, 0.0] / recomputing[name] for name in RECOMPUTE)
+    report.require("rows/s, each operator / recomputing the window", quotient, ">= 1.2", judged)
+    return report
+
+
+def measure(
+    rows: int, runs: int, parts_late: tuple[float, ...]
+) -> tuple[dict[tuple[str, float], float], dict[str, float], dict[str, float]]:
+    """Return rows per second of each operator and part of late rows, and of the yardsticks."""
+    found, waiting, recomputing = {}, {}, {}
+    for late in parts_late:
+        changes = list(batches(Workload(rows, late=late), BATCH))
+        for name, texts in AGGREGATES.items():
+            found[name, late] = rows / least(partial(aggregate, changes, texts), runs)
+            if late == parts_late[1]:
+                waiting[name] = rows / least(partial(aggregate, changes, texts, waits=True), runs)
+        joined = Workload(rows // 2, JOIN_LIFETIME, late, keys=KEYS)
+        left, right = (list(batches(joined, BATCH, seed)) for seed in (1, 2))
+        found[JOIN, late] = rows / least(partial(join, left, right), runs)
+    values = np.random.default_rng(1).integers(40, 1500, RECOMPUTED)
+    for name, compute in RECOMPUTE.items():
+        recomputing[name] = RECOMPUTED / least(partial(recompute, values, compute), runs)
+    return found, waiting, recomputing
+
+
+def least(work: Callable[[], object], runs: int) -> float:
+    """Return the least processor time of some work, in seconds. The first run is not counted."""
+    seconds = []
+    for _ in range(runs + 1):
+        began = time.process_time()
+        work()
+        seconds.append(time.process_time() - began)
+    return min(seconds[1:])
+
+
+def aggregate(changes: list[pa.RecordBatch], texts: list[str], *, waits: bool = False) -> None:
+    """Aggregate changes, after holding them until a CTI if it `waits`."""
+    operator = SnapshotOperator(SCHEMA, [parse_aggregate(text, text) for text in texts])
+    align = Align(SCHEMA, None, Release.SYNC)
+    for batch in changes:
+        operator.process(align.process(batch) if waits else batch)
+
+
+def recompute(values: np.ndarray, compute: Callable[[np.ndarray], object]) -> None:
+    """Compute an aggregate of the last 30 rows at each row."""
+    for row in range(len(values)):
+        compute(values[max(0, row - 29) : row + 1])
+
+
+def join(left: list[pa.RecordBatch], right: list[pa.RecordBatch]) -> int:
+    """Join two streams of changes. Return the number of changes of pairs."""
+    schema = change_schema(pa.schema([pa.field("key", pa.int64()), pa.field("y", pa.int64())]))
+    operator = LifetimeJoin(SCHEMA, schema, [("key", "key")])
+    found = 0
+    for one, other in zip(left, right, strict=True):
+        found += len(times_of(operator.process(0, one))[0])
+        found += len(times_of(operator.process(1, other.rename_columns(schema.names)))[0])
+    return found
