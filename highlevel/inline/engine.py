@@ -196,7 +196,12 @@ class InlineRun:
         nodes = nodes_of(*(plan.root for plan in self.plans))
         self._leaves = [node for node in nodes if isinstance(node, Leaf)]
         """The distinct leaves of all plans. The position in this list is the number of the leaf in the run."""
-        queries = [tuple(plan.name for plan in self.plans if leaf in plan.leaves) for leaf in self._leaves]
+        self._leaf_numbers = {leaf: number for number, leaf in enumerate(self._leaves)}
+        names_of: list[list[str]] = [[] for _ in self._leaves]
+        for plan in self.plans:
+            for leaf in plan.leaves:
+                names_of[self._leaf_numbers[leaf]].append(plan.name)
+        queries = [tuple(names) for names in names_of]
         if measure:
             queries = [(name,) for name in leaf_names(self.plans[0])]
         self.low_level_seconds: list[float] | None = [] if measure else None
@@ -238,7 +243,7 @@ class InlineRun:
         self.watchlists.read(find_watched_files(tuple(self.plans)))
         links = [[shard.input.link for shard in shards] for shards in self.shards_of]
         for plan in self.plans:
-            check_links(plan, [links[self._leaves.index(leaf)] for leaf in plan.leaves])
+            check_links(plan, [links[self._leaf_numbers[leaf]] for leaf in plan.leaves])
         roots = [plan.root for plan in self.plans]
         self.nodes = NodeOperators(roots, links, watchlists=self.watchlists, measure=measure)
 
@@ -373,7 +378,7 @@ class InlineRun:
             for key, amount in sizes.items():
                 samples[key] = max(samples.get(key, 0), amount)
         for root, plan in enumerate(self.plans):
-            shards = [shard for leaf in plan.leaves for shard in self.shards_of[self._leaves.index(leaf)]]
+            shards = [shard for leaf in plan.leaves for shard in self.shards_of[self._leaf_numbers[leaf]]]
             newest = max((shard.newest for shard in shards), default=BEGINNING)
             samples.merge(query_samples(self.nodes, plan, newest, root=root), ALL_METRICS)
         return samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from capture.metrics import Samples
@@ -22,15 +23,27 @@ def find_watched_files(value: object) -> Iterator[WatchedFile]:
 
 
 def find_instances(value: object, kind: type[Instance]) -> Iterator[Instance]:
-    """Yield the objects of a type in a plan or a tuple of plans. A plan consists of dataclasses and tuples."""
-    if isinstance(value, kind):
-        yield value
-    elif isinstance(value, tuple):
-        for member in value:
-            yield from find_instances(member, kind)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from find_instances(getattr(value, field.name), kind)
+    """Yield the objects of a type in a plan or a tuple of plans. A plan consists of dataclasses and tuples.
+
+    A part that occurs several times is searched once.
+    """
+    searched: set[int] = set()
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, kind):
+            yield part
+        elif isinstance(part, tuple):
+            waiting.extend(reversed(part))
+        elif (names := field_names(type(part))) and id(part) not in searched:
+            searched.add(id(part))
+            waiting.extend(getattr(part, name) for name in reversed(names))
+
+
+@cache
+def field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass. Return () for other types."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:
@@ -44,7 +57,7 @@ def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:
 def _bind(value: Any, lists: Watchlists, bound_values: dict[int, Any]) -> Any:
     if isinstance(value, WatchedFile):
         return lists.open(value)
-    if (not isinstance(value, tuple) and not is_dataclass(value)) or isinstance(value, Literal):
+    if isinstance(value, Literal) or not (isinstance(value, tuple) or field_names(type(value))):
         return value
     if id(value) not in bound_values:
         bound_values[id(value)] = _bind_members(value, lists, bound_values)
@@ -60,11 +73,11 @@ def _bind_members(value: Any, lists: Watchlists, bound_values: dict[int, Any]) -
             else members
         )
     changed_fields = {}
-    for field in fields(value):
-        old_value = getattr(value, field.name)
+    for name in field_names(type(value)):
+        old_value = getattr(value, name)
         new_value = _bind(old_value, lists, bound_values)
         if new_value is not old_value:
-            changed_fields[field.name] = new_value
+            changed_fields[name] = new_value
     return replace(value, **changed_fields) if changed_fields else value
 
 
@@ -85,7 +98,7 @@ class NodeWatchlists:
     def bind(self, plans: Plans) -> Plans:
         """Read the files of plans; return plans that refer to them. Raises InputError if a file cannot be read."""
         self.files = self.lists.read(find_watched_files(plans))
-        return bind_watchlists(plans, self.lists)
+        return bind_watchlists(plans, self.lists) if self.files else plans
 
     def begin_block(self) -> None:
         """Read new versions of files if the input is live. The versions stay the same until the next call."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from lowlevel.expressions.arrow import arrow_column
-from lowlevel.expressions.columns import ChosenRows, Columns, Vector
+from lowlevel.expressions.columns import COPY_DIVISOR, ChosenRows, Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.types import Type
@@ -67,7 +67,7 @@ class QueryRows:
             return ()
         if chosen is None or accepted == rows.count:
             return (self._partials(rows.columns, rows.count),)
-        if self.calls:
+        if self.calls or accepted * COPY_DIVISOR <= rows.count:
             return (self._partials(ChosenRows(rows.columns, np.flatnonzero(chosen)), accepted),)
         return (pc.filter(self._partials(rows.columns, rows.count), array_of(chosen)),)
 

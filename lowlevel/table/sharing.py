@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -140,30 +141,39 @@ def _value_of(constant: Constant) -> int | bytes:
     return constant.value.to_bytes(WIDTH[constant.version] // 8, "big") if isinstance(constant, Address) else constant
 
 
+CACHED_RUNS = 4
+"""Number of sets of plans whose shared plans are cached."""
+
+
 def identity(plan: LowLevelPlan) -> LowLevelPlan:
     """Return a plan without names of keys and without sub-aggregates. It is equal for plans that can share a table."""
     keys = tuple(replace(key, name=str(index)) for index, key in enumerate(plan.keys))
     return replace(plan, keys=keys, subaggregates=())
 
 
-def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> list[SharedPlan]:
+def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> tuple[SharedPlan, ...]:
     """Return the shared plans, one for each table, in the order of their first query in `plans`.
 
     With `feeding`, tables may feed other tables. A shared plan is always after the shared plan that feeds it.
     """
+    return _share(tuple(plans), feeding)
+
+
+@lru_cache(CACHED_RUNS)  # every file and every thread of a run has the same plans
+def _share(plans: tuple[LowLevelPlan, ...], feeding: bool) -> tuple[SharedPlan, ...]:
     groups: dict[LowLevelPlan, list[int]] = {}
     for index, plan in enumerate(plans):
         groups.setdefault(identity(plan), []).append(index)
     tables = [_merge_plans(shared, indexes, plans) for shared, indexes in groups.items()]
     tables = _merge_constants(tables)
     if not feeding:
-        return tables
+        return tuple(tables)
     widened = widen([shared.plan for shared in tables])
     tables = [replace(shared, plan=plan) for shared, plan in zip(tables, widened, strict=True)]
     feeder_of = feeders(widened)
     order = sorted(range(len(tables)), key=lambda index: depth(index, feeder_of))
     new_indexes: dict[int | None, int] = {index: new_index for new_index, index in enumerate(order)}
-    return [replace(tables[index], feeder=new_indexes.get(feeder_of[index])) for index in order]
+    return tuple(replace(tables[index], feeder=new_indexes.get(feeder_of[index])) for index in order)
 
 
 def _merge_plans(shared: LowLevelPlan, indexes: list[int], plans: Sequence[LowLevelPlan]) -> SharedPlan:
