@@ -91,6 +91,12 @@ class Cells:
             else:
                 pack(column, form, column_words)
 
+    def words_of(self, places: Sequence[int]) -> list[int]:
+        """Return the indexes of the words that `unpack` reads for the columns with the indexes `places`."""
+        firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()
+        own = [word for place in places for word in range(firsts[place], firsts[place + 1])]
+        return [*range(self._null_words), *own]
+
     def unpack(self, words: Words, places: Sequence[int]) -> list[pa.Array]:
         """Return the columns with the indexes `places`, decoded from words, width x rows."""
         firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()

@@ -314,10 +314,12 @@ def mark(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
     return row_count
 
 
-@kernel("i64(i64*, i64, i64*, i64, i64*)")
-def gather(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
-    """Write the words of rows to `out`, width x count. Return count."""
+@kernel("i64(i64*, i64, i64*, i64, i64*, i64, i64*)")
+def gather(stored, width, rows, count, chosen, chosen_count, out):  # type: ignore[no-untyped-def]
+    """Write the `chosen` words of rows to `out`, width x count; its other words do not change. Return count."""
     for index in range(count):
-        for word in range(width):
-            out[word * count + index] = stored[rows[index] * width + word]
+        base = rows[index] * width
+        for number in range(chosen_count):
+            word = chosen[number]
+            out[word * count + index] = stored[base + word]
     return count

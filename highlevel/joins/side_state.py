@@ -210,9 +210,12 @@ class SideState:
         self.done = done
         self._bytes_after_layout = self.cells.bytes
 
-    def _gather_words(self, rows: Words) -> Words:
-        words = np.empty((self._stored.shape[1], len(rows)), np.int64)
-        gather(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), words)
+    def _gather_words(self, rows: Words, chosen: Sequence[int] | None = None) -> Words:
+        """Return the words of stored rows, width x rows. Only the `chosen` words are defined, by default all words."""
+        width = self._stored.shape[1]
+        words = np.empty((width, len(rows)), np.int64)
+        indexes = np.array(range(width) if chosen is None else chosen, np.int64)
+        gather(self._stored, width, np.ascontiguousarray(rows), len(rows), indexes, len(indexes), words)
         return words
 
     def _key_columns(self, words: Words, indexes: Sequence[int] | None = None) -> list[pa.Array]:
@@ -227,7 +230,9 @@ class SideState:
         self, rows: Words, keys: Sequence[int], columns: Sequence[int]
     ) -> tuple[Words, list[pa.Array], list[pa.Array]]:
         """Return the times of stored rows, and the key columns and other columns with the given indexes."""
-        words = self._gather_words(rows)
+        needed = [TIME, *(WORDS + word for word in self.keys.words_of(keys))]
+        needed += [WORDS + self.keys.width + word for word in self.cells.words_of(columns)]
+        words = self._gather_words(rows, needed)
         return words[TIME].copy(), self._key_columns(words, keys), self._columns(words, columns)
 
     def every(self) -> tuple[Words, Flags, list[pa.Array], list[pa.Array]]:

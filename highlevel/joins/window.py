@@ -49,11 +49,17 @@ class Boundary(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A sliding window: a left row meets right rows up to `left_range` ns after and `right_range` ns before it."""
+    """A sliding window: a left row meets right rows up to `left_range` ns after and `right_range` ns before it.
+
+    `least` and `greatest`: further limits of d = right.ts - left.ts in ns, both included; None for no limit. They may
+    have any sign, so a row can match only rows that are at least some time older.
+    """
 
     left_range: int
     right_range: int
     boundary: Boundary = Boundary.CLOSED
+    least: int | None = None
+    greatest: int | None = None
 
     def __post_init__(self) -> None:
         """Raise an error for invalid ranges."""
@@ -61,16 +67,21 @@ class Band:
             raise ValueError(
                 f"RANGE of a join must be from 0 to {MAX_RANGE} ns, got {self.left_range} and {self.right_range}"
             )
+        for limit in (self.least, self.greatest):
+            if limit is not None and abs(limit) > MAX_RANGE:
+                raise ValueError(f"got a limit of {limit} ns for the distance of a join, expected up to {MAX_RANGE}")
 
     @property
     def low(self) -> int:
         """Smallest d."""
-        return -self.right_range + (self.boundary is Boundary.OPEN)
+        low = -self.right_range + (self.boundary is Boundary.OPEN)
+        return low if self.least is None else max(low, self.least)
 
     @property
     def high(self) -> int:
         """Largest d, less than `low` if no rows meet."""
-        return self.left_range - (self.boundary is not Boundary.CLOSED)
+        high = self.left_range - (self.boundary is not Boundary.CLOSED)
+        return high if self.greatest is None else min(high, self.greatest)
 
     @property
     def origin(self) -> int:

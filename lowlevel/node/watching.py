@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
 from typing import Any, TypeVar, cast
 
 from capture.metrics import Samples
@@ -40,10 +39,15 @@ def find_instances(value: object, kind: type[Instance]) -> Iterator[Instance]:
             waiting.extend(getattr(part, name) for name in reversed(names))
 
 
-@cache
 def field_names(kind: type) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass. Return () for other types."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+    if kind not in _FIELD_NAMES:
+        _FIELD_NAMES[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+    return _FIELD_NAMES[kind]
+
+
+_FIELD_NAMES: dict[type, tuple[str, ...]] = {}
+"""The names of the fields of the types so far: a run searches its plans once for each file."""
 
 
 def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:

@@ -173,7 +173,7 @@ def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
     yield line("kind", f"{spec.kind}: {KINDS[spec.kind]}; left is {names[join.left]}, right {names[join.right]}")
     if isinstance(spec.window, Band):
         low, high = _signed(spec.window.low), _signed(spec.window.high)
-        yield line("window", f"{right} - {left} from {low} to {high}, both included ({_edge(spec.window)})")
+        yield line("window", f"{right} - {left} from {low} to {high}, both included ({_origin(spec.window)})")
         kept = (max(0, spec.window.high), max(0, -spec.window.low))
         later = [f"{duration_text(delay)} later than" if delay else "later than" for delay in kept]
         yield line("state", f"left rows until the watermark of {right} is {later[0]} their {left},")
@@ -217,8 +217,11 @@ def _waiting_results(node: ChangingResults) -> Iterator[str]:
     yield line("remember (M)", f"rows and results, until the watermark of {time} is later")
 
 
-def _edge(window: Band) -> str:
-    return f"{window.boundary.name.replace('_', '-')} {window.boundary.value}"
+def _origin(window: Band) -> str:
+    """Return the boundary of a window, and whether conditions narrow the window."""
+    boundary = f"{window.boundary.name.replace('_', '-')} {window.boundary.value}"
+    is_narrowed = window.least is not None or window.greatest is not None
+    return f"{boundary}, narrowed by the conditions" if is_narrowed else boundary
 
 
 def _columns(node: Apply) -> Iterator[str]:

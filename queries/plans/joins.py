@@ -25,6 +25,7 @@ from lowlevel.plan import ARROW_TYPES
 from queries.plans.conjuncts import conjuncts, equality, implied
 from queries.plans.join_window import ItemWindow, bind_item_window
 from queries.plans.relations import NamedTable, Relation, RelationNode, conjunction, names_in, renamed
+from queries.plans.time_distances import narrow
 from queries.text.errors import QueryError
 from queries.text.tree import FromItem, Table
 
@@ -153,7 +154,8 @@ class JoinTree:
             if left_times or not times
             else WatermarkForm.RIGHT
         )
-        keys, residual = self._condition(index, left_time)
+        keys, residuals = self._condition(index, left_time)
+        window, residuals = self._window(index, left_time, residuals)
         key_columns = names_in(left for left, _ in keys)
         if index == 1:
             left, left_names = self._item(0, columns | key_columns)
@@ -164,9 +166,9 @@ class JoinTree:
         spec = JoinSpec(
             _side(left, left_names, left_time, columns),
             _side(right, right_names, right_time, columns),
-            self._window(index, left_time),
+            window,
             tuple((renamed(left_key, left_names), renamed(right_key, right_names)) for left_key, right_key in keys),
-            residual,
+            conjunction(residuals),
             step.kind,
         )
         node: Node = Join(left, right, spec, form)
@@ -183,10 +185,10 @@ class JoinTree:
         relation_node: RelationNode = step.table.relation.place(plain_names, step.time, filters)
         return relation_node.node, {f"{step.table.name}.{name}": column for name, column in relation_node.names.items()}
 
-    def _condition(self, index: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], Expression | None]:
-        """Split the conditions on pairs into keys (equalities of both sides) and a residual condition.
+    def _condition(self, index: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
+        """Split the conditions on pairs into keys (equalities of both sides) and residual conditions.
 
-        The windows of items whose time is not the time of the left side are in the residual condition.
+        The windows of items whose time is not the time of the left side are residual conditions.
         """
         step = self.steps[index]
         keys: list[tuple[Expression, Expression]] = []
@@ -202,7 +204,7 @@ class JoinTree:
         if not step.window.tumbling:
             others = [other for other in self.steps[:index] if not other.kind.is_left_only]
             residuals += [self._in_band(other, index) for other in others if other.time_column.name != left_time]
-        return keys, conjunction(residuals)
+        return keys, residuals
 
     def _in_band(self, other: Step, index: int) -> Expression:
         """Return the window between the items `other` and `index` as a condition on their times."""
@@ -215,12 +217,16 @@ class JoinTree:
         within = Binary(Op.AND, low, high)
         return Binary(Op.OR, IsNull(time), within) if can_be_null else within
 
-    def _window(self, index: int, left_time: str) -> Band | Tumbling:
+    def _window(
+        self, index: int, left_time: str, residuals: list[Expression]
+    ) -> tuple[Band | Tumbling, list[Expression]]:
+        """Return the window of a join, and the residual conditions that do not narrow it."""
         step = self.steps[index]
         if step.window.tumbling:
-            return Tumbling(step.window.range, step.window.origin)
+            return Tumbling(step.window.range, step.window.origin), residuals
         left = next(candidate for candidate in self.steps[:index] if candidate.time_column.name == left_time)
-        return Band(left.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
+        band = Band(left.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
+        return narrow(band, residuals, left_time, step.time_column.name)
 
     def _default_time(self, index: int) -> str:
         """Return a time column that is never NULL in the join of the items up to `index`."""

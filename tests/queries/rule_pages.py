@@ -35,6 +35,7 @@ SWITCHES: dict[str, Switch] = {
     "WHERE is evaluated before a join": plan_rules.keep_where_above_joins,
     "ON is evaluated before a join": plan_rules.keep_on_in_pairs,
     "Equalities are keys of a join": plan_rules.compare_all_pairs,
+    "Conditions on the distance narrow a window": plan_rules.narrow_no_window,
     "OR implies a condition on one side": plan_rules.imply_nothing,
     "Windows count their rows": plan_rules.count_no_rows,
     "Queries with equal groups share a table": plan_rules.share_no_table,

@@ -121,6 +121,19 @@ def comparison_in_join(random: Random, names: str) -> str:
             return single()
 
 
+def distance_in_join(random: Random, one: str, other: str) -> str:
+    """Return a condition on the distance of the times of two items of a join."""
+    distance = random.choice(["0", "1500000000", "2 * 1000000000", "-500000000"])
+    op = random.choice(["<", "<=", ">", ">=", "="])
+    return random.choice(
+        [
+            f"{other}.ts - {one}.ts {op} {distance}",
+            f"{one}.ts {op} {other}.ts + {distance}",
+            f"{distance} {op} {other}.ts - {one}.ts",
+        ]
+    )
+
+
 def draw_joins(random: Random) -> list[str]:
     kinds = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"]
     count = random.choice([2, 2, 3])
@@ -130,6 +143,7 @@ def draw_joins(random: Random) -> list[str]:
         on = [comparison_in_join(random, names) for names in (visible + name, visible, name)]
         on.append(f"{random.choice(visible)}.srcIP = {name}.{random.choice(['srcIP', 'destIP'])}")
         on += [f"({comparison_in_join(random, visible)} AND {comparison_in_join(random, name)} OR {on[0]} AND {on[1]})"]
+        on.append(distance_in_join(random, random.choice(visible), name))
         chosen = " AND ".join(random.sample(on, random.choice([1, 2, 3])))
         text += f" {kind} {random.choice(LINKS)} {name} [RANGE {random.choice([0, 2])} s, WA ts] ON {chosen}"
         visible += name if kind not in ("SEMI JOIN", "ANTI JOIN") else ""
@@ -211,6 +225,7 @@ QUERIES: dict[str, Draw] = {
     "WHERE is evaluated before a join": draw_joins,
     "ON is evaluated before a join": draw_joins,
     "Equalities are keys of a join": draw_joins,
+    "Conditions on the distance narrow a window": draw_joins,
     "OR implies a condition on one side": draw_joins,
     "Windows count their rows": draw_groups,
     "Queries with equal groups share a table": draw_groups,

@@ -31,7 +31,8 @@ def spec_of(
 def random_window(random: Random) -> JoinWindow:
     if random.random() < 0.3:
         return Tumbling(random.randint(1, 30), random.randint(-20, 20), random.choice([0, 0, -1, 2]))
-    return Band(random.randint(0, 15), random.randint(0, 15), random.choice(list(Boundary)))
+    limits = [random.choice([None] * 5 + [random.randint(-18, 18)]) for _ in range(2)]
+    return Band(random.randint(0, 15), random.randint(0, 15), random.choice(list(Boundary)), *limits)
 
 
 def random_spec(random: Random, kind: JoinKind = JoinKind.INNER) -> JoinSpec:
@@ -43,6 +44,10 @@ def meet(window: JoinWindow, left: int, right: int) -> bool:
     if isinstance(window, Tumbling):
         return (left - window.origin) // window.length + window.shift == (right - window.origin) // window.length
     distance = right - left
+    if window.least is not None and distance < window.least:
+        return False
+    if window.greatest is not None and distance > window.greatest:
+        return False
     low = distance > -window.right_range if window.boundary is Boundary.OPEN else distance >= -window.right_range
     return low and (
         distance <= window.left_range if window.boundary is Boundary.CLOSED else distance < window.left_range

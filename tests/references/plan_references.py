@@ -153,7 +153,12 @@ def _repeated(node: Node, inputs: Inputs) -> Counter[tuple]:
 def _join(random: Random) -> Join:
     columns = [("ts", "ts"), ("g", "g"), ("n", "n")]
     left, right = (Side(schema_of(ROWS), "ts", tuple((name, f"{side}.{name}") for name, _ in columns)) for side in "lr")
-    spec = JoinSpec(left, right, Band(random.randint(0, 20), random.randint(0, 20)), ((GROUP, GROUP),))
+    spec = JoinSpec(
+        left,
+        right,
+        Band(random.randint(0, 20), random.randint(0, 20), least=random.choice([None, random.randint(-25, 25)])),
+        ((GROUP, GROUP),),
+    )
     return Join(ROWS, ROWS, spec, random.choice([WatermarkForm.LEFT, WatermarkForm.RIGHT, WatermarkForm.JOINT]))
 
 

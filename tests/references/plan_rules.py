@@ -153,13 +153,24 @@ def compare_all_pairs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(joins, "equality", lambda *_: None)
 
 
+def narrow_no_window(patch: pytest.MonkeyPatch) -> None:
+    """Test the distance of times for each pair."""
+    patch.setattr(joins, "narrow", lambda band, conditions, *_: (band, list(conditions)))
+
+
 def imply_nothing(patch: pytest.MonkeyPatch) -> None:
     """Derive no condition on one side from an OR."""
     patch.setattr(joins, "implied", lambda *_: None)
 
 
+def forget_shared_plans(patch: pytest.MonkeyPatch) -> None:
+    """Compute the shared plans of each run again: those with the rule are not those without it."""
+    patch.setattr(sharing, "_share", sharing._share.__wrapped__)
+
+
 def feed_all_tables_with_packets(patch: pytest.MonkeyPatch) -> None:
     """Feed no table with the entries of another table."""
+    forget_shared_plans(patch)
     patch.setattr(sharing, "widen", list)
     patch.setattr(sharing, "feeders", lambda plans: [None] * len(plans))
 
@@ -178,11 +189,13 @@ def share_no_table(patch: pytest.MonkeyPatch) -> None:
 
 def share_no_table_of_constants(patch: pytest.MonkeyPatch) -> None:
     """Make a table for each constant."""
+    forget_shared_plans(patch)
     patch.setattr(sharing, "find_constant_tables", lambda plans: [])
 
 
 def keep_only_own_subaggregates(patch: pytest.MonkeyPatch) -> None:
     """Add no sub-aggregates to a table for the tables that it could feed."""
+    forget_shared_plans(patch)
     patch.setattr(sharing, "widen", list)
 
 
