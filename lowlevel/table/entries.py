@@ -43,8 +43,8 @@ IDENTITIES: dict[int, int | float] = {
     MIN: INT_MAX,
     MAX: INT_MIN,
     SUM_FLOAT: 0.0,
-    MIN_FLOAT: float("inf"),
-    MAX_FLOAT: float("-inf"),
+    MIN_FLOAT: float("nan"),
+    MAX_FLOAT: float("nan"),
     BIT_AND: -1,
     BIT_OR: 0,
     BIT_XOR: 0,
@@ -55,7 +55,10 @@ IDENTITIES: dict[int, int | float] = {
     LAST: INT_MIN,
     LAST_FLOAT: float("-inf"),
 }
-"""Operation -> value that replaces a NULL argument: the identity of the operation."""
+"""Operation -> value that replaces a NULL argument: the identity of the operation.
+
+Minima and maxima of floats ignore NaN, so NaN is their identity, as at the high level (`highlevel.groups.merging`).
+"""
 
 
 def initial_word(code: int) -> int:
@@ -259,11 +262,15 @@ def update_entries(table, rows, begin, end):  # type: ignore[no-untyped-def]
         elif code == MIN_FLOAT:
             for index in range(begin, end):
                 offset = chunk[ENTRIES + index] + aggregates_offset + op
-                slots_float[offset] = min(slots_float[offset], args_float[column + chunk[index]])
+                value, stored = args_float[column + chunk[index]], slots_float[offset]
+                if stored != stored or value < stored:
+                    slots_float[offset] = value
         elif code == MAX_FLOAT:
             for index in range(begin, end):
                 offset = chunk[ENTRIES + index] + aggregates_offset + op
-                slots_float[offset] = max(slots_float[offset], args_float[column + chunk[index]])
+                value, stored = args_float[column + chunk[index]], slots_float[offset]
+                if stored != stored or value > stored:
+                    slots_float[offset] = value
         elif code == BIT_AND:
             for index in range(begin, end):
                 slots[chunk[ENTRIES + index] + aggregates_offset + op] &= args[column + chunk[index]]

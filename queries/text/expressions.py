@@ -25,6 +25,7 @@ from lowlevel.expressions.types import Op
 from queries.text import dialects
 from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, RESERVED, UNSUPPORTED, Kind, Token, tokenize
+from queries.text.literals import duration_of
 from queries.text.tree import (
     ASSOCIATIVE,
     Between,
@@ -259,6 +260,8 @@ class ExpressionParser:
             return inner
         if token.kind in _LITERALS:
             return self._literal()
+        if token.keyword == "INTERVAL":
+            return self._duration()
         if token.keyword in ("TRUE", "FALSE"):
             self._at += 1
             return Constant(Kind.WORD, token.keyword, token.start)
@@ -280,6 +283,19 @@ class ExpressionParser:
             self._at += 2
             return Star(table.start, table)
         return self._call() if self._ahead().keyword == "(" else self._name()
+
+    def _duration(self) -> Constant:
+        """Read `INTERVAL '1' HOUR` or `INTERVAL '90 seconds'`: an integer, in ns."""
+        start = self._take().start
+        text = self._take().text if self._token.kind in (Kind.NUMBER, Kind.STRING) else ""
+        if self._token.kind is Kind.WORD and self._token.text.lower() in UNITS:
+            text += f" {self._take().text}"
+        amount = _AMOUNT.fullmatch(text)
+        if amount is None or amount[2].lower() not in UNITS:
+            expected = "a length of time such as INTERVAL '1' HOUR or INTERVAL '90 seconds'"
+            raise QueryError(f"got INTERVAL {text.strip() or self._token.name_in_messages}", self._sql, start, expected)
+        nanoseconds = duration_of(self._sql, Length(amount[1], amount[2], start, start))
+        return Constant(Kind.NUMBER, str(nanoseconds), start)
 
     def _begins_query(self) -> bool:
         """Return whether the current token is a parenthesis before a query, which may be a set operation."""

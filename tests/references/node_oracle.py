@@ -97,13 +97,19 @@ def merged(plan: LowLevelPlan, batches: list[pa.RecordBatch]) -> dict[tuple, lis
             if sub.kind in TIME_OF:
                 values.append(MERGE[sub.kind](zip(times, part, strict=True))[1])
             else:
-                values.append(MERGE[sub.kind](part))
+                numbers = [value for value in part if value == value] or [part[0]]  # NaN is no number
+                values.append(MERGE[sub.kind](numbers if sub.kind in NOTHING else part))
             times = part
         result[key] = [
-            None if sub.kind in NOTHING and value == IDENTITIES[opcode(sub)] else value
+            None if sub.kind in NOTHING and is_same(value, IDENTITIES[opcode(sub)]) else value
             for sub, value in zip(plan.subaggregates, values, strict=True)
         ]
     return result
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Return whether two values are equal, or both are NaN."""
+    return bool(value == other or (value != value and other != other))
 
 
 def check_promises(plan: LowLevelPlan, items: list[Item], truth: dict[tuple, list[Any]]) -> None:
