@@ -290,7 +290,10 @@ def query(
         given |= {"several queries": several}
         source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
-            raise typer.BadParameter(f"{source} and {wrong}: expected one query, without options of captures")
+            expected = "one query, without options of captures"
+            if wrong == "--on":
+                expected = "the inline engine: Spark and pipelines read captures, exports and spools only"
+            raise typer.BadParameter(f"{source} and {wrong}: expected {expected}")
         tables = _tables_of(schema, files, bindings)
         drawing = (plot, output is not None or format is not None)
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), drawing)
