@@ -51,8 +51,6 @@ class ChangingHistoryOperator:
         self.received = 0
         self.results = 0
         """Changes returned."""
-        self.withdrawn = 0
-        """Results that were returned and then withdrawn."""
         self.late = 0
 
     @property
@@ -108,7 +106,6 @@ class ChangingHistoryOperator:
         rows, weights = net_changes(self._results, pa.concat_tables([final, results]))
         self._results = results
         self.results += rows.num_rows
-        self.withdrawn -= int(weights[weights < 0].sum())
         is_final = times_of(rows.column(self._result_time).combine_chunks()) < self._watermark
         yield from make_changes(rows, weights, is_final)
 

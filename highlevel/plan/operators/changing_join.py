@@ -135,8 +135,6 @@ class ChangingJoinOperator:
         self.pairs = 0
         self.results = 0
         """Changes returned."""
-        self.withdrawn = 0
-        """Results that were returned and then withdrawn."""
         self.late = 0
 
     @property
@@ -251,7 +249,6 @@ class ChangingJoinOperator:
         order = array_of(np.argsort(weights > 0, kind="stable"))
         rows, weights = pc.take(rows, order), weights[order.to_numpy()]
         self.results += rows.num_rows
-        self.withdrawn -= int(weights[weights < 0].sum())
         times = times_of(rows.column(self._result_time).combine_chunks())
         yield from make_changes(rows, weights, times < self._watermark)
 

@@ -61,8 +61,6 @@ class ChangingResultsOperator:
         self.received = 0
         self.results = 0
         """Changes returned."""
-        self.withdrawn = 0
-        """Results that were returned and then withdrawn."""
         self.late = 0
 
     @property
@@ -142,7 +140,6 @@ class ChangingResultsOperator:
             self._results[window] = computed.take(array_of(positions)).combine_chunks()
         rows, weights = net_changes(pa.concat_tables([self._schema.empty_table(), *old]), computed.take(array_of(kept)))
         self.results += rows.num_rows
-        self.withdrawn -= int(weights[weights < 0].sum())
         yield from make_changes(rows, weights, final)
 
     def snapshot(self) -> dict[str, pa.Table]:
