@@ -200,10 +200,9 @@ def count_windows(samples: Samples, operator: Windows, query: str, name: str | N
 
 
 def count_changing_windows(samples: Samples, operator: ChangingWindows, query: str, name: str | None) -> None:
-    """Add the counters of windows whose results may be withdrawn: of the query, if no other operator changes them."""
+    """Add the counters of windows whose results may be withdrawn."""
     count_windows(samples, operator, query, name)
-    if name is None:
-        samples.add(CORRECTIONS, operator.withdrawn, query)
+    samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def _count_operator(samples: Samples, operator: Holding | Windows, query: str, name: str | None, late: int) -> None:
