@@ -79,9 +79,13 @@ demo: setup java ## Replay three generated links through the pipeline, with metr
 bench: setup java ## Measure everything; fails when a criterion does
 	@$(PY) -m bench
 
-soak: setup java servers ## Run the tests that kill processes, at every moment, and random streams of changes 50 times as long
+ROUNDS = 50
+SEED =
+
+soak: setup java servers ## Kill processes at every moment, and those of a cluster in ROUNDS rounds (50); long random streams of changes
 	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/dashboards/alerts/test_alerts_run.py \
 	  tests/highlevel/speculation/lifetimes
+	@$(PY) -m tests.harness.cluster_rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 RUNS = 1000000
 SECONDS = 0

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
+import fcntl
 import functools
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from capture.private_files import UnsafeFolderError, belongs_to_us, check_private_folder, only_we_can_write
+from capture.private_files import (
+    UnsafeFolderError,
+    belongs_to_us,
+    check_private_folder,
+    make_private_folder,
+    only_we_can_write,
+)
 
 CACHE_NAME = "kernels"
 """Name of the cache folder for machine code."""
+
+SHIPPED = Path("share", "wiretide", CACHE_NAME)
+"""Folder of the machine code that is shipped with an environment, relative to its prefix (`wiretide pack`)."""
 
 
 def cache_folder() -> Path:
@@ -78,3 +90,28 @@ def read_trusted(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode) or not only_we_can_write(status):
             raise PermissionError(errno.EPERM, "other users can write this file", str(path))
         return file.read()
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the machine code that was shipped with the environment of this process."""
+    return Path(sys.prefix) / SHIPPED
+
+
+@contextlib.contextmanager
+def locked_cache() -> Iterator[None]:
+    """Hold the lock of the cache folder, so that the processes of a host do not compile the same kernels.
+
+    The system releases the lock of a process that ends. A temporary cache, and a file system without locks, are not
+    locked: then several processes may compile the same kernel, and store equal files.
+    """
+    descriptor = None
+    if has_lasting_cache():
+        with contextlib.suppress(OSError, UnsafeFolderError):
+            make_private_folder(cache_folder())
+            descriptor = os.open(cache_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)

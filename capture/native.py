@@ -35,7 +35,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 
 from capture import object_code
-from capture.kernel_cache import cache_folder, read_trusted
+from capture.kernel_cache import cache_folder, locked_cache, read_trusted, shipped_folder
 from capture.private_files import UnsafeFolderError, make_private_folder, replace_file
 
 SCALARS: dict[str, tuple[str, Any, Any]] = {
@@ -110,6 +110,18 @@ def missing(is_needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
     return [kernel for kernel in kernels if (is_needed is None or is_needed(kernel)) and kernel.stored() is None]
 
 
+def _read_code(path: Path) -> tuple[str, bytes] | None:
+    """Return symbol and machine code of a file; None unless it is complete and writable only by us."""
+    try:
+        header, _, code = read_trusted(path).partition(b"\n")
+        header_fields = json.loads(header)
+        symbol = header_fields["symbol"]
+        complete = header_fields["sha256"] == _compute_digest(symbol, code)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return (symbol, code) if complete else None
+
+
 def _compute_digest(symbol: str, code: bytes) -> str:
     """Return a digest of symbol and code. The symbol is included: calling a missing symbol jumps to address 0."""
     return hashlib.sha256(symbol.encode() + b"\n" + code).hexdigest()
@@ -151,7 +163,7 @@ class Kernel:
         """Run the machine code; all pointers are addresses. The slow checks of `__call__` are omitted."""
         if self._native is None:
             with _load_lock:
-                self._native = self._native or self._load(self.stored() or self.compile())
+                self._native = self._native or self._load(self.stored() or self._compile_once())
         return self._native(*flatten(arguments))
 
     def group(self, flat: Sequence[Any]) -> list[Any]:
@@ -181,15 +193,22 @@ class Kernel:
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
     def stored(self) -> tuple[str, bytes] | None:
-        """Return symbol and machine code from the cache; None unless the file is complete and writable only by us."""
-        try:
-            header, _, code = read_trusted(self.path()).partition(b"\n")
-            header_fields = json.loads(header)
-            symbol = header_fields["symbol"]
-            complete = header_fields["sha256"] == _compute_digest(symbol, code)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return (symbol, code) if complete else None
+        """Return symbol and machine code from the cache, or as shipped with the environment; None if there are none.
+
+        A file counts only if it is complete and writable only by us.
+        """
+        path = self.path()
+        return _read_code(path) or _read_code(shipped_folder() / path.name)
+
+    def stored_path(self) -> Path | None:
+        """Return the file of `stored`, or None."""
+        path = self.path()
+        return next((file for file in (path, shipped_folder() / path.name) if _read_code(file) is not None), None)
+
+    def _compile_once(self) -> tuple[str, bytes]:
+        """Compile, unless another process that has the same cache does: then wait for its machine code."""
+        with locked_cache():
+            return self.stored() or self.compile()
 
     def compile(self) -> tuple[str, bytes]:
         """Compile with numba (takes seconds) and store the code. If storing fails, the next process compiles too."""

@@ -4,8 +4,8 @@ Their content is private (addresses and traffic of other people) and trusted (a 
 
 * New folders have mode 0700, new files mode 0600; the umask is ignored.
 * A folder that another user can write to is rejected, because that user could replace every file in it.
-* Temporary files have random names and are created with O_EXCL. Names with the process ID would not be unique:
-  processes of two containers that share a folder can have the same ID.
+* Temporary files have names with a random UUID (128 bits) and are created with O_EXCL. Names with the process ID would
+  not be unique: processes of two containers that share a folder can have the same ID.
 * The last part of a path is never followed if it is a symbolic link (O_NOFOLLOW).
 
 The owner of a folder must be this user or root. Its parent may be writable by everybody if it has the sticky bit, like
@@ -103,7 +103,7 @@ def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
     With `mode` SHARED_FILE_MODE the umask decides who can read it.
     """
     while True:
-        temporary = path.with_name(f".{path.name[:NAME_PREFIX_LENGTH]}.{os.urandom(8).hex()}.part")
+        temporary = path.with_name(f".{path.name[:NAME_PREFIX_LENGTH]}.{os.urandom(16).hex()}.part")
         try:
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         except FileExistsError:

@@ -26,6 +26,7 @@ from dashboards.commands.doctor import doctor
 from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
 from dashboards.commands.init import init
+from dashboards.commands.pack import pack
 from dashboards.commands.queries import queries
 from dashboards.commands.query import query
 from dashboards.commands.report import report
@@ -56,6 +57,7 @@ COMMANDS = (
     interruptible(backfill),
     interruptible(alerts),
     interruptible(demo),
+    interruptible(pack),
     checkpoint,
     interruptible(compact),
     columns,

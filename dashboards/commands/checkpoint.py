@@ -21,7 +21,10 @@ class Action(StrEnum):
 
 def checkpoint(
     action: Annotated[Action, typer.Argument(help="show: progress and sizes; verify: read and check every file.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run (`folder` of the pipeline).")],
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="FOLDER", help="The folder of a run, a path or file: URI (`folder` of the pipeline)."),
+    ],
 ) -> None:
     """Inspect the folder of `wiretide run`. Nothing is changed.
 
@@ -37,11 +40,16 @@ def checkpoint(
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.wire_text import escape_lines
     from highlevel.spark.run_folder import summarise
+    from queries.pipeline.folder_uri import parse_folder
 
+    try:
+        path = parse_folder(folder)
+    except ValueError as error:
+        raise typer.BadParameter(f"FOLDER: {error}") from error
     if action is Action.VERIFY:
-        _verify(folder)
+        _verify(path)
     else:
-        print(escape_lines(describe(summarise(folder))))
+        print(escape_lines(describe(summarise(path))))
 
 
 def describe(summary: RunSummary) -> str:

@@ -53,8 +53,8 @@ def run_checks() -> Iterator[Check]:
 
 def _check_kernels() -> Check:
     from capture.kernel_cache import cache_folder
+    from capture.kernel_compilation import declare_kernels
     from capture.native import kernels, missing
-    from dashboards.kernel_compilation import declare_kernels
 
     declare_kernels()
     lacking = len(missing())

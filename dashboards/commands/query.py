@@ -17,7 +17,7 @@ from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, Format, Time
 from dashboards.request import INLINE, is_results
 from dashboards.wire_text import escape
 from lowlevel.layers import Layer
-from queries.pipeline.spark_settings import MASTERS, is_master, parse_settings
+from queries.pipeline.spark_settings import MASTERS, add_archive, is_master, parse_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +70,14 @@ def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
         return parse_settings(pairs)
     except ValueError as error:
         raise typer.BadParameter(f"--conf: {error}") from error
+
+
+def add_archive_option(settings: Mapping[str, str], archive: Path | None, master: str) -> dict[str, str]:
+    """Add the settings of --archive. Raises BadParameter if it is impossible."""
+    try:
+        return {**settings} if archive is None else add_archive(settings, archive, master)
+    except ValueError as error:
+        raise typer.BadParameter(f"--archive: {error}") from error
 
 
 def load_functions(files: list[Path]) -> None:
@@ -148,6 +156,10 @@ def query(
     conf: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="With --on: a setting of Spark (docs/guide/spark.md). Repeatable."),
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --on URL: run the tasks in this archive of wiretide pack."),
     ] = None,
     layer: Annotated[
         Layer,
@@ -247,6 +259,7 @@ def query(
     settings = parse_conf(conf or [])
     if settings and on == INLINE:
         raise typer.BadParameter(f"--conf {(conf or [''])[0]} is a setting of Spark: expected --on local, or {MASTERS}")
+    settings = add_archive_option(settings, archive, on)
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
     kind = _format_of(format, None if several else output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dashboards.commands.query import parse_conf
+from dashboards.commands.query import add_archive_option, parse_conf
 from queries.pipeline.spark_settings import MASTERS, is_master
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def run(
             help="A setting of Spark, before those of [spark.conf] in the file (docs/guide/spark.md). Repeatable.",
         ),
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="On a cluster: run the tasks in this archive of wiretide pack."),
+    ] = None,
 ) -> None:
     """Run a monitoring pipeline on Spark.
 
@@ -53,7 +57,8 @@ def run(
     settings = read_pipeline(pipeline)
     if on is not None:
         settings = replace(settings, master="local[*]" if on == "local" else on)
-    settings = replace(settings, spark_conf={**settings.spark_conf, **chosen})
+    spark_conf = add_archive_option({**settings.spark_conf, **chosen}, archive, settings.master)
+    settings = replace(settings, spark_conf=spark_conf)
     compile_kernels()
     monitor_pipeline(settings, until_done)
 

@@ -50,15 +50,15 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
 
 def compile_all_kernels() -> None:
     """Compile every kernel that is not in the cache, with a message."""
+    from capture.kernel_compilation import declare_kernels
     from capture.native import missing
-    from dashboards.kernel_compilation import declare_kernels
 
     declare_kernels()
     _compile(missing(), "")
 
 
 def _compile(kernels: Sequence[Kernel], reason: str) -> None:
-    from dashboards.kernel_compilation import compile_into_cache
+    from capture.kernel_compilation import compile_into_cache
 
     if not kernels:
         return

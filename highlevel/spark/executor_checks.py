@@ -36,6 +36,23 @@ def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[d
     }
 
 
+def compile_on_host(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[dict[str, Any]]:
+    """Compile the kernels of `modules` that this host lacks. Yield the host, and the number of those still missing.
+
+    The first task of a host compiles on all cores; the others wait for it at the lock of the cache. If the cache cannot
+    be written, the number stays above 0.
+    """
+    missing = importlib.import_module("capture.native").missing
+    try:
+        for module in request["modules"]:
+            importlib.import_module(module)
+        importlib.import_module("capture.kernel_compilation").compile_into_cache(missing(), lambda _: None)
+        left: int | str = len(missing())
+    except Exception as error:  # a compiler that does not work may raise anything
+        left = f"{type(error).__name__}: {error}"
+    yield {"host": socket.gethostname(), "kernels": left}
+
+
 def find_version(package: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:

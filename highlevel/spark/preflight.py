@@ -1,8 +1,8 @@
 """Checks of a cluster before the first task with data: each executor has the packages, sees the inputs and the folder.
 
 Without these checks a wrong path would end the run after four attempts of a task, and the message would not contain the
-host. Executors without compiled kernels would compile for minutes. Spark on this machine (`local[N]`) is not checked,
-because its tasks run here.
+host. Hosts that lack compiled kernels compile them next, once for each host, so that no task with data compiles. Spark
+on this machine (`local[N]`) is not checked, because its tasks run here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import platform
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from capture.private_files import replace_file
 from highlevel.spark import executor_checks
 from highlevel.spark.errors import RunError, find_root_cause, make_report
-from highlevel.spark.executor_checks import TOKEN, check_executor, find_version, look_at
+from highlevel.spark.executor_checks import TOKEN, check_executor, compile_on_host, find_version, look_at
 from highlevel.spark.executors import has_executors
 from highlevel.spark.restarts import restart_reason
 
@@ -35,6 +35,12 @@ MODULES = {"flows": ["lowlevel.rows.flows"], "samples": ["lowlevel.rows.samples"
 
 SECONDS = 30.0
 """Longest time of the checks. A busy cluster is no error: the run then starts without them."""
+
+ARCHIVE_SECONDS = 600.0
+"""Longest time in which the executors fetch and unpack their archives."""
+
+COMPILE_SECONDS = 600.0
+"""Longest time of the compilation of kernels on the executors, which takes a minute of one core."""
 
 MAX_PROBLEMS = 3
 """Largest number of problems in one message."""
@@ -68,7 +74,8 @@ def check_executors(
     try:
         if folder is not None:
             replace_file(folder / token, b"")
-        documents = _run(context, request, say, seconds)
+        _fetch_archives(context, say)
+        documents = _run(context, check_executor, request, say, seconds)
     finally:
         if folder is not None:
             (folder / token).unlink(missing_ok=True)
@@ -78,24 +85,71 @@ def check_executors(
     if problems:
         more = f"; and {len(problems) - MAX_PROBLEMS} more problems" if len(problems) > MAX_PROBLEMS else ""
         raise RunError(f"{'; '.join(problems[:MAX_PROBLEMS])}{more}")
+    lacking = {document["host"]: document["kernels"] for document in documents if document["kernels"]}
+    if lacking:
+        _compile(context, request, lacking, say)
+
+
+def _compile(
+    context: SparkContext, request: dict[str, Any], lacking: dict[str, int], say: Callable[[str], None]
+) -> None:
+    """Compile the kernels on the hosts that lack some. `lacking` contains their number by host."""
+    hosts = ", ".join(f"{host} ({count})" for host, count in sorted(lacking.items()))
+    say(f"compiling kernels once for each host, which takes a minute or two: {hosts}")
+    documents = _run(context, compile_on_host, request, say, COMPILE_SECONDS)
+    for document in {document["host"]: document for document in documents if document["kernels"]}.values():
+        left, host = document["kernels"], document["host"]
+        reason = left if isinstance(left, str) else f"{left} kernels were not stored"
+        say(
+            f"warning: host {host} cannot keep compiled kernels ({reason}), so each Python process there compiles; "
+            "set spark.executorEnv.XDG_CACHE_HOME to a folder that only the user of the executors can write"
+        )
 
 
 def _run(
-    context: SparkContext, request: dict[str, Any], say: Callable[[str], None], seconds: float
+    context: SparkContext,
+    check: Callable[[dict[str, Any], Iterable[int]], Iterator[dict[str, Any]]],
+    request: dict[str, Any],
+    say: Callable[[str], None],
+    seconds: float,
 ) -> list[dict[str, Any]]:
-    """Return the documents of the tasks: none if the tasks did not end in time, or if a process of Spark failed."""
+    """Return the documents of one task per core: none if they did not end in time, or if a process of Spark failed."""
     cloudpickle.register_pickle_by_value(executor_checks)  # type: ignore[no-untyped-call]
-    group = str(request["token"])
+    count = max(1, context.defaultParallelism)
+    return _run_job(
+        context,
+        lambda: context.parallelize(range(count), count).mapPartitions(partial(check, request)).collect(),
+        say,
+        seconds,
+    )
+
+
+def _fetch_archives(context: SparkContext, say: Callable[[str], None]) -> None:
+    """Let the executors fetch the archives, which takes longer than the checks. The job has no Python."""
+    archives = context.getConf().get("spark.archives", None)
+    if not archives:
+        return
+    count = max(1, context.defaultParallelism)
+
+    def run() -> list[dict[str, Any]]:
+        context._jsc.parallelize(list(range(count)), count).count()
+        return []
+
+    _run_job(context, run, say, ARCHIVE_SECONDS)
+
+
+def _run_job(
+    context: SparkContext, job: Callable[[], list[dict[str, Any]]], say: Callable[[str], None], seconds: float
+) -> list[dict[str, Any]]:
+    """Return the result of a job, nothing if it did not end in time or a process of Spark failed."""
+    group = f"{TOKEN}{uuid.uuid4()}"
     documents: list[dict[str, Any]] = []
     failures: list[Exception] = []
 
     def run() -> None:
         try:
             context.setJobGroup(group, "checks of the executors")
-            count = max(1, context.defaultParallelism)
-            documents.extend(
-                context.parallelize(range(count), count).mapPartitions(partial(check_executor, request)).collect()
-            )
+            documents.extend(job())
         except Exception as error:  # the thread of the caller raises it
             failures.append(error)
 
@@ -140,7 +194,7 @@ def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple
     local_sizes = {path: look_at(path) for path in request["paths"]}
     problems: list[str] = []
     warnings: list[str] = []
-    for document in {document["host"]: document for document in documents}.values():
+    for document in documents:
         host = document["host"]
         for name, version in document["packages"].items():
             expected = here[name]
@@ -155,11 +209,6 @@ def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple
         kernels = document["kernels"]
         if isinstance(kernels, str):
             problems.append(f"host {host} cannot import Wiretide: {kernels}")
-        elif kernels:
-            warnings.append(
-                f"host {host} has {kernels} kernels that are not compiled: its first tasks compile them, which takes "
-                "minutes; run any query there once"
-            )
         for path, found in document["paths"].items():
             problem = describe_path(path, found, local_sizes[path])
             if problem:
@@ -169,7 +218,7 @@ def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple
                 f"host {host} cannot use the folder of the run, {request['folder']}: {document['folder']}; "
                 "all machines must share it"
             )
-    return problems, warnings
+    return list(dict.fromkeys(problems)), list(dict.fromkeys(warnings))  # several tasks of a host report the same
 
 
 def describe_path(path: str, found: int | str, here: int | str) -> str | None:

@@ -102,7 +102,7 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
         yield path, _problem_of(path, partial(TotalsFiles(folder / "totals").load, int(path.stem)))
     parts = {path for path in (folder / "state").rglob("[0-9]*") if path.is_dir() and path.name.isdigit()}
     if next_batch > 0:
-        parts |= {folder / "state" / str(part) for part in range(identity.settings["operator partitions"])}
+        parts |= {folder / "state" / str(part) for part in range(identity.partitions)}
     for part in sorted(parts):
         batches = {int(path.stem) for path in part.glob("[0-9]*.json")}
         if problem is None and next_batch > 0:

@@ -30,6 +30,9 @@ from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.input_assignment import InputAssignment
 
+PARTITIONS = "operator partitions"
+"""Key of the number of partitions, which may differ after a restart (`highlevel.spark.state_partitions`)."""
+
 STATE_FORMAT = 7
 """Version of the layout of operator states and results. A version that cannot continue older folders raises it."""
 
@@ -76,12 +79,17 @@ class StoredInput:
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """The contents of run.json. `settings` are values that must never change, by their names in messages."""
+    """The contents of run.json. `settings` are values that must not change, except PARTITIONS, by their names."""
 
     settings: Mapping[str, Any]
     queries: tuple[StoredQuery, ...]
     inputs: tuple[StoredInput, ...]
     next_query_id: int
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of the state."""
+        return int(self.settings[PARTITIONS])
 
 
 @dataclass(frozen=True)
@@ -147,7 +155,7 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
     """Describe a run that begins. Raises InputError for a file that is no capture."""
     settings = {
         "state format": STATE_FORMAT,
-        "operator partitions": part_count,
+        PARTITIONS: part_count,
         "records in a block": block_records,
         "paced by a speed": is_paced,
     }
@@ -210,7 +218,7 @@ def continue_identity(
     for a run that must not continue in this folder.
     """
     for key in [*new.settings, *stored.settings]:
-        if stored.settings.get(key) != new.settings.get(key):
+        if key != PARTITIONS and stored.settings.get(key) != new.settings.get(key):
             raise FolderError(
                 f"{folder} contains a run with a different {key}: got {new.settings.get(key, 'none')}, expected "
                 f"{stored.settings.get(key, 'none')}; {ANOTHER_FOLDER}"
@@ -239,7 +247,7 @@ def continue_identity(
                 f"{', '.join(paths[number] for number in match.inputs) or 'none'}; {ANOTHER_FOLDER}"
             )
         queries.append(replace(query, id=match.id, inputs=ids, since=match.since))
-    identity = RunIdentity(stored.settings, tuple(queries), inputs, next_id)
+    identity = RunIdentity(new.settings, tuple(queries), inputs, next_id)
     return identity, _compare(stored.queries, new.queries, matches)
 
 

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from capture.interrupts import uninterrupted
@@ -31,7 +33,14 @@ from highlevel.spark.errors import RunError, find_start_failure, make_report
 from highlevel.spark.executors import check_master, wait_for_executors
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import Scratch
-from highlevel.spark.settings import DRIVER_OPTIONS, check_known, choose_python, combine_settings
+from highlevel.spark.settings import (
+    DRIVER_OPTIONS,
+    check_known,
+    choose_python,
+    combine_settings,
+    is_relative,
+    make_absolute,
+)
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _use_counts: dict[SparkContext, int] = {}
@@ -76,7 +85,7 @@ def start_session(
         return SparkSession.builder.getOrCreate()
     java_home = require_java()
     check_master(master)
-    os.environ["PYSPARK_PYTHON"] = choose_python(master, chosen)
+    python = os.environ["PYSPARK_PYTHON"] = choose_python(master, chosen)
     builder = SparkSession.builder.master(master).appName(name)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -86,6 +95,10 @@ def start_session(
     try:
         with uninterrupted():
             scratch = Scratch.create()
+        folder = None
+        if is_relative(python):
+            folder, chosen = scratch.path, make_absolute(chosen)
+            write_launcher(scratch.path / python)
         settings = combine_settings(master, partitions, scratch.path if starts_jvm else None, chosen)
         if starts_jvm:
             settings[DRIVER_OPTIONS] += archive_options(java_home, settings[DRIVER_OPTIONS])
@@ -100,7 +113,7 @@ def start_session(
             with redirect_standard_error(log_file):
                 # If this is interrupted, the JVM has no folder for the file with its port. Then it never ends.
                 with uninterrupted():
-                    SparkContext._ensure_initialized(conf=jvm_settings)
+                    start_jvm(jvm_settings, folder)
                 check_known(SparkContext._jvm, chosen)
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
@@ -136,6 +149,26 @@ def start_session(
         close_session(spark)
         raise
     return spark
+
+
+def start_jvm(conf: SparkConf, folder: Path | None) -> None:
+    """Start the JVM of this process in a working folder, if none runs. None: in the folder of this process."""
+    if SparkContext._gateway is None and folder is not None:
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"cwd": folder}))  # type: ignore[no-untyped-call]
+    else:
+        SparkContext._ensure_initialized(conf=conf)
+
+
+def write_launcher(path: Path) -> None:
+    """Write a program that starts the Python of this process.
+
+    Executors find the Python of an archive by a path relative to their working folder, such as
+    `./wiretide/bin/python`. Spark uses the same path for the processes that it starts next to the driver, which need
+    the Python of the driver. A link would not do: it would not belong to the virtual environment.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', "utf-8")
+    path.chmod(0o700)
 
 
 @contextmanager

@@ -55,6 +55,9 @@ FIXED = {
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Settings of all masters on this machine: no other machine can connect to the driver."""
 
+PATHS = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
+"""Settings that are lists of paths or URLs."""
+
 ENTRY = re.compile(r"((?:\\.|[^\\\s=:])+)(?:\s*[=:]\s*|\s+|$)(.*)")
 """A key of a file of properties, and its value."""
 
@@ -115,6 +118,27 @@ def choose_python(master: str, chosen: Mapping[str, str]) -> str:
     if master.startswith("local"):
         return sys.executable
     return read_spark_defaults().get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def is_relative(python: str) -> bool:
+    """Return True if a path of Python is relative to the working folder of an executor, as in an archive.
+
+    >>> is_relative("./wiretide/bin/python"), is_relative("/usr/bin/python3"), is_relative("python3")
+    (True, False, False)
+    """
+    return "/" in python and not python.startswith("/")
+
+
+def make_absolute(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the user with absolute paths, because the JVM starts in another folder."""
+
+    def convert(path: str) -> str:
+        return path if not path or ":" in path else str(Path(path).absolute())
+
+    return {
+        key: ",".join(convert(path) for path in value.split(",")) if key in PATHS else value
+        for key, value in chosen.items()
+    }
 
 
 def combine_settings(master: str, partitions: int, scratch: Path | None, chosen: Mapping[str, str]) -> dict[str, str]:

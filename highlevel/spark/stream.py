@@ -66,6 +66,7 @@ from highlevel.spark.run_identity import (
 from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
 from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
+from highlevel.spark.state_partitions import divide_state, finish_division
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -122,10 +123,10 @@ class StreamRun:
     Start it once. To continue, call `stop` and create a new object.
 
     Results are deleted `keep_results` ns after the end of their window, None for never. `partitions` is the number of
-    operator partitions, constant for the folder. `slots` is the size of each low-level table. `speed` is in capture
-    seconds per wall second, None for maximum speed. A micro-batch reads up to `max_blocks` blocks of `block_records`
-    records of each capture, and `max_bytes` bytes of each spool. Captures are finite. A spool ends when its node closes
-    it; the run waits for a missing spool. Memory: the partials of one micro-batch and the open windows, by partition.
+    operator partitions. `slots` is the size of each low-level table. `speed` is in capture seconds per wall second,
+    None for maximum speed. A micro-batch reads up to `max_blocks` blocks of `block_records` records of each capture,
+    and `max_bytes` bytes of each spool. Captures are finite. A spool ends when its node closes it; the run waits for a
+    missing spool. Memory: the partials of one micro-batch and the open windows, by partition.
     """
 
     def __init__(
@@ -242,6 +243,7 @@ class StreamRun:
         stored = read_identity(self.folder)
         known = new if stored is None else stored
         remove_temporary_files(self.folder)
+        finish_division(self.folder, known.partitions)
         next_batch = check_checkpoint(self.folder, {input_.offset_key: input_.since for input_ in known.inputs})
         self._totals_files.load(next_batch - 1)
         self.continued_batch = self._totals_files.last_batch_id()
@@ -260,7 +262,10 @@ class StreamRun:
         next_offsets = newest_planned(self.folder) + 1
         identity, self.changes = continue_identity(self.folder, stored, new, next_batch, next_offsets)
         self.assignment = apply_identity(self.assignment, new, identity)
-        if not self.changes:
+        is_divided = stored.partitions != self.partitions
+        if is_divided:
+            divide_state(self.folder, self.assignment, stored.partitions, next_batch - 1)
+        if not (self.changes or is_divided):
             return
         # Before run.json is written: if this is interrupted, the next start does it again.
         remove_results(self.folder / "output", next_batch)
@@ -274,6 +279,11 @@ class StreamRun:
                 reason = "its changes belong to another text" if is_other else "its columns have changed"
                 self.say(f"query {plan.name}: {reason}; its results so far are now in {old_folder}")
         write_identity(self.folder, identity)
+        finish_division(self.folder, self.partitions)
+        if is_divided:
+            self.say(f"the state of open windows has {self.partitions} partitions now; it had {stored.partitions}")
+        if not self.changes:
+            return
         ended = [
             query.name for query in identity.queries if query.since == next_batch and totals.is_finished(query.inputs)
         ]
@@ -332,7 +342,9 @@ class StreamRun:
         while True:
             try:
                 writer = open_stream(spark, spec).writeStream.foreachBatch(self._on_micro_batch)
-                return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+                # With its scheme, because `spark.hadoop.fs.defaultFS` may name another file system than that of the
+                # state. Spark does not decode %XX, so this is not `Path.as_uri`.
+                return writer.option("checkpointLocation", f"file://{self.folder / 'checkpoint'}").start()
             except PySparkException as failure:
                 self._wait_for_restart(make_report(failure))
 

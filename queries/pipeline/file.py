@@ -73,6 +73,7 @@ from queries.catalogue.catalogue import SUFFIX, query_text, ready_query
 from queries.catalogue.topics import TOPICS, Topic
 from queries.gsql import compile_query
 from queries.pipeline.alert_settings import AlertSettings, alert_settings
+from queries.pipeline.folder_uri import parse_folder
 from queries.pipeline.inputs import bind_streams, bound_kinds, check_streams
 from queries.pipeline.node_settings import (
     LINK_KEYS,
@@ -306,7 +307,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     _check_names(queries, [*links, *spooled])
     _check_final_names(queries)
     return PipelineFile(
-        folder=base / top.value("folder", str, "state"),
+        folder=_folder(top, base),
         links=links,
         queries=queries,
         speed=top.number("speed", float, None, "more than 0, finite", lambda speed: 0 < speed <= sys.float_info.max),
@@ -332,6 +333,13 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         keep_results=_keep_results(top.section("results", ("keep",))),
         alerts=alert_settings(top, queries, base),
     )
+
+
+def _folder(section: Section, base: Path) -> Path:
+    try:
+        return parse_folder(section.value("folder", str, "state"), base)
+    except ValueError as error:
+        raise PipelineError(f"folder: {error}") from error
 
 
 def _master(section: Section) -> str:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 MASTER = re.compile(r"local|local\[.*\]|local-cluster\[.*\]|spark://.*|yarn|k8s://.+")
 """URLs of Spark masters. Spark checks the rest of an URL when it starts."""
 
 MASTERS = "the URL of a Spark master: local[N], local-cluster[N,CORES,MEMORY], spark://HOST:PORT, yarn or k8s://URL"
+
+ARCHIVE_FOLDER = "wiretide"
+"""Folder into which an executor unpacks the archive of `wiretide pack`, in its working folder."""
+
+ARCHIVES, PYTHON = "spark.archives", "spark.pyspark.python"
 
 KEY = re.compile(r"spark\.[A-Za-z0-9_$][A-Za-z0-9_.$/-]*")
 
@@ -50,6 +56,24 @@ def check_setting(key: str, value: str) -> None:
         raise ValueError(f"{key}: got no value, expected for example {key}=VALUE")
     if key in SIZES and not SIZE.fullmatch(value):
         raise ValueError(f"{key}: got {value!r}, expected a size, for example 4g")
+
+
+def add_archive(settings: Mapping[str, str], archive: Path, master: str) -> dict[str, str]:
+    """Return the settings with those that run the tasks in an archive of `wiretide pack`.
+
+    Raise ValueError if the master has no executors of its own, if the file cannot be read, or if the settings contain
+    another Python.
+    """
+    if master in ("inline", "local") or master.startswith("local["):
+        raise ValueError(f"got the engine {master}, which has no executors; expected the URL of a cluster with --on")
+    if not archive.is_file():
+        raise ValueError(f"got {archive}, which is no file; `wiretide pack -o {archive}` builds it")
+    if "#" in str(archive) or "," in str(archive):
+        raise ValueError(f"got {archive}; Spark cannot read a path with # or a comma, rename it")
+    if PYTHON in settings:
+        raise ValueError(f"got {PYTHON} too; leave one of them out, the archive contains Python")
+    archives = [*filter(None, [settings.get(ARCHIVES)]), f"{archive.absolute()}#{ARCHIVE_FOLDER}"]
+    return {**settings, ARCHIVES: ",".join(archives), PYTHON: f"./{ARCHIVE_FOLDER}/bin/python"}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:

@@ -267,6 +267,70 @@ def test_two_processes_may_compile_at_once_and_a_third_imports_no_numba(tmp_path
     assert imported == ""
 
 
+COUNTS = """
+import sys
+from pathlib import Path
+from capture.native import Kernel, kernel
+
+def tripled(value):
+    return value * 3
+
+each = kernel("i64(i64)")(tripled)
+compile_code = Kernel.compile
+
+def compile_and_count(self):
+    with Path(sys.argv[1]).open("a") as file:
+        file.write("compiled ")
+    return compile_code(self)
+
+Kernel.compile = compile_and_count
+print("ready", flush=True)
+sys.stdin.readline()
+print(each(14))
+"""
+
+
+@pytest.mark.slow("processes that compile a kernel")
+def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path: Path) -> None:
+    """Tasks of Spark are such processes: without a lock each of them would compile for seconds."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", COUNTS, tmp_path / "count"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert [process.communicate()[0] for process in processes] == ["42\n"] * 3
+    assert (tmp_path / "count").read_text() == "compiled "
+
+
+def test_code_that_is_shipped_with_the_environment_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = Kernel(sum_doubled, SIGNATURE)
+    compiled.compile()
+    path = compiled.path()
+    shipped = cache / "prefix" / "share" / "wiretide" / "kernels"
+    shipped.mkdir(parents=True)
+    path.rename(shipped / path.name)
+    assert compiled.stored() is None
+    monkeypatch.setattr(sys, "prefix", str(cache / "prefix"))
+    assert compiled.stored_path() == shipped / path.name
+    monkeypatch.setattr(Kernel, "compile", lambda _: pytest.fail("compiled again"))
+    assert Kernel(sum_doubled, SIGNATURE)(VALUES, 3) == 84
+    (shipped / path.name).chmod(0o666)  # others could replace it
+    assert compiled.stored() is None
+
+
 CALLS = """
 import numpy as np
 from capture.kernel_cache import cache_folder

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from capture import native
+from capture.kernel_compilation import declare_kernels
 from capture.native import Kernel
 from dashboards.idle_kernels import KERNELS_BY_FORMAT, KINDS_BY_MODULE, IdleKernels
-from dashboards.kernel_compilation import declare_kernels
 from highlevel.inline.engine import InlineRun
 from lowlevel.rows import flows as flow_reader
 from lowlevel.rows import samples as sample_reader

@@ -305,6 +305,34 @@ def test_relative_paths_begin_at_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert (file.folder, file.links) == (tmp_path / "site" / "state", {"M": [str(tmp_path / "site" / "m.pcap")]})
 
 
+@pytest.mark.parametrize(
+    ("folder", "path"),
+    [
+        ("state", "BASE/state"),
+        ("file:///data/a%20run", "/data/a run"),
+        ("file:/data/x", "/data/x"),
+        ("a:b", "BASE/a:b"),
+    ],
+)
+def test_a_folder_is_a_path_or_a_file_uri(folder: str, path: str, tmp_path: Path) -> None:
+    text = f"folder = {folder!r}\n[links]\nM = 'm.pcap'\n[queries.q]\nsql = 'SELECT count(*) FROM M [RANGE 1 s]'\n"
+    assert str(parse_pipeline(text, tmp_path).folder) == path.replace("BASE", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("s3a://bucket/x", "folder: got 's3a://bucket/x', expected a path or file:///PATH: .* the scheme s3a cannot"),
+        ("hdfs://host:8020/x", "the scheme hdfs cannot"),
+        ("file://host/x", "expected file:///PATH without a host"),
+    ],
+)
+def test_a_folder_of_another_scheme_is_refused(folder: str, message: str, tmp_path: Path) -> None:
+    text = f"folder = {folder!r}\n[links]\nM = 'm.pcap'\n[queries.q]\nsql = 'SELECT count(*) FROM M [RANGE 1 s]'\n"
+    with pytest.raises(PipelineError, match=message):
+        parse_pipeline(text, tmp_path)
+
+
 def test_a_query_that_is_wrong_or_never_closes_a_window_is_refused(tmp_path: Path) -> None:
     wrong = parse_pipeline(LINKS + QUERIES.replace("count(*)", "cuont(*)"), tmp_path)
     with pytest.raises(PipelineError, match=r"queries\.q\.sql: line 1, column 8: .*'cuont'"):

@@ -1,10 +1,12 @@
 """Masters and settings of Spark as users write them: what is accepted, and what a wrong text is told."""
 
+from pathlib import Path
+
 import pytest
 
 from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
-from queries.pipeline.spark_settings import is_master, parse_settings, settings_of
+from queries.pipeline.spark_settings import add_archive, is_master, parse_settings, settings_of
 
 BASE = '[links]\nM = "m.pcap"\n[queries.q]\nsql = "SELECT count(*) FROM M [RANGE 1 minute]"\n[spark]\n'
 
@@ -58,3 +60,31 @@ def test_a_list_is_no_value(tmp_path) -> None:
 def test_the_last_value_of_a_key_counts() -> None:
     assert parse_settings(["spark.a=1", "spark.a=2"]) == {"spark.a": "2"}
     assert settings_of({}) == {}
+
+
+def test_an_archive_is_two_settings(tmp_path: Path) -> None:
+    archive = tmp_path / "w.tar.gz"
+    archive.touch()
+    python = {"spark.pyspark.python": "./wiretide/bin/python"}
+    assert add_archive({}, archive, "spark://h:1") == {"spark.archives": f"{archive}#wiretide", **python}
+    settings = add_archive({"spark.archives": "hdfs:/a.zip#b", "spark.ui.enabled": "true"}, archive, "yarn")
+    assert settings == {"spark.archives": f"hdfs:/a.zip#b,{archive}#wiretide", "spark.ui.enabled": "true", **python}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "master", "message"),
+    [
+        ({}, "w.tar.gz", "local[2]", r"got the engine local\[2\], which has no executors"),
+        ({}, "w.tar.gz", "inline", "got the engine inline, which has no executors"),
+        ({}, "none.tar.gz", "yarn", "which is no file; `wiretide pack -o "),
+        ({}, "a#b.tgz", "yarn", "Spark cannot read a path with # or a comma"),
+        ({"spark.pyspark.python": "/p"}, "w.tar.gz", "yarn", "got spark.pyspark.python too; leave one of them out"),
+    ],
+)
+def test_an_archive_that_cannot_be_used(
+    settings: dict[str, str], name: str, master: str, message: str, tmp_path: Path
+) -> None:
+    for existing in ("w.tar.gz", "a#b.tgz"):
+        (tmp_path / existing).touch()
+    with pytest.raises(ValueError, match=message):
+        add_archive(settings, tmp_path / name, master)

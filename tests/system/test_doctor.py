@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import wiretide
+from capture.kernel_compilation import compile_into_cache, declare_kernels
 from capture.native import kernels
 from dashboards.commands.columns import HEADER, Kind, column_lines
-from dashboards.kernel_compilation import compile_into_cache, declare_kernels
 from lowlevel.kinds import KINDS, columns_of_kind
 
 ROOT = Path(wiretide.__file__).parent

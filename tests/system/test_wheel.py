@@ -74,7 +74,7 @@ try:
     wiretide.query("SELECT count(*) FROM packets", sys.argv[1], on="local")
 except wiretide.MissingPackageError as error:
     print(error)
-from dashboards.kernel_compilation import declare_kernels
+from capture.kernel_compilation import declare_kernels
 declare_kernels()  # of `wiretide doctor`
 """
 

@@ -55,7 +55,7 @@ def test_problems_name_host_and_path(request_: dict) -> None:
     remedy = "it does not exist there; all machines must share it"
     assert problems[3:] == [f"host worker-2 cannot use the folder of the run, {request_['folder']}: {remedy}"]
     assert warnings[0].startswith("host worker-2 has numpy 2.99.1, this machine has 2.")
-    assert warnings[1].startswith("host worker-2 has 7 kernels that are not compiled")
+    assert len(warnings) == 1
 
 
 @pytest.mark.parametrize(

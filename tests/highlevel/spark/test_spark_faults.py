@@ -175,11 +175,12 @@ def test_damage_is_one_line_with_the_name_of_the_file_after_real_restarts(tmp_pa
 def test_what_can_be_checked_without_spark_is_checked_before_it_starts(tmp_path: Path) -> None:
     pipeline(tmp_path)
     (tmp_path / "state").mkdir(0o700)
-    write_identity(tmp_path / "state", RunIdentity({"state format": STATE_FORMAT, "operator partitions": 7}, (), (), 0))
+    settings = {"state format": STATE_FORMAT, "operator partitions": 2, "records in a block": 7}
+    write_identity(tmp_path / "state", RunIdentity(settings, (), (), 0))
     with run(tmp_path) as process:
         assert process.wait() == 1
     (said,) = (tmp_path / "said").read_text().splitlines()
-    assert "contains a run with a different operator partitions: got 2, expected 7" in said
+    assert "contains a run with a different records in a block: got 16384, expected 7" in said
 
 
 def test_a_deleted_checkpoint_is_refused_if_there_are_results(tmp_path: Path) -> None:

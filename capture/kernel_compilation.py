@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from capture.kernel_cache import has_lasting_cache
+from capture.kernel_cache import has_lasting_cache, locked_cache
 from capture.native import Kernel, kernels
 
 FOLDERS = ("capture", "lowlevel", "highlevel")
@@ -39,9 +39,17 @@ def declare_kernels() -> None:
 def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
     """Compile kernels in one process per core. `progress` receives the number of compiled kernels.
 
-    Returns when all kernels are in the cache, or if all workers have failed. A kernel that a worker cannot store is
-    compiled at its first call.
+    Another process that compiles into the same cache is awaited first; the kernels that it has stored are not compiled
+    again. Returns when all kernels are in the cache, or if all workers have failed. A kernel that a worker cannot store
+    is compiled at its first call.
     """
+    with locked_cache():
+        still_missing = [kernel for kernel in missing if kernel.stored() is None]
+        if still_missing:
+            _compile_all(still_missing, progress)
+
+
+def _compile_all(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
     count = min(_count_cores(), len(missing))
     if count < 2 or not has_lasting_cache():
         for completed, kernel in enumerate(missing):
@@ -78,7 +86,7 @@ def _count_cores() -> int:
 
 def _start_worker() -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-m", "dashboards.kernel_compilation"]
+    command = [sys.executable, "-m", "capture.kernel_compilation"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 

@@ -1,0 +1,164 @@
+"""Another number of operator partitions after a restart: the state of open windows is divided again.
+
+    state/        of N partitions    ──►  state/        of M partitions
+    state of N/   kept until run.json names M
+
+Rows of a table belong to the partition of their group (`highlevel.spark.operator_part`), with N as with M partitions.
+Watermarks are equal in all partitions, because every partition receives all of them.
+
+This is possible for queries whose only state is that of sliding windows or sessions over partials of links, so their
+tables contain the columns of the group. Other operators are refused by name: a table of theirs may contain positions in
+another table, or a limit for each partition.
+
+A crash between two steps is no loss. `run.json` is replaced last. If it names N partitions, `state of N` is put back at
+the next start; if it names another number, `state of N` is deleted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from highlevel.operators.session import ANSWERED, LOW, OPEN, SessionAggregate
+from highlevel.plan.fragments import sources_of
+from highlevel.plan.nodes import Leaf, Windowed
+from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.sliding.aggregate import CLOSED
+from highlevel.sliding.operator import SlidingAggregate
+from highlevel.spark.checked_files import REMEDY
+from highlevel.spark.errors import FolderError
+from highlevel.spark.fragment_task import FragmentTask
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.operator_part import compute_parts
+from highlevel.spark.state import PartState
+from lowlevel.expressions.tree import Column
+
+DIVISIBLE = (SlidingAggregate, SessionAggregate)
+"""Window operators whose state can be divided."""
+
+SHARED = ("meld", CLOSED, LOW)
+"""Tables with watermarks, equal in all partitions."""
+
+PAIRED = (OPEN, ANSWERED)
+"""Tables of sessions. A partition has both, or none; one of them may be empty."""
+
+Tables = dict[str, pa.Table]
+
+
+def set_aside(folder: Path, partitions: int) -> Path:
+    """Return the folder of the state of `partitions` partitions while another state replaces it."""
+    return folder / f"state of {partitions}"
+
+
+def finish_division(folder: Path, partitions: int) -> None:
+    """Finish or undo a change that a crash has interrupted. `run.json` names `partitions`."""
+    for path in folder.glob("state of *"):
+        if path == set_aside(folder, partitions):
+            shutil.rmtree(folder / "state", ignore_errors=True)
+            path.rename(folder / "state")
+        else:
+            shutil.rmtree(path)
+
+
+def divide_state(folder: Path, assignment: InputAssignment, old_count: int, batch_id: int) -> None:
+    """Divide the state after micro-batch `batch_id` of `old_count` partitions into those of `assignment`.
+
+    Afterwards the caller replaces `run.json` and calls `finish_division`. Raises FolderError if a query has a state
+    that cannot be divided; then nothing is changed.
+    """
+    # A query that is new has no state, so it can have any operator.
+    queries = [query for query, first in enumerate(assignment.first_batches) if first <= batch_id]
+    keys = {query: _find_keys(assignment, query, old_count) for query in queries}
+    if batch_id < 0:
+        return
+    state_keys = {query: FragmentTask(assignment, query, 0, 0).state_key for query in queries}
+    is_new = dict.fromkeys(state_keys.values(), False)
+    old_states = [PartState(folder / "state", part).load(batch_id, is_new) for part in range(old_count)]
+    new_states: list[dict[str, Tables]] = [{} for _ in range(assignment.partitions)]
+    for query, state_key in state_keys.items():
+        new = _divide_query([state[state_key] for state in old_states], keys[query], assignment.partitions, folder)
+        for state, tables in zip(new_states, new, strict=True):
+            state[state_key] = tables
+    unfinished = folder / "state of new partitions"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for part, state in enumerate(new_states):
+        PartState(unfinished, part).save(batch_id, state)
+    (folder / "state").rename(set_aside(folder, old_count))
+    unfinished.rename(folder / "state")
+
+
+Keys = Mapping[str, Sequence[str]]
+"""The columns that determine the partition of rows, by the position of the operator that stores them."""
+
+
+def _find_keys(assignment: InputAssignment, query: int, old_count: int) -> Keys:
+    """Return the keys of the operators of a query. Raises FolderError if its state cannot be divided."""
+    plan, fragments = assignment.plans[query], assignment.fragments[query]
+
+    def refuse(reason: str) -> FolderError:
+        return FolderError(
+            f"query {plan.name} {reason}, so its state cannot be divided into another number of partitions: got "
+            f"partitions = {assignment.partitions}, expected {old_count}, or another folder"
+        )
+
+    if len(fragments.fragments) > 1:
+        raise refuse("partitions its rows more than once")
+    task = FragmentTask(assignment, query, 0, 0)
+    sources = dict(zip(task.fragment.leaves, sources_of(task.fragment), strict=True))
+    keys: dict[str, Sequence[str]] = {}
+    for position, (node, operator) in enumerate(zip(task.pipeline.nodes.nodes, task.pipeline.operators, strict=True)):
+        if isinstance(node, Leaf) or (not isinstance(operator, WindowedOperator) and not operator.snapshot()):
+            continue
+        if not (
+            isinstance(node, Windowed)
+            and isinstance(operator, WindowedOperator)
+            and isinstance(operator.windows, DIVISIBLE)
+            and isinstance(node.input, Leaf)
+            and node.merges_partials
+        ):
+            raise refuse(f"stores rows in the operator {type(node).__name__} that is not a sliding window or session")
+        key = fragments.sources[sources[node.input]].key
+        if not all(isinstance(part, Column) for part in key):
+            raise refuse("is partitioned by an expression")
+        keys[str(position)] = [part.name for part in key if isinstance(part, Column)]
+    return keys
+
+
+def _divide_query(old: Sequence[Tables], keys: Keys, count: int, folder: Path) -> list[Tables]:
+    """Return the tables of one query in `count` partitions."""
+    new: list[Tables] = [{} for _ in range(count)]
+    for name in dict.fromkeys(name for tables in old for name in tables):
+        position, *_, table_name = name.split(".")
+        if table_name in SHARED:
+            watermarks = [tables.get(name) for tables in old]
+            if any(watermark is None or not watermark.equals(watermarks[0]) for watermark in watermarks):
+                raise FolderError(f"{folder / 'state'}: the watermarks of its partitions differ; {REMEDY}")
+            for tables in new:
+                tables[name] = watermarks[0]
+            continue
+        rows = _concatenate([tables.get(name) for tables in old], keys[position], folder)
+        parts = compute_parts(rows, keys[position], count)
+        for part, tables in enumerate(new):
+            chosen = rows.filter(pa.array(parts == part))
+            if chosen.num_rows or table_name in PAIRED:
+                tables[name] = pa.Table.from_batches([chosen])
+    return new
+
+
+def _concatenate(old: Sequence[pa.Table | None], key: Sequence[str], folder: Path) -> pa.RecordBatch:
+    """Return the rows of all partitions. Raises FolderError if a row is in a partition that it does not belong to."""
+    batches = []
+    for part, table in enumerate(old):
+        for batch in [] if table is None else table.combine_chunks().to_batches():
+            if (compute_parts(batch, key, len(old)) != part).any():
+                raise FolderError(f"{folder / 'state' / str(part)}: contains rows of another partition; {REMEDY}")
+            batches.append(batch)
+    schema = next(table.schema for table in old if table is not None)
+    return (
+        pa.concat_batches([batch.cast(schema) for batch in batches])
+        if batches
+        else schema.empty_table().to_batches()[0]
+    )
