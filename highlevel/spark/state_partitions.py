@@ -157,8 +157,4 @@ def _concatenate(old: Sequence[pa.Table | None], key: Sequence[str], folder: Pat
                 raise FolderError(f"{folder / 'state' / str(part)}: contains rows of another partition; {REMEDY}")
             batches.append(batch)
     schema = next(table.schema for table in old if table is not None)
-    return (
-        pa.concat_batches([batch.cast(schema) for batch in batches])
-        if batches
-        else schema.empty_table().to_batches()[0]
-    )
+    return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)

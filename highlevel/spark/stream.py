@@ -344,7 +344,7 @@ class StreamRun:
                 writer = open_stream(spark, spec).writeStream.foreachBatch(self._on_micro_batch)
                 # With its scheme, because `spark.hadoop.fs.defaultFS` may name another file system than that of the
                 # state. Spark does not decode %XX, so this is not `Path.as_uri`.
-                return writer.option("checkpointLocation", f"file://{self.folder / 'checkpoint'}").start()
+                return writer.option("checkpointLocation", f"file:{self.folder / 'checkpoint'}").start()
             except PySparkException as failure:
                 self._wait_for_restart(make_report(failure))
 

@@ -13,7 +13,7 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 def parse_folder(text: str, base: Path = Path()) -> Path:
     """Return the folder that a path, relative to `base`, or a `file:` URI names. Raises ValueError for other URIs.
 
-    >>> str(parse_folder("state", Path("/etc"))), str(parse_folder("file:///data/my%20run"))
+    >>> str(parse_folder("state", Path("/etc"))), str(parse_folder("file:/data/my%20run"))
     ('/etc/state', '/data/my run')
     """
     scheme = SCHEME.match(text)
@@ -22,9 +22,9 @@ def parse_folder(text: str, base: Path = Path()) -> Path:
     parts = urlsplit(text)
     if parts.scheme != "file":
         raise ValueError(
-            f"got {text!r}, expected a path or file:///PATH: state is replaced by renaming files and locked, which the "
+            f"got {text!r}, expected a path or file:/PATH: state is replaced by renaming files and locked, which the "
             f"scheme {parts.scheme} cannot; all machines must share a file system, such as NFS"
         )
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise ValueError(f"got {text!r}, expected file:///PATH without a host, ? or #")
+        raise ValueError(f"got {text!r}, expected file:/PATH without a host, ? or #")
     return Path(unquote(parts.path))

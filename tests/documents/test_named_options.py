@@ -29,6 +29,7 @@ COMMAND_OF = {
     "dashboards/commands/explain.py": "explain",
     "dashboards/analysis.py": "explain",
     "dashboards/comparing.py": "compare",
+    "dashboards/deployment/archive.py": "pack",
     "dashboards/deployment/files.py": "dashboards",
     "dashboards/grafana/disorder_dashboard.py": "compare",
     "highlevel/compare/recording.py": "compare",
@@ -54,6 +55,7 @@ FOREIGN = {
     *("highlevel/spark/java.py", "dashboards/prometheus/backfill.py"),
     *("dashboards/deployment/compose.py", "dashboards/deployment/units.py", "dashboards/commands/units.py"),
     "dashboards/plots/document.py",  # variables of CSS
+    "dashboards/commands/pack.py",  # the commands that use the archive
 }
 """Modules whose texts contain other options, such as those of other programs."""
 

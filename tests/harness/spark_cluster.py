@@ -34,11 +34,11 @@ done
 for folder in "$shared" "$java"; do
   case $folder in /usr/*) ;; *) mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder" ;; esac
 done
-mkdir -p "$root/proc" "$root/tmp" "$root/home/worker" "$root/opt/spark"
+mkdir -p "$root/proc" "$root/tmp" "$root/srv/worker" "$root/opt/spark"
 mount --bind "$spark" "$root/opt/spark"
 mount -t proc proc "$root/proc"
 hostname "$NAME"
-exec chroot "$root" /usr/bin/env -i HOME=/home/worker PATH=/usr/bin:/bin SPARK_HOME=/opt/spark \
+exec chroot "$root" /usr/bin/env -i HOME=/srv/worker PATH=/usr/bin:/bin SPARK_HOME=/opt/spark \
   SPARK_SCALA_VERSION=2.13 SPARK_LOCAL_IP="$ADDRESS" "$java/bin/java" "$@"
 """
 """The start of a worker, inside its new namespaces."""

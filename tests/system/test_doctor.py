@@ -30,7 +30,8 @@ def test_every_module_that_declares_a_kernel_is_found() -> None:
     modules = {kernel.function.__module__ for kernel in kernels}
     folders = ("capture", "lowlevel", "highlevel")
     sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    declaring = [path for path in sources if "@kernel(" in path.read_text("utf-8") and path.name != "native.py"]
+    others = ("native.py", "kernel_compilation.py")  # these only contain the word
+    declaring = [path for path in sources if "@kernel(" in path.read_text("utf-8") and path.name not in others]
     assert {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in declaring} <= modules
 
 
