@@ -246,7 +246,7 @@ def _list_kernels() -> Iterator[Member]:
     for kernel in kernels:
         path = kernel.stored_path()
         if path is None:
-            raise PackError(f"wiretide pack: the kernel {kernel.name} was not compiled; wiretide doctor lists the reasons")
+            raise PackError(f"wiretide pack: the kernel {kernel.name} was not stored; see wiretide doctor")
         yield Member(str(PurePosixPath(SHIPPED.as_posix(), path.name)), path)
 
 

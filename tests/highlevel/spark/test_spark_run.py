@@ -209,11 +209,7 @@ def test_queries_that_stay_keep_their_windows_through_a_change(spark, inputs, tm
         ({"speed": 10.0}, "a different paced by a speed: got True, expected False"),
         ({"inputs": 1}, "main2.pcap; take"),
     ],
-<<<<<<< HEAD
     ids=["blocks", "queries", "speed", "inputs"],
-=======
-    ids=["blocks", "queries", "order", "speed", "inputs"],
->>>>>>> a18ccb94 (cluster: texts and tests of the archive)
 )
 def test_a_folder_of_another_run_is_refused_by_what_differs(spark, inputs, tmp_path: Path, change, named) -> None:
     run = make(spark, inputs, tmp_path / "run")
