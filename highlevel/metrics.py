@@ -205,6 +205,26 @@ SPARK_RESTARTS = Metric(
     " (a Python worker did not start in time), worker_end (a Python worker ended), executor_lost.",
 )
 
+SPARK_BATCHES = Metric(
+    "wiretide_spark_batches_total", "counter", (), "Micro-batches of this process whose results are written."
+)
+SPARK_BATCH_SECONDS = Metric(
+    "wiretide_spark_batch_seconds",
+    "gauge",
+    ("phase",),
+    "Time of the newest micro-batch by phase: offsets (Spark asks for new data), plan, log (offsets are written),"
+    " work (tasks and results), commit, and total.",
+)
+SPARK_BACKLOG = Metric(
+    "wiretide_spark_backlog",
+    "gauge",
+    ("link", "unit"),
+    "Data of the link that no finished micro-batch has read, in blocks of a capture or segments of a spool.",
+)
+SPARK_EXECUTORS = Metric(
+    "wiretide_spark_executors", "gauge", (), "Executors of the run. Absent for Spark on this machine."
+)
+
 PIPELINE_METRICS = (
     PARTIALS_RECEIVED,
     LATE_PARTIALS,
@@ -255,6 +275,9 @@ SPOOL_METRICS = (
 )
 """Metrics of spool readers."""
 
+SPARK_METRICS = (SPARK_RESTARTS, SPARK_BATCHES, SPARK_BATCH_SECONDS, SPARK_BACKLOG, SPARK_EXECUTORS)
+"""Metrics of the engines on Spark."""
+
 METRICS = (
     *PIPELINE_METRICS,
     *CHANGES_METRICS,
@@ -262,7 +285,7 @@ METRICS = (
     *RUNNING_METRICS,
     *GRAPH_METRICS,
     *SPOOL_METRICS,
-    SPARK_RESTARTS,
+    *SPARK_METRICS,
 )
 
 

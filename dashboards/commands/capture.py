@@ -117,8 +117,8 @@ def _run_node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None
     """Run the low-level node of a pipeline file."""
     from capture.collector.settings import parse_address
     from dashboards.monitors.node import run_node
-    from dashboards.monitors.pipeline import print_line
     from dashboards.output.console import compile_kernels
+    from dashboards.output.log_lines import print_line
     from queries.pipeline.file import read_pipeline
 
     settings = read_pipeline(pipeline)
@@ -142,8 +142,8 @@ def _run_collector(
     """Run the collector of flow exports."""
     from capture.collector.settings import Settings, parse_address, parse_interval, parse_prefix, parse_size
     from dashboards.monitors.collector import collect
-    from dashboards.monitors.pipeline import print_line
     from dashboards.output.console import compile_kernels
+    from dashboards.output.log_lines import print_line
 
     settings = Settings(
         listen=tuple(map(parse_address, udp)),

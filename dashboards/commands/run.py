@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capture.errors import WiretideError
 from dashboards.commands.query import add_archive_option, parse_conf
+from dashboards.output.log_lines import LogFormat, make_printer, print_document, print_line
 from queries.pipeline.spark_settings import MASTERS, is_master
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ def run(
             help="A setting of Spark, before those of [spark.conf] in the file (docs/guide/spark.md). Repeatable.",
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Form of the lines: text, or json with one document per line for log collectors.")
+    ] = LogFormat.TEXT,
     archive: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="On a cluster: run the tasks in this archive of wiretide pack."),
@@ -60,19 +66,27 @@ def run(
     spark_conf = add_archive_option({**settings.spark_conf, **chosen}, archive, settings.master)
     settings = replace(settings, spark_conf=spark_conf)
     compile_kernels()
-    monitor_pipeline(settings, until_done)
+    try:
+        monitor_pipeline(settings, until_done, say=make_printer(log_format))
+    except WiretideError as error:
+        if log_format is LogFormat.TEXT:
+            raise
+        print_document(str(error), "error")
+        raise typer.Exit(error.status) from error
 
 
-def monitor_pipeline(pipeline: PipelineFile, until_done: bool, **options: str) -> None:
+def monitor_pipeline(
+    pipeline: PipelineFile, until_done: bool, say: Callable[[str], None] = print_line, **options: str
+) -> None:
     """Run a pipeline until its inputs end. Then, if not `until_done`, serve its metrics until Ctrl-C.
 
-    `options` are passed to `Monitor`.
+    `say` receives lines for the user. `options` are passed to `Monitor`.
     """
-    from dashboards.monitors.pipeline import Monitor, print_line
+    from dashboards.monitors.pipeline import Monitor
 
-    with Monitor(pipeline, print_line, **options) as monitor:
+    with Monitor(pipeline, say, **options) as monitor:
         monitor.wait()
-        print_line(f"\nall input read\n\n{monitor.summary()}\n")
+        say(f"\nall input read\n\n{monitor.summary()}\n")
         if not until_done:
-            print_line("serving the metrics of the last windows; Ctrl-C ends")
+            say("serving the metrics of the last windows; Ctrl-C ends")
             monitor.serve_until_stopped()

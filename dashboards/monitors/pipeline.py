@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from capture.metrics import (
     PACKETS_DECODED,
     RECORDS_READ,
     RECORDS_SKIPPED,
+    LabelledName,
     Samples,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
@@ -43,7 +43,7 @@ from dashboards.prometheus.access import read_access
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.health import Health
 from dashboards.prometheus.server import OPTION, Server, serve
-from dashboards.wire_text import escape, escape_lines
+from dashboards.wire_text import escape
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
@@ -101,6 +101,7 @@ class Monitor:
         self._unseen_windows: dict[str, dict[tuple[int, int], pa.Table]] = {}
         """By query: windows that the last micro-batches changed before a restart. The page may lack the changes."""
         self.samples = Samples()
+        self._shown_figures: dict[LabelledName, float] = {}
         self.last_shown_batch = -1  # the last micro-batch whose results were shown
         self._show_lock = threading.Lock()
         self.server: Server | None = None
@@ -248,8 +249,13 @@ class Monitor:
         return self.run.totals.sampled_ranges.get(query, []) if self._spooled_links else None
 
     def _publish_samples(self) -> None:
-        """Serve the samples of the run and of queries with changes. Tell the page which windows are final."""
-        samples = Samples(self.samples)
+        """Serve the samples of the run, of its query on Spark, and of queries with changes.
+
+        Tell the page which windows are final.
+        """
+        assert self.run is not None, "call _prepare() before"
+        self._shown_figures = dict(self.run.figures)
+        samples = Samples({**self.samples, **self._shown_figures})
         for name, changes in self._changes.items():
             changes.add_samples(samples, self._newest())
             if self.history is not None:
@@ -367,7 +373,16 @@ class Monitor:
         while not self.run.wait(0.2):
             self.health.beat()
             self._print_spools()
+            self._show_figures()
+        self._show_figures()
         self.health.end()
+
+    def _show_figures(self) -> None:
+        """Export the figures of the query on Spark, if they have changed."""
+        assert self.run is not None, "enter the context before"
+        with self._show_lock:
+            if self.run.figures != self._shown_figures:
+                self._publish_samples()
 
     def serve_until_stopped(self) -> None:
         """Continue to serve the last windows, until Ctrl-C (KeyboardInterrupt)."""
@@ -431,9 +446,3 @@ _LINK_COLUMNS = {
     "damaged files": FILES_DAMAGED,
 }
 _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_PARTIALS}
-
-
-def print_line(line: str) -> None:
-    """Print lines, and flush them, so that a pipe receives them immediately. Thread safe: a line is one write."""
-    sys.stdout.write(f"{escape_lines(line)}\n")
-    sys.stdout.flush()

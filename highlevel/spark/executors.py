@@ -87,7 +87,7 @@ def wait_for_executors(
     count, has_said = 0, False
     while True:
         now = time.monotonic()
-        found = _count_executors(context)
+        found = count_executors(context)
         if found != count:
             count, newest = found, now
         if count > 0:
@@ -123,7 +123,7 @@ def describe_request(context: SparkContext) -> str:
     return f"asked for executors with {size}; check {place}, and that executors can connect to the driver at {driver}"
 
 
-def _count_executors(context: SparkContext) -> int:
+def count_executors(context: SparkContext) -> int:
     """Return the number of executors. Raises RunError if the cluster ended the application."""
     java_context = context._jsc.sc()
     if java_context.isStopped():

@@ -51,6 +51,7 @@ from highlevel.spark.host import Host
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.preflight import check_executors
+from highlevel.spark.query_figures import QueryFigures
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.result_files import remove_results, rename_results, set_aside_results, write_results
@@ -199,11 +200,17 @@ class StreamRun:
         self._is_prepared = False
         self._batch_lock = threading.RLock()
         self._restarts = Restarts(say)
+        self._figures = QueryFigures()
 
     @property
     def samples(self) -> Samples:
         """All counters after the last micro-batch, and the restarts of this object."""
         return self._add_restarts(self.totals.samples)
+
+    @property
+    def figures(self) -> Samples:
+        """Figures of the query on Spark, which change between micro-batches too. `wait` reads them."""
+        return self._figures.samples
 
     def _add_restarts(self, samples: Samples) -> Samples:
         merged = Samples(samples)
@@ -365,6 +372,7 @@ class StreamRun:
                 self._failure = failure
                 raise
             self._restarts.reset_delay()
+            self._figures.count_batch()
 
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._lock_spools()
@@ -427,7 +435,9 @@ class StreamRun:
         deadline = None if timeout is None else time.monotonic() + timeout
         with convert_jvm_failures():
             while not self._ended.wait(0.2):
-                if not self._is_running():
+                if self._is_running():
+                    self._read_figures()
+                else:
                     self._restart()
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
@@ -438,8 +448,14 @@ class StreamRun:
                     if self._is_running():
                         raise
                 if self._is_running():
+                    self._read_figures(is_final=True)
                     return True
                 self._restart()
+
+    def _read_figures(self, *, is_final: bool = False) -> None:
+        assert isinstance(self._session, SparkSession), "a started run has a session"
+        query, progress = self._running_query(), self.totals.progress
+        self._figures.read(self._session.sparkContext, query, self.assignment, progress, is_final=is_final)
 
     def _is_running(self) -> bool:
         """Return whether the query runs. Raises RunError if the JVM has ended."""

@@ -21,7 +21,8 @@ from typing import Any
 
 from dashboards.alerts.delivery import Delivery
 from dashboards.alerts.store import AlertStore
-from dashboards.monitors.pipeline import Monitor, print_line
+from dashboards.monitors.pipeline import Monitor
+from dashboards.output.log_lines import print_line
 from highlevel.spark import stream
 from queries.pipeline.file import read_pipeline
 

@@ -1,0 +1,97 @@
+"""Figures of the running query on Spark for metrics: batches, their seconds by phase, backlog and executors.
+
+They describe this process and its cluster, not the rows, so they are not part of the totals in the folder of the run:
+a restart begins at zero.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+
+from pyspark import SparkContext
+from pyspark.sql.streaming.query import StreamingQuery
+
+from capture.metrics import Samples
+from highlevel.metrics import SPARK_BACKLOG, SPARK_BATCH_SECONDS, SPARK_BATCHES, SPARK_EXECUTORS
+from highlevel.spark.executors import count_executors, has_executors
+from highlevel.spark.input_assignment import InputAssignment
+from lowlevel.spool.folder import numbers
+
+PHASES: Mapping[str, tuple[str, ...]] = {
+    "offsets": ("latestOffset", "getBatch"),
+    "plan": ("queryPlanning",),
+    "log": ("walCommit",),
+    "work": ("addBatch",),
+    "commit": ("commitOffsets", "commitBatch"),
+    "total": ("triggerExecution",),
+}
+"""The phases of a micro-batch, by the value of the label `phase`, each with Spark's names of its parts."""
+
+READ_SECONDS = 1.0
+"""Least time between two readings, each of which asks the JVM and lists the folders of the spools."""
+
+
+class QueryFigures:
+    """Reads the figures of a query. `count_batch` and `read` may be called by different threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without figures. `clock` returns seconds."""
+        self.samples = Samples()
+        self.samples.add(SPARK_BATCHES, 0)
+        self._clock = clock
+        self._last_reading: float | None = None
+
+    def count_batch(self) -> None:
+        """Count a micro-batch whose results are written."""
+        self.samples.add(SPARK_BATCHES, 1)
+
+    def read(
+        self,
+        context: SparkContext,
+        query: StreamingQuery,
+        assignment: InputAssignment,
+        progress: Mapping[int, tuple[int, int]],
+        *,
+        is_final: bool = False,
+    ) -> None:
+        """Read all figures, unless the last reading was less than READ_SECONDS ago and this is not the final one.
+
+        `progress` contains position and size of the started inputs by their IDs, in blocks or segments.
+        """
+        now = self._clock()
+        if not is_final and self._last_reading is not None and now - self._last_reading < READ_SECONDS:
+            return
+        self._last_reading = now
+        last = query._jsq.lastProgress()
+        if last is not None:
+            self.read_progress(json.loads(last.json()))
+        self.read_backlog(assignment, progress)
+        if has_executors(str(context.master)):
+            self.samples.set(SPARK_EXECUTORS, count_executors(context))
+
+    def read_progress(self, document: Mapping[str, Mapping[str, int]]) -> None:
+        """Set the seconds of the last micro-batch from a progress report of Spark, whose durations are in ms."""
+        durations = document.get("durationMs", {})
+        if "addBatch" not in durations:
+            return  # nothing was read
+        for phase, parts in PHASES.items():
+            self.samples.set(SPARK_BATCH_SECONDS, sum(durations.get(part, 0) for part in parts) / 1000, phase)
+
+    def read_backlog(self, assignment: InputAssignment, progress: Mapping[int, tuple[int, int]]) -> None:
+        """Set the blocks and segments of each link that no finished micro-batch has read."""
+        backlog: dict[tuple[str, str], int] = {}
+        for input_, number in zip(assignment.inputs, assignment.input_ids, strict=True):
+            position, size = progress.get(number, (0, 0))
+            if input_.spool:
+                try:
+                    waiting = sum(segment >= position for segment in numbers(input_.path))
+                except FileNotFoundError:  # the node has not started
+                    waiting = 0
+            else:
+                waiting = size - position
+            key = input_.link, "segments" if input_.spool else "blocks"
+            backlog[key] = backlog.get(key, 0) + waiting
+        for labels, count in backlog.items():
+            self.samples.set(SPARK_BACKLOG, count, *labels)
