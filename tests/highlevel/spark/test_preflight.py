@@ -146,6 +146,7 @@ def test_only_the_first_problems_are_listed(request_: dict, monkeypatch: pytest.
     document = found_here(request_) | {"kernels": "ImportError: x", "folder": "it does not exist there", "paths": {}}
     document["packages"] |= dict.fromkeys(PACKAGES)
     monkeypatch.setattr("highlevel.spark.preflight._run", lambda *_: [document])
+    monkeypatch.setattr("highlevel.spark.preflight._fetch_archives", lambda *_: None)
 
     class Cluster:
         master = "yarn"

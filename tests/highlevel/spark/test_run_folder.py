@@ -57,7 +57,7 @@ def test_show_has_progress_and_sizes(folder: Path, capsys: pytest.CaptureFixture
     assert (summary.next_batch, summary.planned) == (1, 1)
     assert summary.files["output"][0] == 1
     assert summary.files["state"] == (8, sum(file.stat().st_size for file in (folder / "state").glob("*/*")))
-    checkpoint(Action.SHOW, folder)
+    checkpoint(Action.SHOW, str(folder))
     out = capsys.readouterr().out
     assert "finished micro-batches: 1; micro-batch 1 is planned and not committed, so it is repeated" in out
     assert [line.split() for line in out.splitlines() if line.startswith("/a.pcap")] == [["/a.pcap", "6", "9"]]
@@ -72,7 +72,7 @@ def test_show_has_no_progress_of_a_query_that_was_replaced_by_one_of_its_name(fo
 
 
 def test_an_intact_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    checkpoint(Action.VERIFY, folder)
+    checkpoint(Action.VERIFY, str(folder))
     assert capsys.readouterr().out == "9 parts are intact\n"
 
 
@@ -117,19 +117,19 @@ def test_a_partition_that_was_deleted(folder: Path) -> None:
 def test_a_folder_in_use_is_shown_and_not_verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (folder / "lock").open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        checkpoint(Action.SHOW, folder)
+        checkpoint(Action.SHOW, str(folder))
         with pytest.raises(FolderError, match="is in use by a run"):
-            checkpoint(Action.VERIFY, folder)
+            checkpoint(Action.VERIFY, str(folder))
     assert "finished micro-batches" in capsys.readouterr().out
 
 
 def test_damage_is_an_error_of_the_command(folder: Path) -> None:
     (folder / "totals" / "1.json").write_bytes(b"{}")
     with pytest.raises(FolderError, match="parts are damaged or missing"):
-        checkpoint(Action.VERIFY, folder)
+        checkpoint(Action.VERIFY, str(folder))
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     for action in Action:
         with pytest.raises(FolderError, match=r"got no run\.json, expected the folder of a run"):
-            checkpoint(action, tmp_path)
+            checkpoint(action, str(tmp_path))
