@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +70,17 @@ def test_the_second_stage_has_the_programs_that_the_compose_file_starts() -> Non
 def test_each_step_is_a_shell_command(run: Instruction) -> None:
     done = subprocess.run(["sh", "-nc", run.text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_image_has_the_programs_of_a_standalone_cluster(tmp_path: Path) -> None:
+    """The step runs here with the environment of the tests, and the guide starts a program that it links."""
+    (run,) = [each.text for each in of("RUN", 1) if each.text.endswith(" /opt/spark")]
+    command = run.replace("/opt/spark", str(tmp_path / "spark"))
+    subprocess.run(["sh", "-euc", command], env=os.environ | {"PREFIX": sys.prefix}, check=True)
+    guide = (ROOT / "docs" / "guide" / "spark.md").read_text("utf-8")
+    (program,) = set(re.findall(r"--entrypoint /opt/spark/(\S+)", guide))
+    assert os.access(tmp_path / "spark" / program, os.X_OK)
+    assert list((tmp_path / "spark" / "jars").glob("spark-core_*.jar"))
 
 
 def test_root_is_left_before_the_program_starts() -> None:
