@@ -275,16 +275,8 @@ class StreamRun:
         if not (self.changes or is_divided):
             return
         # Before run.json is written: if this is interrupted, the next start does it again.
-        remove_results(self.folder / "output", next_batch)
-        old_names = {new_name: old_name for old_name, new_name in self.changes.renamed}
-        for plan in self.assignment.plans:
-            if plan.has_changes and plan.name in old_names:  # a later change withdraws rows of an earlier one
-                rename_results(self.folder / "output", old_names[plan.name], plan.name)
-            is_other = plan.has_changes and plan.name in self.changes.changed
-            old_folder = set_aside_results(self.folder / "output", plan, always=is_other)
-            if old_folder is not None:
-                reason = "its changes belong to another text" if is_other else "its columns have changed"
-                self.say(f"query {plan.name}: {reason}; its results so far are now in {old_folder}")
+        if self.changes:
+            self._set_results_aside(next_batch)
         write_identity(self.folder, identity)
         finish_division(self.folder, self.partitions)
         if is_divided:
@@ -296,6 +288,19 @@ class StreamRun:
         ]
         for line in self.changes.lines(ended):
             self.say(line)
+
+    def _set_results_aside(self, next_batch: int) -> None:
+        """Remove results that are computed again. Rename or set aside the results of changed queries."""
+        remove_results(self.folder / "output", next_batch)
+        old_names = {new_name: old_name for old_name, new_name in self.changes.renamed}
+        for plan in self.assignment.plans:
+            if plan.has_changes and plan.name in old_names:  # a later change withdraws rows of an earlier one
+                rename_results(self.folder / "output", old_names[plan.name], plan.name)
+            is_other = plan.has_changes and plan.name in self.changes.changed
+            old_folder = set_aside_results(self.folder / "output", plan, always=is_other)
+            if old_folder is not None:
+                reason = "its changes belong to another text" if is_other else "its columns have changed"
+                self.say(f"query {plan.name}: {reason}; its results so far are now in {old_folder}")
 
     @property
     def _query_names(self) -> dict[int, str]:
