@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -89,11 +88,13 @@ class Cluster:
         words = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0"]
         command = ["-cp", f"{SPARK_HOME}/jars/*", *options, "org.apache.spark.deploy.master.Master", *words]
         environment = {"PATH": os.environ["PATH"], "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME)}
-        with (self.folder / "master.log").open("ab") as log:
+        path = self.folder / "master.log"
+        begin = path.stat().st_size if path.exists() else 0  # the log of an earlier start is not an answer
+        with path.open("ab") as log:
             self.master = subprocess.Popen(
                 [f"{self.java_home}/bin/java", *command], stdout=log, stderr=log, env=environment, cwd=self.folder
             )
-        self._wait_for(self.master, "master.log", "I have been elected leader", "the master")
+        self._wait_for(self.master, "master.log", "I have been elected leader", "the master", begin)
 
     def start_worker(self) -> str:
         """Start a worker, and return its name."""
@@ -148,15 +149,15 @@ class Cluster:
         if self.master is not None:
             self.kill_master()
 
-    def _wait_for(self, process: subprocess.Popen[bytes], log: str, text: str, what: object) -> None:
-        """Return when a process that was just started has logged a text."""
+    def _wait_for(self, process: subprocess.Popen[bytes], log: str, text: str, what: str, begin: int = 0) -> None:
+        """Return when a process that was just started has logged a text after `begin` bytes."""
         path = self.folder / log
         start = time.monotonic()
         while True:
-            logged = path.read_text("utf-8", errors="replace")
+            logged = path.read_bytes()[begin:].decode("utf-8", errors="replace")
             if process.poll() is not None or time.monotonic() - start > SPARK_SECONDS:
                 raise RuntimeError(f"{what} did not start: {logged[-2000:]}")
-            if re.search(text, logged.rpartition("Started daemon")[2]):
+            if text in logged:
                 return
             time.sleep(0.1)
 
