@@ -48,7 +48,7 @@ def run_undisturbed(once: Callable[[], Run]) -> tuple[Run, int]:
 
     >>> runs = iter([StepTime(2.0, 1.0), StepTime(1.1, 1.1)])
     >>> run_undisturbed(lambda: next(runs))
-    (Took(seconds=1.1, processor=1.1), 1)
+    (StepTime(seconds=1.1, processor=1.1), 1)
     """
     runs = [once()]
     while runs[-1].share < SHARE and len(runs) < ATTEMPTS:

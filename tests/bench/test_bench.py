@@ -54,7 +54,7 @@ def test_a_smoke_run_prints_the_tables_of_each_bench_and_then_one_json_line_per_
     ran = bench("--quick", "decode", "query", "startup", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("machine: ")
-    titles = ("decode: 100,000 packets", "query: wiretide query", "startup: from the start")
+    titles = ("decode: 100,000 packets", "query: wiretide query", "startup: CPU time from the start")
     marks = [ran.stdout.index(title) for title in titles]
     assert (
         marks[0] < ran.stdout.index('{"bench": "decode"') < marks[1] < ran.stdout.index('{"bench": "query"') < marks[2]

@@ -199,7 +199,7 @@ REFUSED = [
     (("state", "state/history.sqlite", "SELECT n FROM talkers"), 1, "got a second table pairs; expected a name"),
     (("state", "x.pcap", "SELECT n FROM talkers"), 1, "together with x.pcap; expected only results of `wiretide run`"),
     (("state", "--follow", "SELECT n FROM talkers"), 2, "the results of a run, and --follow: expected one query"),
-    (("state", "--on", "local", "SELECT n FROM talkers"), 2, "and --on: expected one query"),
+    (("state", "--on", "local", "SELECT n FROM talkers"), 2, "and --on: expected the inline engine"),
     (("state", "SELECT n FROM talkers", "SELECT n FROM total", "-o", "x"), 2, "and several queries: expected one"),
     (("-s", "a=state", "SELECT n FROM talkers"), 1, "no table for talkers; bound are: a.pairs, a.rows, a.talk"),
     (("-s", "a=state", "SELECT n FROM b.talkers"), 2, "unknown kind of rows 'talkers'"),

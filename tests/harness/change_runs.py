@@ -52,7 +52,7 @@ class EmptyRun:
     spark = None
 
     def __init__(self, totals: Totals, batch: int) -> None:
-        self.totals, self.continued_batch = totals, batch
+        self.totals, self.continued_batch, self.figures = totals, batch, Samples()
 
     def stop(self) -> None: ...
 

@@ -128,7 +128,7 @@ class Continued:
 
     def __init__(self, samples: Samples) -> None:
         self.totals = Totals(samples, watermarks={"q": 240 * SECOND})
-        self.continued_batch = 3
+        self.continued_batch, self.figures = 3, Samples()
 
 
 def test_a_micro_batch_that_is_done_again_after_a_restart_is_shown_once(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def groups_of(node: Node) -> list[TableGroup]:
 
 
 def spoken(item: Item) -> object:
-    return item.to_pylist() if isinstance(item, pa.RecordBatch) else item
+    """Return a punctuation, or the rows of a batch as text, in which NaN equals NaN."""
+    return str(item.to_pylist()) if isinstance(item, pa.RecordBatch) else item
 
 
 @pytest.mark.parametrize("promise", ["exact", "ordered", "late 5s", "late 3 rows"])
