@@ -29,7 +29,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a micro-batch changed in the results of a query. Rows have the columns of the final results.
+    """The effect of a micro-batch on the results of a query. Rows have the columns of the final results.
 
     `changed`: all rows of each window whose rows are different now, by its bounds in ns. `closed`: the rows of the
     windows that became final. `provisional`: the rows of all windows that are not final.

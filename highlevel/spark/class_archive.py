@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: a JVM that maps it starts a session with a third less processor time.
+"""The archive of Spark's classes: a JVM that maps it starts a session with less processor time.
 
 A JVM loads and verifies about 15,000 classes for the first query. With class data sharing (JEP 350) it maps them from a
 file that an earlier JVM wrote at its end. The file fits one Java runtime and one installation of Spark. The JVM checks

@@ -73,7 +73,7 @@ class StoredInput:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What identifies the input in a pipeline."""
+        """The properties that identify the input in a pipeline."""
         return self.path, self.link, self.stream
 
 
@@ -220,7 +220,7 @@ def continue_identity(
     for key in [*new.settings, *stored.settings]:
         if key != PARTITIONS and stored.settings.get(key) != new.settings.get(key):
             raise FolderError(
-                f"{folder} contains a run with a different {key}: got {new.settings.get(key, 'none')}, expected "
+                f"{folder} contains a run with other settings; {key}: got {new.settings.get(key, 'none')}, expected "
                 f"{stored.settings.get(key, 'none')}; {ANOTHER_FOLDER}"
             )
     inputs, id_of_input = _match_inputs(folder, stored, new, next_offsets)

@@ -180,7 +180,7 @@ def test_what_can_be_checked_without_spark_is_checked_before_it_starts(tmp_path:
     with run(tmp_path) as process:
         assert process.wait() == 1
     (said,) = (tmp_path / "said").read_text().splitlines()
-    assert "contains a run with a different records in a block: got 1024, expected 7" in said
+    assert "contains a run with other settings; records in a block: got 1024, expected 7" in said
 
 
 def test_a_deleted_checkpoint_is_refused_if_there_are_results(tmp_path: Path) -> None:
