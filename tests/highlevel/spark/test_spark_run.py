@@ -201,12 +201,12 @@ def test_queries_that_stay_keep_their_windows_through_a_change(spark, inputs, tm
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"block_records": 100}, "a different records in a block: got 100, expected 200"),
+        ({"block_records": 100}, "other settings; records in a block: got 100, expected 200"),
         (
             {"plans": [compile_query("SELECT count(*) FROM packets [RANGE 1 s]", "z")]},
             "of other queries: got z, expected",
         ),
-        ({"speed": 10.0}, "a different paced by a speed: got True, expected False"),
+        ({"speed": 10.0}, "other settings; paced by a speed: got True, expected False"),
         ({"inputs": 1}, "main2.pcap; take"),
     ],
     ids=["blocks", "queries", "speed", "inputs"],
