@@ -116,6 +116,8 @@ class Totals:
                 counts_by_query.setdefault(counts["query"], []).append(counts)
         for query, parts in counts_by_query.items():
             self._add_query(assignment, query, parts)
+        for plan in assignment.plans:  # a micro-batch without rows has no counters
+            self.watermarks.setdefault(plan.name, BEGINNING)
 
     def _add_query(self, assignment: InputAssignment, query: int, partition_counts: list[Counts]) -> None:
         name = assignment.plans[query].name
@@ -125,7 +127,6 @@ class Totals:
         if watermarks:  # strict; equal in all partitions
             watermark = min(watermarks)
             self.watermarks[name] = watermark if watermark == END else watermark - 1
-        self.watermarks.setdefault(name, BEGINNING)
         self._add_progress(assignment, query, bounds)
 
     def _add_progress(self, assignment: InputAssignment, query: int, bounds: list[tuple[int, int]]) -> None:
