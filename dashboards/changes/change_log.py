@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,15 +12,16 @@ import pyarrow.parquet as pq
 from capture import arrow_compute as pc
 from capture.errors import InputError
 from highlevel.operators.window_operator import WINDOW_END
+from highlevel.results.stored_columns import time_of
 from highlevel.spark.result_files import (
     deleted_until,
     first_batch,
-    largest_end,
+    largest_time,
     list_files,
     query_folder,
     stored_batches,
 )
-from lowlevel.punctuation import BEGINNING
+from lowlevel.punctuation import BEGINNING, END
 
 
 class ChangeLog:
@@ -31,31 +33,43 @@ class ChangeLog:
         folder = query_folder(output, query)
         self.paths = [path for path in list_files(folder) if first_batch(path) <= last]
         self.deleted_until = deleted_until(folder)
-        """The changes of windows that end by this time (ns) may be deleted."""
+        """The changes of rows up to this time (ns) may be deleted."""
 
-    def newest_end(self) -> int:
-        """Return the newest end of a window in ns; BEGINNING without results."""
+    @cached_property
+    def time(self) -> str:
+        """The time column of the changes: the end of the window, or the time of a row without a window."""
+        try:
+            return time_of(pq.read_schema(self.paths[-1])) if self.paths else WINDOW_END
+        except (OSError, pa.ArrowException) as error:
+            raise _error(self.paths[-1], error) from error
+
+    def newest_time(self) -> int:
+        """Return the newest time of a row in the last file with rows, in ns; BEGINNING without results."""
         for path in reversed(self.paths):
-            ends = self._read(path)[WINDOW_END]
-            if len(ends):
-                end: int = pc.max(ends.cast(pa.int64())).as_py()
-                return end
+            times = self._times(self._read(path))
+            if len(times):
+                newest: int = pc.max(times).as_py()
+                return newest
         return BEGINNING
 
     def tables(self, after: int = BEGINNING) -> Iterator[pa.Table]:
-        """Yield the changes of each file: only of windows that end after `after` (ns) and are complete.
+        """Yield the changes of each file: only of rows with a time after `after` (ns), and only if all are stored.
 
         Raises InputError for a file that is damaged, or that is deleted meanwhile.
         """
         after = max(after, self.deleted_until)
         for path in self.paths:
             try:
-                is_older = largest_end(path) <= after
+                is_older = largest_time(path, self.time) <= after
             except (OSError, pa.ArrowException) as error:
                 raise _error(path, error) from error
             if not is_older:
                 table = self._read(path)
-                yield table.filter(pc.greater(table[WINDOW_END].cast(pa.int64()), after))
+                yield table.filter(pc.greater(self._times(table), after))
+
+    def _times(self, table: pa.Table) -> pa.ChunkedArray:
+        """Return the times of rows in ns. NULL is END, as for watermarks."""
+        return pc.fill_null(table[self.time].cast(pa.int64()), END)
 
     def _read(self, path: Path) -> pa.Table:
         """Return the rows of a file up to the last micro-batch."""

@@ -3,8 +3,8 @@
     output/talkers/part-*.parquet ──► compact/talkers.parquet        weight, final ──► final
 
 Only changes up to the last micro-batch with totals are read, so the run may continue meanwhile. The table depends only
-on these changes, so a second call gives the same table. It is written window by window: only windows that are not final
-are in memory.
+on these changes, so a second call gives the same table. It is written in the order of time: only rows that are not
+final are in memory.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replacing
 from dashboards.changes.change_log import ChangeLog
-from highlevel.aggregation import BOUNDS
 from highlevel.operators.window_operator import WINDOW_END
-from highlevel.results.stored_columns import KEY, decode_columns, with_columns
+from highlevel.results.stored_columns import KEY, decode_columns, time_of, with_columns
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import ESTIMATED
 from highlevel.spark.run_folder import read_run
 from highlevel.spark.totals import Totals, TotalsFiles
 from highlevel.speculation.consistency import FINAL, WEIGHT
-from highlevel.speculation.current_results import CurrentResults, final_end
+from highlevel.speculation.current_results import CurrentResults, final_time
 from lowlevel.punctuation import BEGINNING, END
 
 COMPACT = "compact"
@@ -98,13 +97,17 @@ class _Rows:
         self._schema = file_schema
         self._columns = [column for column in decode_columns(file_schema.metadata[KEY]) if column.name != WEIGHT]
         self._estimated: set[int] = set()
+        self.time = time_of(file_schema)
         fields = [field for field in file_schema if field.name not in (WEIGHT, FINAL, ESTIMATED)]
-        self.schema = pa.schema([pa.field(each.name, pa.int64()) if each.name in BOUNDS else each for each in fields])
+        self._timestamps = [field.name for field in fields if pa.types.is_timestamp(field.type)]
+        self.schema = pa.schema(
+            [pa.field(each.name, pa.int64()) if each.name in self._timestamps else each for each in fields]
+        )
         """The columns that identify a row. A window may contain estimates later, so that is no part of a row."""
 
     def read(self, changes: pa.Table) -> pa.Table:
-        """Return changes with bounds of windows in ns."""
-        for name in BOUNDS:
+        """Return changes with times in ns."""
+        for name in self._timestamps:
             changes = changes.set_column(changes.schema.get_field_index(name), name, changes[name].cast(pa.int64()))
         if ESTIMATED in changes.column_names:
             self._estimated.update(changes.filter(changes[ESTIMATED])[WINDOW_END].to_pylist())
@@ -123,7 +126,7 @@ class _Rows:
 
 def _compact(log: ChangeLog, path: Path, watermark: int, *, only_final: bool) -> Compaction:
     form = _Rows(pq.read_schema(log.paths[-1]))
-    current = CurrentResults(log.query, form.schema)
+    current = CurrentResults(log.query, form.schema, form.time)
     changes, rows = 0, {True: 0, False: 0}
     empty = form.write(form.schema.empty_table(), final=True)
     with replacing(path) as (_, part), pq.ParquetWriter(part, empty.schema, write_page_checksum=True) as writer:
@@ -137,7 +140,7 @@ def _compact(log: ChangeLog, path: Path, watermark: int, *, only_final: bool) ->
             changes += table.num_rows
             table = form.read(table)
             current.add(table)
-            write(current.close(final_end(table) or BEGINNING), final=True)
+            write(current.close(final_time(table, form.time) or BEGINNING), final=True)
         write(current.close(watermark), final=True)
         if not only_final:
             write(current.close(END), final=False)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.units import SECOND
 from dashboards.changes.change_log import ChangeLog
 from dashboards.changes.metrics import FINAL_WATERMARK, PROVISIONAL_AGE, PROVISIONAL_BYTES
-from highlevel.operators.window_operator import WINDOW_END
+from highlevel.plan.operators.operator import times_of
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import internal, readable
 from highlevel.spark.estimates import ESTIMATED, mark_estimates
 from highlevel.spark.result_files import write_results
+from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.current_results import CurrentResults
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
@@ -31,13 +32,14 @@ from lowlevel.punctuation import BEGINNING, END
 class Update:
     """The effect of a micro-batch on the results of a query. Rows have the columns of the final results.
 
-    `changed`: all rows of each window whose rows are different now, by its bounds in ns. `closed`: the rows of the
-    windows that became final. `provisional`: the rows of all windows that are not final.
+    `changed`: all rows of each window whose rows are different now, by its bounds in ns; empty for rows without
+    windows. `closed`: the rows that became final. `returned` and `withdrawn`: numbers of rows.
     """
 
     changed: Mapping[tuple[int, int], pa.Table]
     closed: pa.Table
-    provisional: pa.Table
+    returned: int = 0
+    withdrawn: int = 0
 
 
 class ResultsSoFar:
@@ -48,10 +50,13 @@ class ResultsSoFar:
 
         `keep`: the time (ns) for which their files stay; None for ever.
         """
+        assert plan.time_column is not None, "the results of a pipeline have one time (`dashboards.changes.sinks`)"
         self.plan = plan.with_final_rows()
         """The plan of the final results."""
+        self.time: str = plan.time_column
+        """The time column of the results, by which sinks find the rows of a correction."""
         self.watermark = BEGINNING
-        """Windows that end by this time (ns) are final."""
+        """Rows up to this time (ns) are final."""
         self.empty = plan.schema.empty_table()
         """Changes without rows."""
         self.newest: tuple[int, int, pa.Table] | None = None
@@ -59,20 +64,21 @@ class ResultsSoFar:
         self.batch = -1
         """The last micro-batch that was added."""
         self._changing = plan
+        self._has_windows = plan.has_window_key
         self._output, self._final_name, self._keep = output, final_name, keep
         self._written_until = BEGINNING
-        self._current = CurrentResults(plan.name, self.plan.schema)
+        self._current = CurrentResults(plan.name, self.plan.schema, self.time)
 
     def continue_after(self, batch: int, after: int) -> None:
-        """Read the changes up to micro-batch `batch`: those of windows that end after `after` (ns).
+        """Read the changes up to micro-batch `batch`: those of rows with a time after `after` (ns).
 
         The newest window is always read, and all windows that the files of final rows lack. Raises InputError for
         damaged files.
         """
         log = ChangeLog(self._output, self._changing.name, batch)
-        after = min(after, log.newest_end() - 1) if log.paths else after
+        after = min(after, log.newest_time() - 1) if log.paths else after
         if self._final_name is not None:
-            self._written_until = ChangeLog(self._output, self._final_name, batch).newest_end()
+            self._written_until = ChangeLog(self._output, self._final_name, batch).newest_time()
             after = min(after, self._written_until)
         for table in log.tables(after):
             self._current.add(internal(table, self._changing.schema))
@@ -80,40 +86,48 @@ class ResultsSoFar:
         self._set_newest()
 
     def add(self, batch: int, changes: pa.Table, watermark: int, sampled: Ranges | None = None) -> Update:
-        """Add the changes of a micro-batch, and close the windows that end by the watermark (ns).
+        """Add the changes of a micro-batch, and close the rows up to the watermark (ns).
 
         `sampled`: the times at which a node sampled the packets of a spool; None for other inputs. A micro-batch that
         was added before changes nothing. So a crash after it loses and repeats no final row.
         """
-        ends = self._current.add(changes) if batch > self.batch else []
-        changed = {(self._start(end), end): self._current.rows(end) for end in ends}
+        is_new = batch > self.batch
+        times = self._current.add(changes) if is_new else []
+        changed = {(self._start(end), end): self._current.rows(end) for end in times} if self._has_windows else {}
         self.batch = max(self.batch, batch)
         self.watermark = max(self.watermark, watermark)
         self._set_newest()
         closed = self._current.close(self.watermark)
         self._write(batch, closed, sampled)
-        return Update(changed, closed, self.provisional())
+        weights = changes[WEIGHT].to_numpy() if is_new else np.zeros(0, np.int64)
+        return Update(changed, closed, int(weights[weights > 0].sum()), -int(weights[weights < 0].sum()))
+
+    def first_time(self, changes: pa.Table) -> int:
+        """Return the smallest time (ns) of changes; END without changes."""
+        return int(times_of(changes[self.time].combine_chunks()).min(initial=END))
 
     def _set_newest(self) -> None:
-        windows = self._current.windows
-        if windows:
-            end = max(windows)
-            self.newest = self._start(end), end, windows[end]
+        if self._has_windows and self._current.times:
+            end = self._current.times[-1]
+            self.newest = self._start(end), end, self._current.rows(end)
 
     def provisional(self) -> pa.Table:
-        """Return the rows of all windows that are not final."""
-        return pa.concat_tables([self.plan.schema.empty_table(), *self._current.windows.values()])
+        """Return all rows that are not final."""
+        return self._current.content()
 
     def provisional_windows(self) -> dict[tuple[int, int], pa.Table]:
-        """Return the rows of the windows that are not final, by their bounds in ns."""
-        return {(self._start(end), end): rows for end, rows in self._current.windows.items()}
+        """Return the rows of the windows that are not final, by their bounds in ns; nothing without windows."""
+        ends = self._current.times if self._has_windows else ()
+        return {(self._start(end), end): self._current.rows(end) for end in ends}
 
     def add_samples(self, samples: Samples, newest: int | None) -> None:
         """Set the metrics of the query. `newest`: the time of the newest packet in ns."""
         name, oldest = self.plan.name, self._current.oldest
+        samples.set(PROVISIONAL_BYTES, self._current.bytes if self._current.num_rows else 0, name)
+        if self.time not in self.plan.times:
+            return  # a number of an interval
         age = 0 if oldest is None or newest is None else max(0, newest - oldest)
         samples.set(PROVISIONAL_AGE, age / SECOND, name)
-        samples.set(PROVISIONAL_BYTES, self._current.bytes, name)
         if self.watermark not in (BEGINNING, END):
             samples.set(FINAL_WATERMARK, self.watermark / SECOND, name)
 
@@ -123,16 +137,17 @@ class ResultsSoFar:
         return end - window.range
 
     def _write(self, batch: int, closed: pa.Table, sampled: Ranges | None) -> None:
-        """Write final rows. A file contains the windows after those of earlier files, so no row is in two files."""
+        """Write final rows. A file contains the times after those of earlier files, so no row is in two files."""
         if self._final_name is None:
             return
-        new = closed.filter(pc.greater(closed[WINDOW_END], self._written_until))
+        times = times_of(closed[self.time].combine_chunks())
+        new = closed.filter(pa.array(times > self._written_until))
         if not new.num_rows:
             return
-        self._written_until = pc.max(new[WINDOW_END]).as_py()
+        self._written_until = int(times.max())
         columns = self.plan.root.columns
         if sampled is not None:
             new = mark_estimates(new, sampled)
             columns = (*columns, Column(ESTIMATED, Type.BOOL)) if new.num_columns > len(columns) else columns
-        stored = with_columns(readable(new, self.plan.times), columns)
+        stored = with_columns(readable(new, self.plan.times), columns, self.time)
         write_results(self._output, batch, {self._final_name: stored}, self._keep)

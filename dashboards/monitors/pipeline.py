@@ -32,7 +32,7 @@ from dashboards.alerts.store import FILE as ALERTS_FILE
 from dashboards.changes.metrics import METRICS as CHANGES_METRICS
 from dashboards.changes.results_so_far import ResultsSoFar, Update
 from dashboards.monitors.spool_lines import spool_lines, spool_table
-from dashboards.monitors.window_lines import change_lines, window_lines
+from dashboards.monitors.window_lines import change_lines, row_change_lines, window_lines
 from dashboards.output.run_warnings import count, plan_warnings
 from dashboards.output.table import align_table
 from dashboards.page.history import History
@@ -198,8 +198,8 @@ class Monitor:
         batches = {batch: read_results_of(pipeline.folder / "output", self.plans, batch) for batch in following}
         for name, changes in self._changes.items():
             times = [one.states.time for one in self._evaluation.rules if one.plan.name == name and first < last]
-            ends = [pc.min(results[name]["window_end"]).as_py() - 1 for results in batches.values() if name in results]
-            after = min([totals.watermarks.get(name, BEGINNING), *(time or BEGINNING for time in times), *ends])
+            firsts = [changes.first_time(results[name]) - 1 for results in batches.values() if name in results]
+            after = min([totals.watermarks.get(name, BEGINNING), *(time or BEGINNING for time in times), *firsts])
             changes.continue_after(min(first, last - 1), after)
         for batch, results in batches.items():
             watermarks = totals.watermarks if batch == last else {}
@@ -271,7 +271,8 @@ class Monitor:
     ) -> None:
         assert self.alerts is not None, "call _open_alerts() before"
         final = {**results, **{name: update.closed for name, update in updates.items()}}
-        provisional = {name: update.provisional for name, update in updates.items()}
+        read = {rule.plan.name for rule in self._evaluation.rules}
+        provisional = {name: changes.provisional() for name, changes in self._changes.items() if name in read}
         messages = self.alerts.evaluate(batch_id, final, watermarks, self._newest(), provisional)
         for message in messages[:ALERT_LINES]:
             time, mark = message["ended"] or message["began"], "" if message["state"] == FINAL else ", provisional"
@@ -351,12 +352,18 @@ class Monitor:
             self.exporter.progress(name, self.run.totals.watermarks[name])
 
     def _show_changes(self, batch_id: int, name: str, update: Update) -> None:
-        changes = self._changes[name]
+        plan, watermark = self._changes[name].plan, self._changes[name].watermark
         self.exporter.correct(name, update.changed)
         self.exporter.count(name, update.closed)
-        if self.history is not None:
+        if self.history is not None and plan.has_window_key:
             self.history.replace(batch_id, name, update.changed)
-        for line in change_lines(changes.plan, update.changed, changes.watermark):
+        elif self.history is not None:  # pages of rows show rows when they are final
+            self.history.add(batch_id, name, update.closed)
+        if plan.has_window_key:
+            lines = change_lines(plan, update.changed, watermark)
+        else:
+            lines = row_change_lines(plan, update.returned, update.withdrawn, update.closed)
+        for line in lines:
             self.say(line)
 
     def _print_spools(self) -> None:

@@ -57,6 +57,18 @@ def change_lines(
         yield f"{_format_time(end)}  {plan.name}{mark}: {text}"
 
 
+def row_change_lines(plan: Plan, returned: int, withdrawn: int, closed: pa.Table) -> Iterator[str]:
+    """Yield a line about the changes of rows without windows: their numbers, and the last row that became final."""
+    if not returned + withdrawn + closed.num_rows:
+        return
+    last = ""
+    if closed.num_rows:
+        last = f", the last {_row_text(closed.slice(closed.num_rows - 1).combine_chunks(), plan.times, ())}"
+    texts = [f"{count:,} {name}" for name, count in (("returned", returned), ("withdrawn", withdrawn)) if count]
+    texts += [f"{closed.num_rows:,} final{last}"] if closed.num_rows else []
+    yield f"{'':20}  {plan.name}: rows: {', '.join(texts)}"
+
+
 def _result_window_lines(plan: Plan, aggregation: Aggregation, table: pa.Table, max_windows: int) -> Iterator[str]:
     ends = sorted(pc.unique(table["window_end"]).to_pylist())
     if len(ends) > max_windows:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation
+from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
 from highlevel.plan.nodes import (
     Fill,
@@ -156,6 +157,16 @@ class Plan:
     def has_changes(self) -> bool:
         """Return True if results are changes: rows with a weight, which may withdraw earlier rows."""
         return is_changing(self.root)
+
+    @property
+    def time_column(self) -> str | None:
+        """The only time column of the results, by which sinks find the rows of a correction; None without one."""
+        return self.root.time_columns[0] if len(self.root.time_columns) == 1 else None
+
+    @property
+    def has_window_key(self) -> bool:
+        """Return True if the time column of the results is the end of their window."""
+        return self.windowed and self.time_column == WINDOW_END
 
     def with_final_rows(self) -> Plan:
         """Return this plan with the results themselves in place of their changes."""

@@ -12,11 +12,15 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from highlevel.aggregation import BOUNDS
+from highlevel.operators.window_operator import WINDOW_END
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 
 KEY = b"wiretide.columns"
 """The key in the metadata of a Parquet file."""
+
+TIME_KEY = b"wiretide.time"
+"""The key of the time column of changes, by which readers find the rows of a correction."""
 
 
 def encode_columns(columns: Iterable[Column]) -> str:
@@ -50,6 +54,18 @@ def times_of(columns: Iterable[Column]) -> tuple[str, ...]:
     return tuple(sorted(times, key=lambda name: (name not in BOUNDS, name)))
 
 
-def with_columns(rows: pa.Table, columns: Iterable[Column]) -> pa.Table:
-    """Return rows whose schema contains the columns of the result, for a Parquet file."""
-    return rows.replace_schema_metadata({KEY: encode_columns(columns)})
+def with_columns(rows: pa.Table, columns: Iterable[Column], time: str | None = None) -> pa.Table:
+    """Return rows whose schema contains the columns of the result, for a Parquet file.
+
+    `time`: the time column of changes; None for other results.
+    """
+    return rows.replace_schema_metadata({KEY: encode_columns(columns)} | ({} if time is None else {TIME_KEY: time}))
+
+
+def time_of(schema: pa.Schema) -> str:
+    """Return the time column of changes or of their final rows in a file; by default the end of the window.
+
+    >>> time_of(with_columns(pa.table({"ts": [1]}), [Column("ts", Type.TIME)], "ts").schema)
+    'ts'
+    """
+    return (schema.metadata or {}).get(TIME_KEY, WINDOW_END.encode()).decode()

@@ -21,6 +21,7 @@ from highlevel.spark.input_assignment import InputAssignment, SourcePort
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
 from highlevel.spark.repartition import make_repartition
+from highlevel.speculation.changes import add_up
 from highlevel.speculation.provisional_windows import NO_PARTIALS, with_newest_time
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
@@ -163,6 +164,9 @@ class FragmentTask:
                     self.pipeline.links[port], (arrival.watermark, arrival.second_watermark)[:time_count]
                 )
                 output.add(self.pipeline.punctuate(port, punctuation))
+        if self.fragment.has_changes and len(output.batches) > 1:  # a row is corrected at most once in a micro-batch
+            (batch,) = pa.Table.from_batches(output.batches).combine_chunks().to_batches() or [output.batches[0]]
+            output.batches = list(add_up(batch))
         return output
 
     def ends_of(self, input_ids: Collection[int]) -> list[Arrival]:

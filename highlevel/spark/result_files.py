@@ -31,7 +31,7 @@ from highlevel.spark.checked_files import REMEDY
 from highlevel.spark.errors import FolderError
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
-from lowlevel.punctuation import BEGINNING
+from lowlevel.punctuation import BEGINNING, END
 
 MAX_BATCHES = 64
 """Maximum number of micro-batches in a file: a day of windows of 10 s has 135 files."""
@@ -148,7 +148,7 @@ def _delete_old(folder: Path, newest_rows: pa.Table, keep: int) -> None:
         return
     bound = pc.max(newest_rows[WINDOW_END].cast(pa.int64())).as_py() - keep
     for path in list_files(folder)[:-1]:
-        end = largest_end(path)
+        end = largest_time(path)
         if end >= bound:
             return
         replace_file(folder / DELETED, str(max(end, deleted_until(folder))).encode())
@@ -163,11 +163,12 @@ def deleted_until(folder: Path) -> int:
         return BEGINNING
 
 
-def largest_end(path: Path) -> int:
-    """Return the largest end of a window in a file, in ns, from its statistics."""
+def largest_time(path: Path, time: str = WINDOW_END) -> int:
+    """Return the largest value of a time column in a file, in ns, from its statistics. NULL is END."""
     file = pq.read_metadata(path)
-    index = file.schema.names.index(WINDOW_END)
-    return max(int(file.row_group(number).column(index).statistics.max_raw) for number in range(file.num_row_groups))
+    index = file.schema.names.index(time)
+    groups = [file.row_group(number).column(index).statistics for number in range(file.num_row_groups)]
+    return max(END if group.null_count else int(group.max_raw) for group in groups)
 
 
 def read_batch(output: Path, plan: Plan, batch_id: int) -> pa.Table | None:

@@ -425,7 +425,8 @@ class StreamRun:
             results = mark_estimates(results, sampled.get(plan.name, []))
             if results.num_columns > len(columns):
                 columns = (*columns, Column(ESTIMATED, Type.BOOL))
-        return with_columns(readable(results, plan.times), columns)
+        time_column = plan.time_column if plan.has_changes else None
+        return with_columns(readable(results, plan.times), columns, time_column)
 
     @property
     def finished(self) -> bool:

@@ -68,6 +68,24 @@ def make_changes(rows: pa.Table, weights: Weights, final: Mask | bool) -> Iterat
         yield pa.RecordBatch.from_arrays([*batch.columns, array_of(weights), finals], names)
 
 
+def add_up(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield changes with one weight for equal rows, withdrawn rows first; nothing if all of them cancel each other.
+
+    A row is final if all its changes are final.
+    """
+    rows, weights, final = split_changes(batch)
+    numbers = number_groups(rows, tuple(rows.schema.names))
+    groups = int(numbers.max(initial=-1)) + 1
+    totals, are_final = np.zeros(groups, np.int64), np.ones(groups, np.bool_)
+    np.add.at(totals, numbers, weights)
+    np.logical_and.at(are_final, numbers, final)
+    firsts = np.sort(np.unique(numbers, return_index=True)[1])
+    firsts = firsts[totals[numbers[firsts]] != 0]
+    firsts = firsts[np.argsort(totals[numbers[firsts]] > 0, kind="stable")]
+    changed = numbers[firsts]
+    yield from make_changes(pc.take(rows, array_of(firsts)), totals[changed], are_final[changed])
+
+
 def split_changes(batch: pa.RecordBatch) -> tuple[pa.Table, Weights, Mask]:
     """Return the rows of a batch of changes, their weights, and which of them are final."""
     weights = batch.column(WEIGHT).to_numpy()

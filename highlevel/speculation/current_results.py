@@ -1,108 +1,155 @@
-"""The results so far of a query with changes: the sum of the weights of its changes, window by window.
+"""The results so far of a query with changes: the sum of the weights of its changes, time by time.
 
-    changes ──► sum per window of the weights of equal rows ──► rows of windows that are not final
-                                                            └─► rows of windows that became final, once
+    changes ──► sum of the weights of equal rows ──► rows that are not final
+                                                 └─► rows that became final, once
 
-A sink that cannot store changes reads this sum. It contains only windows that are not final, so its size is bounded
-like that of the windows themselves (REMEMBER). A correction is in one batch, so no reader sees half of it.
+A sink that cannot store changes reads this sum. The key by which it finds the rows of a correction is the time column
+of the results: the end of the window, or the time of a row without a window. The sum contains only rows that are not
+final, so its size is bounded like that of the windows themselves (REMEMBER). A correction is in one batch, so no reader
+sees half of it.
+
+Equal rows have one number (`highlevel.groups.keys`), so a change costs only its own rows. Numbers of withdrawn rows are
+forgotten when they are more than half of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.errors import InputError
+from highlevel.groups.keys import Keys
 from highlevel.operators.window_operator import WINDOW_END
-from highlevel.plan.operators.group_numbers import number_groups
+from highlevel.plan.operators.operator import times_of
 from highlevel.speculation.consistency import FINAL, WEIGHT
 from lowlevel.punctuation import END
 
+Mask = npt.NDArray[np.bool_]
+
+MIN_FORGOTTEN = 64
+"""Smallest number of withdrawn rows whose numbers are forgotten together."""
+
 
 class CurrentResults:
-    """The rows of the windows of one query that are not final. Not thread safe."""
+    """The rows of one query that are not final. Not thread safe."""
 
-    def __init__(self, query: str, schema: pa.Schema) -> None:
-        """Begin without rows. `schema`: the columns of the result, without `weight` and `final`."""
+    def __init__(self, query: str, schema: pa.Schema, time: str = WINDOW_END) -> None:
+        """Begin without rows. `schema`: the columns of the result, without `weight` and `final`. `time`: one of them.
+
+        All columns have the Arrow types of results (`lowlevel.plan.ARROW_TYPES`); times are in ns.
+        """
         self.schema = schema
-        self._query = query
-        self._windows: dict[int, pa.Table] = {}
+        self._query, self._time = query, time
+        self._keys = Keys([field.type for field in schema])
+        self._weights = np.zeros(0, np.int64)
+        self._times = np.zeros(0, np.int64)
+        self._open: set[int] = set()
 
     @property
-    def windows(self) -> Mapping[int, pa.Table]:
-        """The rows of each window that is not final, by its end in ns. A window whose rows were withdrawn is empty."""
-        return {end: self._rows(table) for end, table in self._windows.items()}
+    def times(self) -> list[int]:
+        """The times of rows that are not final, in order. The rows of a time may have been withdrawn."""
+        return sorted(self._open)
 
     @property
     def oldest(self) -> int | None:
-        """The end of the first window with rows that is not final, ns; None without one."""
-        return min((end for end, table in self._windows.items() if table.num_rows), default=None)
+        """The first time with a row that is not final, ns; None without one."""
+        return int(self._times[self._weights > 0].min()) if (self._weights > 0).any() else None
+
+    @property
+    def num_rows(self) -> int:
+        """Number of different rows."""
+        return int(np.count_nonzero(self._weights))
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows."""
-        return sum(table.nbytes for table in self._windows.values())
+        """Bytes of the rows, including the room for more of them."""
+        return self._keys.bytes + self._weights.nbytes + self._times.nbytes
 
-    def rows(self, end: int) -> pa.Table:
-        """Return the rows of a window that is not final."""
-        return self._rows(self._windows[end])
+    def rows(self, time: int) -> pa.Table:
+        """Return the rows of a time (ns)."""
+        return self._table(np.flatnonzero((self._times == time) & (self._weights > 0)))
+
+    def content(self) -> pa.Table:
+        """Return all rows in the order of their times."""
+        return self._ordered(self._weights > 0)
 
     def add(self, changes: pa.Table) -> list[int]:
-        """Add changes. Return the ends of the windows whose rows are different now, in order.
+        """Add changes. Return the times whose rows are different now, in order.
 
         Raises InputError for a row that is withdrawn more often than it was returned.
         """
-        changed = []
-        names = [*self.schema.names, WEIGHT]
-        changes = changes.select(names).cast(self.schema.append(pa.field(WEIGHT, pa.int64())))
-        for end in sorted(pc.unique(changes[WINDOW_END]).to_pylist()):
-            before = self._windows.get(end)
-            of_window = changes.filter(pc.equal(changes[WINDOW_END], end))
-            summed = self._sum(of_window)
-            if not summed.num_rows:
-                continue
-            changed.append(end)
-            summed = summed if before is None else self._sum(pa.concat_tables([before, summed]))
-            if pc.any(pc.less(summed[WEIGHT], 0)).as_py():
-                (row, *_) = summed.filter(pc.less(summed[WEIGHT], 0)).to_pylist()
-                raise InputError(
-                    f"changes of the query {self._query}: got {row}, which withdraws a row that was not returned; "
-                    "expected all changes since the first one"
-                )
-            self._windows[end] = summed
+        if not changes.num_rows:
+            return []
+        rows = changes.select(self.schema.names).cast(self.schema).combine_chunks()
+        columns = [column.chunk(0) for column in rows.columns]
+        numbers, positions = np.unique(self._keys.find_or_insert(columns, rows.num_rows), return_inverse=True)
+        self._grow()
+        self._times[numbers[positions]] = times_of(rows.column(self._time).chunk(0))
+        sums = np.zeros(len(numbers), np.int64)
+        np.add.at(sums, positions, changes[WEIGHT].to_numpy())
+        self._weights[numbers] += sums
+        negative = numbers[self._weights[numbers] < 0]
+        if len(negative):
+            (row,) = self._rows(negative[:1]).to_pylist()
+            raise InputError(
+                f"changes of the query {self._query}: got {row}, which withdraws a row that was not returned; "
+                "expected all changes since the first one"
+            )
+        changed = np.unique(self._times[numbers[sums != 0]]).tolist()
+        self._open.update(changed)
+        self._forget()
         return changed
 
     def close(self, watermark: int) -> pa.Table:
-        """Return and forget the rows of the windows that end by the watermark (ns), in the order of their ends."""
-        closed = sorted(end for end in self._windows if watermark == END or end <= watermark)
-        return pa.concat_tables([self.schema.empty_table(), *(self._rows(self._windows.pop(end)) for end in closed)])
+        """Return and forget the rows with a time of at most `watermark` (ns), in the order of their times."""
+        is_closed = np.ones(len(self._times), np.bool_) if watermark == END else self._times <= watermark
+        self._open = {time for time in self._open if watermark != END and time > watermark}
+        closed = self._ordered(is_closed & (self._weights > 0))
+        self._weights[is_closed] = 0
+        self._forget()
+        return closed
 
-    def _sum(self, rows: pa.Table) -> pa.Table:
-        """Return the different rows whose weights do not add up to 0, with this sum."""
-        numbers = number_groups(rows, tuple(self.schema.names))
-        weights = np.zeros(numbers.max(initial=-1) + 1, np.int64)
-        np.add.at(weights, numbers, rows[WEIGHT].to_numpy())
-        firsts = np.sort(np.unique(numbers, return_index=True)[1])
-        kept = firsts[weights[numbers[firsts]] != 0]
-        table = rows.take(pa.array(kept)).combine_chunks()
-        position = table.schema.get_field_index(WEIGHT)
-        return table.set_column(position, table.schema.field(position), array_of(weights[numbers[kept]]))
+    def _grow(self) -> None:
+        """Make room for the numbers of new rows."""
+        missing = self._keys.room - len(self._weights)
+        if missing > 0:
+            self._weights, self._times = (np.append(each, np.zeros(missing, np.int64)) for each in
+                                          (self._weights, self._times))  # fmt: skip
 
-    def _rows(self, table: pa.Table) -> pa.Table:
-        """Return rows as often as their weights state."""
-        weights = table[WEIGHT].to_numpy()
-        rows = table.drop_columns([WEIGHT])
-        return rows if (weights == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(weights)), weights)))
+    def _forget(self) -> None:
+        """Forget the numbers of rows that were withdrawn or closed, if these are many."""
+        kept = np.flatnonzero(self._weights)
+        if self._keys.count - len(kept) <= max(len(kept), MIN_FORGOTTEN):
+            return
+        weights, times = self._weights[kept], self._times[kept]
+        self._keys = self._keys.only(kept)
+        self._weights = self._times = np.zeros(0, np.int64)
+        self._grow()
+        self._weights[: len(kept)], self._times[: len(kept)] = weights, times
+
+    def _ordered(self, chosen: Mask) -> pa.Table:
+        numbers = np.flatnonzero(chosen)
+        return self._table(numbers[np.argsort(self._times[numbers], kind="stable")])
+
+    def _table(self, numbers: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the rows with these numbers, as often as their weights state."""
+        weights = self._weights[numbers]
+        rows = self._rows(numbers)
+        return rows if (weights == 1).all() else pc.take(rows, array_of(np.repeat(np.arange(len(weights)), weights)))
+
+    def _rows(self, numbers: npt.NDArray[np.int64]) -> pa.Table:
+        if not len(numbers):
+            return self.schema.empty_table()
+        return pa.Table.from_arrays(self._keys.columns(numbers), schema=self.schema)
 
 
-def final_end(changes: pa.Table) -> int | None:
-    """Return the end (ns) of the newest window that the changes call final; None if there is none.
+def final_time(changes: pa.Table, time: str = WINDOW_END) -> int | None:
+    """Return the newest time (ns) of the rows that the changes call final; None if there is none.
 
-    All windows with an earlier end are final too.
+    All rows with an earlier time are final too. `time`: the time column of the results.
     """
-    end: int | None = pc.max(changes.filter(changes[FINAL])[WINDOW_END]).as_py()
-    return end
+    newest: int | None = pc.max(changes.filter(changes[FINAL])[time]).as_py()
+    return newest

@@ -86,6 +86,7 @@ from queries.pipeline.node_settings import (
     spooled_link,
 )
 from queries.pipeline.sections import PipelineError, Section
+from queries.pipeline.sinks import check_sinks
 from queries.pipeline.spark_settings import MASTERS, is_master, settings_of
 from queries.plans.known_queries import NamedQuery
 from queries.text.consistency import LEVELS
@@ -211,12 +212,8 @@ class PipelineFile:
         links = [*self.links, *self.spooled]
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
+        check_sinks(plans)
         for plan in plans:
-            if plan.has_changes and plan.scan is None:
-                raise PipelineError(
-                    f"queries.{plan.name}.sql: got EMIT CHANGES of a query with sub-queries, joins, LIMIT, OVER or "
-                    "FILL in a pipeline, expected groups in windows over links, or `wiretide query`"
-                )
             if plan.waiting_reason is not None:
                 raise PipelineError(
                     f"queries.{plan.name}.sql {plan.waiting_reason}, so it would have no results before the end; "

@@ -39,6 +39,14 @@ emit = "changes"
 final = "certain"
 """
 
+_WINDOWS = "SELECT srcIP, count(*) AS n FROM Main [RANGE 10 seconds] GROUP BY srcIP"
+JOINED = PIPELINE.replace(
+    "SELECT srcIP, count(*) AS n FROM Main [RANGE 10 seconds] GROUP BY srcIP",
+    f"SELECT a.window_end AS at, a.srcIP AS srcIP, b.n AS n FROM ({_WINDOWS}) a [RANGE 0 s, WA window_end] "
+    f"JOIN ({_WINDOWS}) b [RANGE 0 s, WA window_end] ON a.srcIP = b.srcIP",
+)
+"""The same results as rows of a join, which have a time and no window."""
+
 LENGTH = 10
 """Length of a window in seconds."""
 
@@ -100,7 +108,7 @@ class ChangeRun:
         table = self.table(changes, final_window)
         self.number += 1
         while True:
-            stored = with_columns(readable(table, self.plan.times), self.plan.root.columns)
+            stored = with_columns(readable(table, self.plan.times), self.plan.root.columns, self.plan.time_column)
             write_results(self.output, self.number, {"talkers": stored})
             if crash == "results":
                 crash = ""
@@ -120,8 +128,15 @@ class ChangeRun:
             return
 
     def table(self, changes: Sequence[Change], final_window: int) -> pa.Table:
+        first = 0 if self.plan.windowed else 1
         rows = [
-            ((k - 1) * LENGTH * SECOND, k * LENGTH * SECOND, ip_address(address).packed, n, weight, k <= final_window)
+            (
+                *((k - 1) * LENGTH * SECOND, k * LENGTH * SECOND)[first:],
+                ip_address(address).packed,
+                n,
+                weight,
+                k <= final_window,
+            )
             for k, address, n, weight in changes
         ]
         columns = zip(*rows, strict=True) if rows else ((),) * len(self.plan.schema)
@@ -138,7 +153,8 @@ class ChangeRun:
 
 def rows_of(tables: Sequence[pa.Table]) -> Counter[tuple[int, str, int]]:
     """Count the rows of files: number of the window, address, value."""
-    ends = [end for table in tables for end in table["window_end"].cast(pa.int64()).to_pylist()]
+    times = [table[name] for table in tables for name in ("window_end", "at") if name in table.column_names]
+    ends = [end for column in times for end in column.cast(pa.int64()).to_pylist()]
     addresses, values = ([value for table in tables for value in table[name].to_pylist()] for name in ("srcIP", "n"))
     return Counter(zip((end // SECOND // LENGTH for end in ends), addresses, values, strict=True))
 

@@ -143,7 +143,10 @@ def test_final_rows_have_a_name(tmp_path: Path) -> None:
         ("emit = 'all'", "queries.q.emit: got 'all', expected changes or final"),
         ("consistency = 'WAIT 2 rows'", "queries.q.consistency, emit: line 2, column 24: WAIT 2 rows"),
         ("consistency = 'SLOW'", "queries.q.consistency, emit: line 2, column 19: got 'SLOW' in WITH CONSISTENCY"),
-        ("emit = 'changes'\n[queries.r]\nsql = 'SELECT n FROM q EMIT CHANGES'", "got EMIT CHANGES of a query with"),
+        (
+            "emit = 'changes'\n[queries.r]\nsql = 'SELECT n FROM q EMIT CHANGES'",
+            "got EMIT CHANGES of results without a time (n)",
+        ),
         ("final = 'certain'", "queries.q.final: got 'certain', expected a query with EMIT CHANGES"),
         ("emit = 'changes'\nfinal = 'Q'", "queries.q.final: got 'Q', the name of queries.q; expected another name"),
         (

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
-from capture import arrow_compute as pc
-from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
 from highlevel.operators.operator import StatelessOperator
 from highlevel.plan.change_nodes import ChangingRepeat, ChangingUnion, NetChanges, implies_watermark
-from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.union import UnionOperator
-from highlevel.speculation.changes import make_changes, split_changes
+from highlevel.speculation.changes import add_up, make_changes, split_changes
 from lowlevel.punctuation import END, Punctuation
 
 
@@ -69,18 +65,8 @@ class NetChangesOperator(StatelessOperator):
         """Prepare for batches of changes."""
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Return the changes of a batch that do not cancel each other. A row is final if all its changes are final."""
-        rows, weights, final = split_changes(batch)
-        numbers = number_groups(rows, tuple(rows.schema.names))
-        groups = int(numbers.max(initial=-1)) + 1
-        totals, are_final = np.zeros(groups, np.int64), np.ones(groups, np.bool_)
-        np.add.at(totals, numbers, weights)
-        np.logical_and.at(are_final, numbers, final)
-        firsts = np.sort(np.unique(numbers, return_index=True)[1])
-        firsts = firsts[totals[numbers[firsts]] != 0]
-        firsts = firsts[np.argsort(totals[numbers[firsts]] > 0, kind="stable")]
-        changed = numbers[firsts]
-        yield from make_changes(pc.take(rows, array_of(firsts)), totals[changed], are_final[changed])
+        """Return the changes of a batch that do not cancel each other."""
+        yield from add_up(batch)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Pass on the watermark."""

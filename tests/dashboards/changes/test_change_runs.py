@@ -14,8 +14,9 @@ import pytest
 from capture.units import SECOND
 from dashboards.changes.compaction import compact
 from dashboards.changes.metrics import FINAL_WATERMARK, PROVISIONAL_AGE
+from highlevel.results.user_types import readable
 from tests.conftest import Rounds
-from tests.harness.change_runs import LENGTH, ChangeRun, ChangeStream, rows_of
+from tests.harness.change_runs import JOINED, LENGTH, PIPELINE, ChangeRun, ChangeStream, rows_of
 from tests.references.exporter_rows import samples
 
 CRASHES = ("", "", "", "results", "totals", "shown")
@@ -85,13 +86,55 @@ def test_every_sink_shows_the_sum_of_the_changes_after_every_crash(tmp_path: Pat
         run.close()
 
 
+def test_rows_without_windows_are_final_once_after_every_crash(tmp_path: Path, rounds: Rounds) -> None:
+    for seed in rounds(2):
+        random = Random(f"rows {seed}")
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        run, stream = ChangeRun(folder, text=JOINED), ChangeStream(random)
+        for step in range(20):
+            changes, final, newest = stream.step()
+            crash = random.choice(CRASHES)
+            run.batch(changes, final, newest, crash)
+            place = (seed, step)
+            assert run.final_rows() == stream.rows(range(1, final + 1)), place
+            current = run.monitor._changes["talkers"]
+            provisional = readable(current.provisional(), ())
+            assert rows_of([provisional]) == stream.rows(range(final + 1, stream.newest + 1)), place
+            open_windows = [k for k in stream.windows if k > final and stream.windows[k]]
+            age = max([0, *(newest - k * LENGTH for k in open_windows)])
+            assert run.monitor.exporter.current_samples[PROVISIONAL_AGE.name, ("talkers",)] == age, place
+            if not crash and changes:
+                weights = [weight for *_, weight in changes]
+                texts = [f"{weights.count(1)} returned"] * (1 in weights)
+                texts += [f"{weights.count(-1)} withdrawn"] * (-1 in weights)
+                assert f"talkers: rows: {', '.join(texts)}" in run.lines[-1], place
+        run.close()
+
+
+def test_the_page_shows_rows_without_windows_when_they_are_final(tmp_path: Path) -> None:
+    run = ChangeRun(tmp_path, text=JOINED)
+    history = run.monitor.history
+    assert history is not None
+    run.batch([(1, "10.0.0.1", 5, 1)], newest=10)
+    assert list(history.stored.in_order("talkers")) == []
+    run.batch([(1, "10.0.0.1", 5, -1), (1, "10.0.0.1", 7, 1), (2, "10.0.0.1", 8, 1)], final_window=1, newest=20)
+    (window,) = history.stored.in_order("talkers")
+    assert (window.end, window.rows["n"].to_pylist()) == (None, [7])
+    assert run.lines[-1].endswith(
+        "talkers: rows: 2 returned, 1 withdrawn, 1 final, the last at 1970-01-01T00:00:10Z, srcIP 10.0.0.1, n 7"
+    )
+    run.close()
+
+
+@pytest.mark.parametrize("text", [PIPELINE, JOINED], ids=["windows", "rows"])
 @pytest.mark.parametrize("only_final", [False, True])
-def test_a_compact_table_is_the_sum_of_the_changes(tmp_path: Path, rounds: Rounds, only_final: bool) -> None:
+def test_a_compact_table_is_the_sum_of_the_changes(tmp_path: Path, rounds: Rounds, only_final: bool, text: str) -> None:
     for seed in rounds(2):
         random = Random(f"compact {seed}")
         folder = tmp_path / str(seed)
         folder.mkdir()
-        run, stream = ChangeRun(folder), ChangeStream(random)
+        run, stream = ChangeRun(folder, text=text), ChangeStream(random)
         for step in range(10):
             run.batch(*stream.step(), random.choice(CRASHES))
             if not (run.output / "talkers").exists():
@@ -101,7 +144,8 @@ def test_a_compact_table_is_the_sum_of_the_changes(tmp_path: Path, rounds: Round
             final = run.totals.watermarks["talkers"] // SECOND // LENGTH
             windows = [k for k in stream.windows if k <= final or not only_final]
             assert rows_of([written]) == stream.rows(windows), (seed, step)
-            is_final = zip(written["window_end"].cast("int64").to_pylist(), written["final"].to_pylist(), strict=True)
+            ends = written[run.plan.time_column].cast("int64").to_pylist()
+            is_final = zip(ends, written["final"].to_pylist(), strict=True)
             assert all((end // SECOND // LENGTH <= final) == mark for end, mark in is_final)
             assert table.rows == written.num_rows
             before = table.path.read_bytes()

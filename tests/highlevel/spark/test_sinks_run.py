@@ -32,6 +32,15 @@ pytestmark = pytest.mark.spark
 
 START = 1_700_000_000 * NS
 SQL = "SELECT srcIP, count(*) AS n, sum(len) AS bytes [RANGE 10 seconds] FROM packets GROUP BY srcIP"
+BUSY = "SELECT srcIP, count(*) AS n [RANGE 5 seconds] FROM packets GROUP BY srcIP"
+GRAPHS = {
+    "top": f"{BUSY} ORDER BY n DESC LIMIT 2",
+    "coarse": f"SELECT srcIP, sum(n) AS n, max(n) AS bytes FROM ({BUSY}) [RANGE 20 seconds] GROUP BY srcIP",
+    "joined": f"SELECT a.window_end AS window_start, a.srcIP AS srcIP, a.n AS n, b.bytes AS bytes FROM ({BUSY}) a "
+    f"[RANGE 0 s, WA window_end] JOIN ({SQL}) b [RANGE 0 s, WA window_end] ON a.srcIP = b.srcIP",
+}
+"""Queries with several operators; each also as exact answer and with its final rows."""
+
 PIPELINE = f"""
 [links.uplink]
 capture = "a.pcap"
@@ -45,7 +54,11 @@ final = "certain"
 sql = "{SQL}"
 [metrics]
 port = 0
-"""
+""" + "".join(
+    f'[queries.{name}]\nsql = "{sql}"\nemit = "changes"\nfinal = "{name}-certain"\n'
+    f'[queries.{name}-exact]\nsql = "{sql}"\n'
+    for name, sql in GRAPHS.items()
+)
 
 
 class CrashError(Exception):
@@ -77,8 +90,12 @@ def write_spool(folder: Path) -> PipelineFile:
 
 
 def rows_in(*tables: pa.Table) -> Counter[tuple[Any, ...]]:
-    names = ("window_start", "srcIP", "n", "bytes")
+    names = [name for name in ("window_start", "srcIP", "n", "bytes") if name in tables[0].column_names]
     return Counter(row for table in tables for row in zip(*(table[name].to_pylist() for name in names), strict=True))
+
+
+def tables_of(output: Path, name: str) -> list[pa.Table]:
+    return [pq.read_table(path, partitioning=None) for path in sorted((output / name).glob("*.parquet"))]
 
 
 def test_a_pipeline_that_fails_at_any_moment_has_the_exact_answer_in_every_sink(
@@ -109,13 +126,17 @@ def test_a_pipeline_that_fails_at_any_moment_has_the_exact_answer_in_every_sink(
             exact_shown = samples(monitor.exporter, "wiretide_query_exact_n")
             corrections = monitor.exporter.current_samples.get((CORRECTIONS.name, ("now",)), 0)
     output = tmp_path / "state" / "output"
-    exact, certain, log = (
-        [pq.read_table(path, partitioning=None) for path in sorted((output / name).glob("*.parquet"))]
-        for name in ("exact", "certain", "now")
-    )
+    exact, certain, log = (tables_of(output, name) for name in ("exact", "certain", "now"))
     assert len(rows_in(*exact)) > 20
     assert rows_in(*certain) == rows_in(*exact)
-    (table,) = compact(tmp_path / "state", only_final=True)
+    compacted = {table.path.stem: table for table in compact(tmp_path / "state", only_final=True)}
+    for name in GRAPHS:
+        truth = rows_in(*tables_of(output, f"{name}-exact"))
+        assert truth, name
+        assert rows_in(*tables_of(output, f"{name}-certain")) == truth, name
+        assert rows_in(pq.read_table(compacted[name].path)) == truth, name
+        assert any(weight < 0 for part in tables_of(output, name) for weight in part["weight"].to_pylist()), name
+    table = compacted["now"]
     assert rows_in(pq.read_table(table.path)) == rows_in(*exact)
     assert (table.provisional, table.changes) == (0, sum(part.num_rows for part in log))
     assert corrections == sum(row < 0 for part in log for row in part["weight"].to_pylist()) > 0

@@ -1,0 +1,60 @@
+"""The sinks of a pipeline: the effect of a correction on each, and the key by which it finds the corrected rows.
+
+A sink that stores changes needs no key: the row itself says what it withdraws. A sink that replaces rows needs one, as
+ON CONFLICT in SQL does. The key of a query with changes is the time column of its results: all changes of one time are
+added up, so a reader never finds two versions of a row. Gauges and alerts show windows, so their key is the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.plan.plan import Plan
+from queries.pipeline.sections import PipelineError
+
+
+class SinkKey(StrEnum):
+    """The key by which a sink finds the rows of a correction."""
+
+    NONE = "none"
+    TIME = "time"
+    """The time column of the results: the end of the window, or the time of a row."""
+    WINDOW = "window"
+    """The window and the columns of the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A sink, its key, and the effect of a correction. `otherwise`: its effect for results without windows."""
+
+    name: str
+    key: SinkKey
+    effect: str
+    otherwise: str = "the same"
+
+
+SINKS = (
+    Sink("result files", SinkKey.NONE, "the change is appended"),
+    Sink("results named by `final`", SinkKey.TIME, "none: a row is written once, when it is final"),
+    Sink("`wiretide compact`", SinkKey.TIME, "the row is replaced"),
+    Sink("gauges", SinkKey.WINDOW, "the row is replaced", "no series"),
+    Sink("counters and histograms", SinkKey.WINDOW, "none: final windows are counted", "no series"),
+    Sink("live page", SinkKey.WINDOW, "the window is replaced", "none: final rows are shown"),
+    Sink("console", SinkKey.WINDOW, "a line with the window", "a line with the numbers of rows"),
+    Sink("alerts", SinkKey.WINDOW, "messages are updated or withdrawn", "refused"),
+)
+"""All sinks of a pipeline. docs/guide/consistency.md contains this table."""
+
+
+def check_sinks(plans: Sequence[Plan]) -> None:
+    """Raise PipelineError for a query with changes whose sinks cannot find the rows of a correction."""
+    for plan in plans:
+        if plan.has_changes and plan.time_column is None:
+            names = ", ".join(sink.name.replace("`", "") for sink in SINKS if sink.key is SinkKey.TIME)
+            columns = ", ".join(plan.schema.names[:-2])
+            raise PipelineError(
+                f"queries.{plan.name}.sql: got EMIT CHANGES of results without a time ({columns}): {names} would not "
+                "find the rows of a correction; expected window_end or the time of the rows in the select list"
+            )

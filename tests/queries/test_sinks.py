@@ -1,0 +1,51 @@
+"""The sinks of a pipeline and their keys. The tests detect a query whose sinks cannot find the rows of a correction,
+a query that is refused although its rows have a time, and a sink that the documentation does not describe.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from queries.pipeline.file import parse_pipeline
+from queries.pipeline.sections import PipelineError
+from queries.pipeline.sinks import SINKS
+
+GROUPS = "SELECT srcIP, count(*) AS n FROM M [RANGE 10 seconds] GROUP BY srcIP"
+ACCEPTED = {
+    GROUPS: "window_end",
+    f"{GROUPS} ORDER BY n DESC LIMIT 2": "window_end",
+    f"{GROUPS} FILL 0": "window_end",
+    f"SELECT max(n) AS high FROM ({GROUPS}) [RANGE 1 minute]": "window_end",
+    f"SELECT window_end AS until, n FROM ({GROUPS})": "until",
+    f"SELECT window_end, n FROM ({GROUPS}) UNION SELECT window_end, 0 AS n FROM ({GROUPS})": "window_end",
+    f"SELECT a.window_end AS at, a.n, b.n AS m FROM ({GROUPS}) a [RANGE 0 s, WA window_end] "
+    f"JOIN ({GROUPS}) b [RANGE 10 s, WA window_end] ON a.srcIP = b.srcIP": "at",
+    "SELECT s.ts, s.srcIP FROM M s [RANGE 5 s] ANTI JOIN M r [RANGE 0 s] ON r.srcIP = s.destIP": "ts",
+}
+
+
+def pipeline(sql: str) -> str:
+    return f"[links]\nM = 'm.pcap'\n[queries.q]\nsql = '''{sql}'''\nemit = 'changes'\nfinal = 'certain'\n"
+
+
+@pytest.mark.parametrize("sql", ACCEPTED)
+def test_a_query_whose_rows_have_a_time_has_a_key(sql: str, tmp_path: Path) -> None:
+    (plan,) = parse_pipeline(pipeline(sql), tmp_path).plans()
+    assert plan.has_changes
+    assert plan.time_column == ACCEPTED[sql]
+
+
+def test_a_query_whose_rows_have_no_time_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError) as refused:
+        parse_pipeline(pipeline(f"SELECT srcIP, n FROM ({GROUPS})"), tmp_path).plans()
+    assert str(refused.value) == (
+        "queries.q.sql: got EMIT CHANGES of results without a time (srcIP, n): results named by final, wiretide "
+        "compact would not find the rows of a correction; expected window_end or the time of the rows in the select "
+        "list"
+    )
+
+
+def test_the_guide_has_the_table_of_the_sinks() -> None:
+    guide = Path("docs/guide/consistency.md").read_text("utf-8")
+    for sink in SINKS:
+        assert f"| {sink.name} | {sink.key} | {sink.effect} | {sink.otherwise} |\n" in guide
