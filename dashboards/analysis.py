@@ -149,13 +149,13 @@ class SparkAnalysis(Analysis):
         from highlevel.spark.session import open_finite_session
 
         with open_finite_session(self._on, [source.path for source in self._inputs]) as spark:
-            self.measure(BatchRun(spark, self.plan, list(self._inputs), measure=True))
+            self.measure(BatchRun(spark, [self.plan], list(self._inputs), measure=True))
 
     def measure(self, batch: BatchRun) -> None:
         """Complete a run with measurements. A batch runs the plan of the final rows of a query with changes."""
-        self.plan = batch.plan
+        (self.plan,) = batch.plans
         begin = time.perf_counter()
-        self.result_rows = batch.run().num_rows
+        self.result_rows = sum(rows.num_rows for rows in batch.run())
         self.seconds = time.perf_counter() - begin
         self.measurements, self.low_level_seconds = batch.measurements, batch.task_seconds
         self._samples, self._readings = batch.samples, batch.readings

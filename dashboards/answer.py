@@ -124,22 +124,8 @@ def answer(
     `spark_settings`: settings of Spark that the user gave, for other engines than inline.
     Raises ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
     """
-    if on == INLINE:
-        with answer_all([plan], inputs, slots, threads, slack, lull) as all_:
-            batches = (batch for _, batch in all_.batches)
-            yield Answer(batches, all_.samples, all_.readings, all_.run, all_.remedy)
-        return
-    check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
-    from highlevel.spark.batch import BatchRun
-    from highlevel.spark.session import open_finite_session
-
-    with open_finite_session(on, [source.path for source in inputs], spark_settings or {}) as spark:
-        batch = BatchRun(spark, plan, list(inputs), slots or TABLE_SLOTS)
-        rows = batch.run()
-        if plan.windowed:
-            rows = _by_window(rows)
-        batches = iter(rows.to_batches())
-        yield Answer(batches, lambda: batch.samples, lambda: batch.readings, remedy=_remedy([plan]))
+    with answer_all([plan], inputs, slots, threads, slack, lull, on, spark_settings) as all_:
+        yield Answer((batch for _, batch in all_.batches), all_.samples, all_.readings, all_.run, all_.remedy)
 
 
 def _remedy(plans: Sequence[Plan]) -> str | None:
@@ -162,8 +148,25 @@ def answer_all(
     threads: int | None = None,
     slack: int | None = None,
     lull: IdleRule | None = None,
+    on: str = INLINE,
+    spark_settings: Mapping[str, str] | None = None,
 ) -> Iterator[Answer[tuple[int, pa.RecordBatch]]]:
-    """Open the inputs and start the queries in one pass of the inline engine. Arguments and errors as for `answer`."""
-    run = InlineRun(plans, inputs, slots or TABLE_SLOTS, threads=threads, slack=slack, lull=lull)
-    with contextlib.closing(run), contextlib.closing(run.results()) as results:
-        yield Answer(results, run.samples, run.readings, run, _remedy(plans))
+    """Open the inputs and start the queries in one pass, on Spark in one job. Arguments and errors as for `answer`."""
+    if on == INLINE:
+        run = InlineRun(plans, inputs, slots or TABLE_SLOTS, threads=threads, slack=slack, lull=lull)
+        with contextlib.closing(run), contextlib.closing(run.results()) as results:
+            yield Answer(results, run.samples, run.readings, run, _remedy(plans))
+        return
+    check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.session import open_finite_session
+
+    with open_finite_session(on, [source.path for source in inputs], spark_settings or {}) as spark:
+        batch = BatchRun(spark, plans, list(inputs), slots or TABLE_SLOTS)
+        answers = zip(plans, batch.run(), strict=True)
+        batches = (
+            (number, rows)
+            for number, (plan, table) in enumerate(answers)
+            for rows in (_by_window(table) if plan.windowed else table).to_batches()
+        )
+        yield Answer(batches, lambda: batch.samples, lambda: batch.readings, remedy=_remedy(plans))

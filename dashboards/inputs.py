@@ -117,11 +117,9 @@ class Captures:
     def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], StartAll | None]:
         """Compile queries as `bind` does, and return how to run all in one pass.
 
-        Raises ValueError for Spark, and InputError for inputs that are no files.
+        Raises InputError for inputs that are no files.
         """
         options = self.options
-        if options.on != request.INLINE:
-            raise ValueError(f"got several queries with the engine {options.on}, expected {request.INLINE}")
         plans, inputs = request.bind_all(
             texts,
             options.layer,
@@ -135,7 +133,7 @@ class Captures:
             if is_live(source):
                 raise InputError(f"got several queries over {source.name}, expected files; run one query at a time")
         bound = [(plan, self._starter(plan, inputs)) for plan in plans]
-        return bound, lambda: answer_all(plans, inputs, None, options.threads, options.slack)
+        return bound, lambda: answer_all(plans, inputs, None, options.threads, options.slack, on=options.on)
 
     def _starter(self, plan: Plan, inputs: Sequence[Input]) -> StartRun:
         def start() -> contextlib.AbstractContextManager[Answer[pa.RecordBatch]]:
@@ -177,7 +175,7 @@ class Inputs:
         `queries`: texts by name, or a list: a ready query keeps its name, others are named by position: `query-1`, …
         Each query has the `params` that it declares. Equal parts of queries are computed once. Tables are read once per
         query. Raises QueryError for a wrong query or an unknown parameter, InputError for live inputs or an unreadable
-        file, and ValueError if `queries` is a single text, and with Spark.
+        file, and ValueError if `queries` is a single text.
         """
         if isinstance(queries, str):
             raise ValueError(f"got the text {queries!r}, expected a list of queries, or queries by name")

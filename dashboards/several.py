@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from dashboards.output.console import compile_kernels, progress_bar, warn
 from dashboards.output.formats import SUFFIXES, Format, Times
 from dashboards.output.run_warnings import plan_warnings
 from dashboards.output.writers import open_output, write_answer
+from dashboards.request import INLINE
 from dashboards.stop_signals import interrupting
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
@@ -109,24 +110,31 @@ def answer_all_into(
     slots: int | None = None,
     threads: int | None = None,
     slack: int | None = None,
+    on: str = INLINE,
+    spark_settings: Mapping[str, str] | None = None,
 ) -> tuple[Samples, list[str]]:
     """Answer queries over files in one pass. Write a file for each into `folder`, or all as tables to standard output.
 
-    Return the counters and the warnings. Raises InputError for an input that cannot be read, and for a folder or file
-    that cannot be written.
+    Arguments are those of `answer_all`. Return the counters and the warnings. Raises InputError for an input that
+    cannot be read, and for a folder or file that cannot be written.
     """
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
+    if on != INLINE:
+        compile_kernels()
     with stored(plans) as results:
-        with interrupting(), answer_all(plans, inputs, slots, threads, slack) as answer:
+        with (
+            interrupting(),
+            answer_all(plans, inputs, slots, threads, slack, on=on, spark_settings=spark_settings) as answer,
+        ):
             if answer.run is not None:
                 compile_kernels(idle=IdleKernels(answer.run))
             for warning in dict.fromkeys(warning for plan in plans for warning in plan_warnings(plan)):
                 warn(warning)
-            with progress_bar(detail=answer.joined_pairs) as bar:
+            with progress_bar(shown=answer.shows_progress, detail=answer.joined_pairs) as bar:
                 answer.report_progress(bar)
                 answer.warn_of_large_state(warn if bar is None else bar.warn)
                 for number, batch in answer.batches:

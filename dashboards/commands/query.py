@@ -264,7 +264,7 @@ def query(
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
     kind = _format_of(format, None if several else output)
     if several:
-        _check_several(on, kind, output)
+        _check_several(kind, output)
     if plot is not None:
         _check_plot(plot, several)
     if raw_csv and kind is not Format.CSV:
@@ -311,20 +311,22 @@ def query(
         drawing = (plot, output is not None or format is not None)
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), drawing)
         return
+    inline_options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
     if several:
         from dashboards.several import Style, answer_all_into
 
         texts = request.texts_of(queries, params)
         plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress, threads)
         _refuse_live("several queries read complete files", inputs)
+        if on != INLINE:
+            _refuse_inline_options(on, inputs, inline_options)
         style = Style(kind, times, raw_csv)
-        samples, warnings = answer_all_into(plans, inputs, output, style, slots, threads, disorder)
+        samples, warnings = answer_all_into(plans, inputs, output, style, slots, threads, disorder, on, settings)
         report(samples, warnings, stats=stats)
         return
     plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
     if on != INLINE:
-        options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
-        _refuse_inline_options(on, inputs, options)
+        _refuse_inline_options(on, inputs, inline_options)
         compile_kernels()
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
@@ -505,10 +507,8 @@ def exists(path: str) -> bool:
     return os.path.exists(path)  # noqa: PTH110
 
 
-def _check_several(on: str, kind: Format, output: Path | None) -> None:
+def _check_several(kind: Format, output: Path | None) -> None:
     """Raise BadParameter for options that are impossible with several queries."""
-    if on != INLINE:
-        raise typer.BadParameter(f"--on {on}: got several queries, expected one; `wiretide run` runs several on Spark")
     if output is None and kind is not Format.TABLE:
         raise typer.BadParameter(f"--format {kind}: got several queries for one output, expected -o FOLDER")
     if output is not None and (str(output) == "-" or (output.exists() and not output.is_dir())):

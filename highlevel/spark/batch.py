@@ -1,7 +1,10 @@
-"""The batch engine: a finite answer over archives of captures, on every core of a machine or a cluster.
+"""The batch engine: finite answers over archives of captures, on every core of a machine or a cluster.
 
     byte ranges ──► decode + low-level table ──► partials ──► one partition per hash of the group ──► windows ──► rows
       guessed          in the source's tasks       packed          all partials of a group
+
+All queries of a run are one job. A task of the source reads its range once and computes the partials of every query;
+one shuffle carries them. A query that needs fewer levels than another passes its rows on.
 
 Ranges are guessed and verified: each task returns the bounds of its walk with the results. If the end of one walk is
 not the beginning of the next, the answer is discarded and computed again over exact ranges (`capture.files.split`). A
@@ -31,7 +34,7 @@ from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.plan.fragments import cut
 from highlevel.plan.measurement import Measurement
-from highlevel.plan.plan import Plan, leaf_names
+from highlevel.plan.plan import Plan, leaf_names, leaves_of
 from highlevel.spark.byte_ranges import (
     RangeReader,
     Task,
@@ -42,10 +45,11 @@ from highlevel.spark.byte_ranges import (
     make_whole_tasks,
 )
 from highlevel.spark.compiled import compile_kernels
-from highlevel.spark.counters import add_counts
+from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import make_report
 from highlevel.spark.executors import has_executors
 from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.host import ARROW_SCHEMA
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.preflight import check_executors
@@ -57,20 +61,22 @@ from highlevel.speculation.changes import final_changes
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 
+NO_OUTPUT = ARROW_SCHEMA.empty_table()
+
 
 @dataclass
 class BatchRun:
-    """One finite answer. Raises InputError for an input. `say` receives warnings.
+    """Finite answers of one or several queries with different names, in one job. `say` receives warnings.
 
     The answer of a query with changes is its final rows, with weights: a finite input has no results before its end.
     Call `run` once. Afterwards `samples` contains the counters and `readings` the outcome of each input. If `run`
-    fails, `samples` contains the restarts. With `measure`, `measurements` contains the figures of each node of the plan
-    and `task_seconds` the time of each task of the low level; counters of a leaf have its name in the plan in place of
-    the query.
+    fails, `samples` contains the restarts. With `measure`, `measurements` contains the figures of each node of the only
+    plan and `task_seconds` the time of each task of the low level; counters of a leaf have its name in the plan in
+    place of the query. Raises InputError for an input, ValueError for several plans with `measure`.
     """
 
     spark: SparkSession
-    plan: Plan
+    plans: Sequence[Plan]
     inputs: Sequence[Input]
     slots: int = TABLE_SLOTS
     samples: Samples = field(default_factory=Samples)
@@ -82,37 +88,42 @@ class BatchRun:
     say: Callable[[str], None] = lambda line: print(f"wiretide: {line}", file=sys.stderr)
 
     def __post_init__(self) -> None:
-        """Open and check the inputs that the query reads."""
+        """Open and check the inputs that the queries read."""
+        if self.measure and len(self.plans) != 1:
+            raise ValueError(f"got {len(self.plans)} queries to measure, expected one")
         self._restarts = Restarts(self.say)
-        self._has_changes = self.plan.has_changes
-        self.plan = self.plan.with_final_rows()
-        if self.plan.is_by_arrival:
-            self.plan = self.plan.counting_rows()
-        used_inputs = [input_ for input_ in self.inputs if any(input_.feeds(leaf) for leaf in self.plan.leaves)]
-        check_one_input(self.plan.leaves, used_inputs)
+        self._has_changes = [plan.has_changes for plan in self.plans]
+        final_plans = [plan.with_final_rows() for plan in self.plans]
+        self.plans = [plan.counting_rows() if plan.is_by_arrival else plan for plan in final_plans]
+        self._leaves = leaves_of(self.plans)
+        used_inputs = [input_ for input_ in self.inputs if any(input_.feeds(leaf) for leaf in self._leaves)]
+        check_one_input(self._leaves, used_inputs)
         allow_open_files(len(used_inputs))
         self.files = [open_finite(input_.path, "the batch engine") for input_ in used_inputs]
         self.inputs = [replace(input_, path=Path(input_.path).absolute()) for input_ in used_inputs]
-        for leaf in self.plan.leaves:
-            compile_kernels(leaf.low.kind)
+        for kind in self._kinds:
+            compile_kernels(kind)
 
-    def run(self) -> pa.Table:
-        """Compute the answer. The order of the rows is not defined."""
-        rows = self._answer()
-        return final_changes(rows) if self._has_changes else rows
+    @property
+    def _kinds(self) -> set[str]:
+        return {leaf.low.kind for leaf in self._leaves}
 
-    def _answer(self) -> pa.Table:
-        kinds = {leaf.low.kind for leaf in self.plan.leaves}
+    def run(self) -> list[pa.Table]:
+        """Compute the answer of each query. The order of the rows is not defined."""
+        answers = zip(self._answer(), self._has_changes, strict=True)
+        return [final_changes(rows) if has_changes else rows for rows, has_changes in answers]
+
+    def _answer(self) -> list[pa.Table]:
         with convert_jvm_failures():
-            check_executors(self.spark.sparkContext, [input_.path for input_ in self.inputs], kinds, self.say)
+            check_executors(self.spark.sparkContext, [input_.path for input_ in self.inputs], self._kinds, self.say)
         if self._is_divisible:
-            answer = self._compute(guess_tasks(self.files, self._task_count))
-            if answer is not None:
-                return answer
+            answers = self._compute(guess_tasks(self.files, self._task_count))
+            if answers is not None:
+                return answers
             self.has_wrong_guess = True
-        answer = self._compute(self._make_exact_tasks())
-        assert answer is not None, "walks from exact boundaries are contiguous"
-        return answer
+        answers = self._compute(self._make_exact_tasks())
+        assert answers is not None, "walks from exact boundaries are contiguous"
+        return answers
 
     def _make_exact_tasks(self) -> list[Task]:
         """Divide the inputs at exact boundaries, or not at all if rows depend on earlier records."""
@@ -129,35 +140,50 @@ class BatchRun:
 
     @property
     def _is_divisible(self) -> bool:
-        return all(leaf.low.dealt for leaf in self.plan.leaves)
+        return all(leaf.low.dealt for leaf in self._leaves)
+
+    def _assign_inputs(self) -> InputAssignment:
+        """Assign the inputs to the queries. One partition is enough if no query partitions its rows."""
+        is_partitioned = any(cut(plan).partitioned for plan in self.plans)
+        part_count = self.spark.sparkContext.defaultParallelism if is_partitioned else 1
+        return InputAssignment.of(self.plans, self.inputs, part_count)
 
     def _make_last_stage(self, tasks: Sequence[Task]) -> DataFrame:
-        """Return the output of the last stage: PACKED rows and counters."""
-        part_count = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
-        assignment = InputAssignment.of([self.plan], self.inputs, part_count)
+        """Return the output of the last stage: results and counters (`highlevel.spark.host`)."""
+        assignment = self._assign_inputs()
         sizes = tuple(input_size(file) for file in self.files)
         reader = RangeReader(assignment, sizes, tuple(tasks), self.slots, self.measure)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
         for level in range(assignment.levels):
             host = FiniteHost(assignment, level, self.measure)
-            rows = rows.repartitionById(part_count, "part").mapInArrow(host, host.schema)
+            rows = rows.repartitionById(assignment.partitions, "part").mapInArrow(host, host.schema)
         return rows
 
-    def _compute(self, tasks: Sequence[Task]) -> pa.Table | None:
-        """Run over ranges. Return None if their walks are not contiguous, because the answer is then wrong."""
-        if not tasks:
-            return self.plan.schema.empty_table()
-        job_output = self._run_job(tasks)
-        tables: list[pa.Table] = []
+    def _compute(self, tasks: Sequence[Task]) -> list[pa.Table] | None:
+        """Run over ranges. Return None if their walks are not contiguous, because the answers are then wrong."""
+        tables: list[list[pa.Table]] = [[plan.schema.empty_table()] for plan in self.plans]
         scan_counts: list[dict[str, Any]] = []  # by the tasks of the first stage
-        fragment_counts: list[dict[str, Any]] = []  # and of the second
-        for part, payload in zip(job_output.column("part").to_pylist(), job_output.column("payload"), strict=True):
-            if part == COUNTERS:
-                counts = json.loads(payload.as_py())
-                (scan_counts if "task" in counts else fragment_counts).append(counts)
+        fragment_counts: list[list[Counts]] = [[] for _ in self.plans]  # and of later ones, by the query
+        job_output = self._run_job(tasks) if tasks else NO_OUTPUT
+        for part, query, payload in zip(*(job_output.column(name) for name in NO_OUTPUT.column_names), strict=True):
+            if query.as_py() != COUNTERS:
+                tables[query.as_py()].append(unpack(payload.as_buffer()))
+            elif part.as_py() == COUNTERS:
+                scan_counts.append(json.loads(payload.as_py()))
             else:
-                tables.append(unpack(payload.as_buffer()))
+                for counts in json.loads(payload.as_py()):
+                    fragment_counts[counts["query"]].append(counts)
         scan_counts.sort(key=lambda counts: (counts["task"]["number"], counts["task"]["start"]))
+        if not self._are_contiguous(scan_counts):
+            return None
+        self._add_samples(scan_counts, fragment_counts)
+        if self.measure:
+            self._add_measurements(self.plans[0], scan_counts, fragment_counts[0])
+        self.samples.merge(self._restarts.samples, ALL_METRICS)
+        return [pa.concat_tables(query_tables) for query_tables in tables]
+
+    def _are_contiguous(self, scan_counts: Sequence[dict[str, Any]]) -> bool:
+        """Return True if the walk of each range begins where the walk before it ended."""
         for input_number, file in enumerate(self.files):
             walked_ranges = [
                 ByteRange(**counts["walked"]) for counts in scan_counts if counts["task"]["number"] == input_number
@@ -165,7 +191,11 @@ class BatchRun:
             if isinstance(file, Capture) and not ranges_are_contiguous(
                 walked_ranges, file.format.first_record, len(file.data)
             ):
-                return None
+                return False
+        return True
+
+    def _add_samples(self, scan_counts: Sequence[dict[str, Any]], fragment_counts: Sequence[Sequence[Counts]]) -> None:
+        """Set the counters of all tasks, and the outcome of each input."""
         self.samples = Samples()
         samples_by_input: list[list[Samples]] = [[] for _ in self.files]
         for counts in scan_counts:
@@ -176,27 +206,24 @@ class BatchRun:
             reading_of(str(file.path), task_samples, file)
             for task_samples, file in zip(samples_by_input, self.files, strict=True)
         ]
-        add_counts(self.samples, self.plan.name, fragment_counts)
-        if self.measure:
-            self._add_measurements(scan_counts, fragment_counts)
-        self.samples.merge(self._restarts.samples, ALL_METRICS)
-        return pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
+        for plan, query_counts in zip(self.plans, fragment_counts, strict=True):
+            add_counts(self.samples, plan.name, query_counts)
 
     def _add_measurements(
-        self, scan_counts: Sequence[dict[str, Any]], fragment_counts: Sequence[dict[str, Any]]
+        self, plan: Plan, scan_counts: Sequence[dict[str, Any]], fragment_counts: Sequence[Counts]
     ) -> None:
         """Add the figures of all tasks. Tables of tasks add their memory to that of their leaf."""
-        self.measurements = [Measurement() for _ in self.plan.nodes]
+        self.measurements = [Measurement() for _ in plan.nodes]
         self.task_seconds = [counts["seconds"] for counts in scan_counts]
         for counts in (*scan_counts, *fragment_counts):
             for position, figures in counts["measured"]:
                 self.measurements[position].add(*figures)
-        leaves = dict(zip(leaf_names(self.plan), self.plan.leaves, strict=True))
+        leaves = dict(zip(leaf_names(plan), plan.leaves, strict=True))
         for counts in scan_counts:
             for metric, labels, value in counts["samples"]:
                 if metric == TABLE_BYTES.name:
                     leaf = leaves[labels[TABLE_BYTES.labels.index("query")]]
-                    self.measurements[self.plan.nodes.index(leaf)].state_bytes += int(value)
+                    self.measurements[plan.nodes.index(leaf)].state_bytes += int(value)
 
     def _run_job(self, tasks: Sequence[Task]) -> pa.Table:
         """Run the job. Repeat it if a process of Spark did not start or ended."""
@@ -215,4 +242,5 @@ class BatchRun:
 
 def run_batch(spark: SparkSession, plan: Plan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> pa.Table:
     """Answer one query over finite inputs, as a table of the plan's schema with rows in no particular order."""
-    return BatchRun(spark, plan, inputs, slots).run()
+    (answer,) = BatchRun(spark, [plan], inputs, slots).run()
+    return answer

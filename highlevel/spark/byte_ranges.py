@@ -225,10 +225,11 @@ def open_task(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan 
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Task function for the one query of `assignment`. Picklable. Row n of the mapped DataFrame is task n.
+    """Task function for all queries of `assignment`. Picklable. Row n of the mapped DataFrame is task n.
 
-    `sizes` are the lengths of the inputs in bytes. With `measure` counters have the name of their leaf in the plan in
-    place of the query, and contain `seconds` of the task and `measured`: the figures of leaves.
+    `sizes` are the lengths of the inputs in bytes. With `measure` there is one query. Then counters have the name of
+    their leaf in the plan in place of the query, and contain `seconds` of the task and `measured`: the figures of
+    leaves.
     """
 
     assignment: InputAssignment
@@ -285,10 +286,7 @@ class RangeReader:
         for leaf_index, item in itertools.chain(node.finish(), node.flush()):
             if isinstance(item, pa.RecordBatch):
                 partials[leaf_index].append(item)
-        plan = self.assignment.plans[0]
-        names = leaf_names(plan) if self.measure else [leaf.name for leaf in plan.leaves]
-        labels = [(names[self.assignment.leaves[reader][1]],) for reader in readers]
-        samples = node.samples(labels, walked_range.damage)
+        samples = node.samples([(self._label(reader),) for reader in readers], walked_range.damage)
         counts: dict[str, Any] = {
             "task": {"number": task.input_number, "start": task.start},
             "walked": asdict(walked_range),
@@ -298,12 +296,18 @@ class RangeReader:
         if self.measure:
             _add_partials(measurements, partials)
             counts["seconds"] = time.perf_counter() - begin - waited_seconds
+            nodes = self.assignment.plans[0].nodes
             counts["measured"] = [
-                (plan.nodes.index(leaf), measurement.figures)
-                for leaf, measurement in zip(leaves, measurements, strict=True)
+                (nodes.index(leaf), measurement.figures) for leaf, measurement in zip(leaves, measurements, strict=True)
             ]
         counter_row = (COUNTERS, COUNTERS, 0, sequence, BEGINNING, BEGINNING, json.dumps(counts).encode())
         yield [*rows, counter_row]
+
+    def _label(self, reader: int) -> str:
+        """Return the label of a leaf's counters: the name of its query, with `measure` its name in the plan."""
+        query, number = self.assignment.leaves[reader]
+        plan = self.assignment.plans[query]
+        return leaf_names(plan)[number] if self.measure else plan.leaves[number].name
 
     def _pack_partials(
         self,

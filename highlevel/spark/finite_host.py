@@ -17,28 +17,20 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.spark.counters import collect_counts
 from highlevel.spark.fragment_task import Arrival, FragmentTask
+from highlevel.spark.host import ARRIVAL_COLUMNS, RESULTS, SPARK_SCHEMA, make_result_batch
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import pack
 from highlevel.spark.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from lowlevel.punctuation import BEGINNING
 
-PACKED = "part int, payload binary"
-"""Schema of the last stage: packed rows of a partition, and for part COUNTERS the counters as JSON."""
-
-
-def make_counter_batch(counters: Sequence[bytes]) -> pa.RecordBatch:
-    """Return counters, possibly none, as a batch of PACKED."""
-    parts = pa.array([COUNTERS] * len(counters), pa.int32())
-    return pa.RecordBatch.from_arrays([parts, pa.array(counters, pa.binary())], ["part", "payload"])
-
 
 @dataclass(frozen=True)
 class FiniteHost:
-    """Task function of one level, for the one query of `assignment`. Picklable.
+    """Task function of one level, for all queries of `assignment`. Picklable.
 
-    The last level yields PACKED rows. Other levels yield rows for the next level. With `measure` its counters contain
-    `measured`: the figures of nodes.
+    The last level yields packed results and counters (`highlevel.spark.host`). Other levels yield rows for the next
+    level, and pass on results and counters. With `measure` the counters contain `measured`: the figures of nodes.
     """
 
     assignment: InputAssignment
@@ -47,52 +39,56 @@ class FiniteHost:
 
     @property
     def is_last(self) -> bool:
-        """Return True if the level yields results."""
+        """Return True if no level follows."""
         return self.level == self.assignment.levels - 1
 
     @property
     def schema(self) -> str:
         """The output schema in Spark's notation."""
-        return PACKED if self.is_last else BETWEEN_LEVELS
+        return SPARK_SCHEMA if self.is_last else BETWEEN_LEVELS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process all rows of some partitions, then the end of the input."""
-        arrivals: dict[int, list[Arrival]] = {}
-        counts: list[bytes] = []
+        arrivals: dict[int, dict[int, list[Arrival]]] = {}  # by partition and query
         output_rows: list[ArrivalRow] = []
         for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in ("part", "query", "port", "sequence", "low"))
-            for part, query, port, sequence, low, payload in zip(*columns, batch.column("payload"), strict=True):
-                if part == COUNTERS:
-                    counts.append(payload.as_py())
+            columns = (batch.column(name).to_pylist() for name in ARRIVAL_COLUMNS)
+            for row in zip(*columns, batch.column("payload"), strict=True):
+                part, query, port, sequence, low, _, payload = row
+                is_passed_on = query == COUNTERS or port == RESULTS
+                if not is_passed_on:
+                    arrival = Arrival(query, port, sequence, low, BEGINNING, payload)
+                    arrivals.setdefault(part, {}).setdefault(query, []).append(arrival)
+                    source = self.assignment.ports[query][port].source
+                    is_passed_on = self.assignment.fragments[query].last_level(source) > self.level
+                if is_passed_on:
+                    output_rows.append((*row[:-1], payload.as_py()))
+        yield self._make_batch(output_rows)
+        for part in sorted(arrivals):
+            for fragment_rows in self._run_fragments(part, arrivals.pop(part)):
+                yield self._make_batch(fragment_rows)
+
+    def _run_fragments(self, part: int, arrivals: dict[int, list[Arrival]]) -> Iterator[list[ArrivalRow]]:
+        """Run the fragments of this level in one partition. Yield the output of each, and then their counters."""
+        counts = []
+        for query, fragments in enumerate(self.assignment.fragments):
+            query_arrivals = sorted(arrivals.pop(query, ()), key=lambda arrival: (arrival.port, arrival.sequence))
+            for fragment_number, level in enumerate(fragments.levels):
+                if level != self.level:
                     continue
-                arrivals.setdefault(part, []).append(Arrival(query, port, sequence, low, BEGINNING, payload))
-                if self.assignment.fragments[query].last_level(self.assignment.ports[query][port].source) > self.level:
-                    output_rows.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
-        for part, part_arrivals in sorted(arrivals.items()):
-            part_arrivals.sort(key=lambda arrival: (arrival.port, arrival.sequence))
-            for task in self._make_fragment_tasks(part):
-                output = task.finish(part_arrivals)
+                task = FragmentTask(self.assignment, query, fragment_number, part, is_finite=True, measure=self.measure)
+                output = task.finish(query_arrivals)
                 task_counts = collect_counts(task, output)
                 if self.measure:
                     task_counts["measured"] = task.measurements()
-                counts.append(json.dumps(task_counts).encode())
+                counts.append(task_counts)
                 if not task.is_last:
-                    output_rows += [row for row in task.repartition(output, 0) if row[-1] is not None]
+                    yield [row for row in task.repartition(output, 0) if row[-1] is not None]
                 elif output.batches:
-                    payloads = pa.array([pack(pa.Table.from_batches(output.batches))], pa.binary())
-                    yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
-        if not self.is_last:
-            yield make_batch(
-                [*output_rows, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, arrival) for arrival in counts)]
-            )
-        else:
-            yield make_counter_batch(counts)
+                    payload = pack(pa.Table.from_batches(output.batches))
+                    yield [(part, query, RESULTS, 0, BEGINNING, BEGINNING, payload)]
+        yield [(part, COUNTERS, RESULTS, 0, BEGINNING, BEGINNING, json.dumps(counts).encode())]
 
-    def _make_fragment_tasks(self, part: int) -> list[FragmentTask]:
-        levels = self.assignment.fragments[0].levels
-        return [
-            FragmentTask(self.assignment, 0, fragment_number, part, is_finite=True, measure=self.measure)
-            for fragment_number, level in enumerate(levels)
-            if level == self.level
-        ]
+    def _make_batch(self, rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
+        """Return rows in the form of the output."""
+        return make_result_batch(rows) if self.is_last else make_batch(rows)

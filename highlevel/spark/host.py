@@ -11,9 +11,8 @@ last is repartitioned and processed by the tasks of the next level. It has the f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -34,6 +33,14 @@ RESULTS = -2
 """Port number of rows that are results before the last level."""
 
 ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
+
+
+def make_result_batch(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
+    """Return results and counters, possibly none, as a batch of ARROW_SCHEMA: the output of the last level."""
+    columns = zip(*((part, query, payload) for part, query, *_, payload in rows), strict=True) if rows else ((), (), ())
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA
+    )
 
 
 @dataclass(frozen=True)
@@ -84,15 +91,7 @@ class Host:
                     output_rows.append((part, query, port, sequence, low, second, payload.as_py()))
         for part in sorted(arrivals):
             output_rows += self._run_fragments(part, arrivals[part])
-        if not self._is_last:
-            yield make_batch(output_rows)
-            return
-        results: list[tuple[Any, ...]] = [(part, query, payload) for part, query, *_, payload in output_rows]
-        parts, queries, payloads = zip(*results, strict=True) if results else ((), (), ())
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(parts, pa.int32()), pa.array(queries, pa.int32()), pa.array(payloads, pa.binary())],
-            schema=ARROW_SCHEMA,
-        )
+        yield make_result_batch(output_rows) if self._is_last else make_batch(output_rows)
 
     def _begins(self, query: int) -> bool:
         """Return True if the query has no state before this micro-batch."""

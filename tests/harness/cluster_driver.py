@@ -22,7 +22,7 @@ PLANS = [compile_query(query.gsql, query.name) for query in QUERIES[:3]]
 
 
 def print_refusal(spark, outside: Path) -> None:
-    run = BatchRun(spark, PLANS[0], [Input("outside", outside)])
+    run = BatchRun(spark, [PLANS[0]], [Input("outside", outside)])
     start = time.monotonic()
     try:
         run.run()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from capture.open import open_finite
 from highlevel.inline.engine import Input
 from highlevel.plan.fragments import cut
-from highlevel.plan.plan import Plan
+from highlevel.plan.plan import Plan, leaves_of
 from highlevel.spark import byte_ranges
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.input_assignment import InputAssignment
@@ -26,23 +26,27 @@ Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def batch_answer(plan: Plan, inputs: Sequence[Input], parts: int, random: Random) -> pa.Table:
     """Return the answer of the batch engine, whose stages have `parts` partitions."""
-    read = [each for each in inputs if any(each.feeds(leaf) for leaf in plan.leaves)]
-    parts = parts if cut(plan).partitioned else 1
+    return batch_answers([plan], inputs, parts, random)[plan.name]
+
+
+def batch_answers(plans: Sequence[Plan], inputs: Sequence[Input], parts: int, random: Random) -> dict[str, pa.Table]:
+    """Return the answers of the batch engine to several queries in one job, by the names of the plans."""
+    read = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves_of(plans))]
+    parts = parts if any(cut(plan).partitioned for plan in plans) else 1
     files = [open_finite(each.path, "a test") for each in read]
     tasks = tuple(byte_ranges.make_whole_tasks(files))
-    feeds = InputAssignment.of([plan], read, parts)
+    feeds = InputAssignment.of(plans, read, parts)
     reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.input_size, files)), tasks, 64)
     batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
     stages: list[Task] = [FiniteHost(feeds, level) for level in range(feeds.levels)]
     for stage in stages:
         batches = through_partitions(stage, batches, parts, random)
-    tables = [
-        unpack(payload)
-        for batch in batches
-        for part, payload in zip(batch["part"].to_pylist(), batch["payload"].to_pylist(), strict=True)
-        if part != COUNTERS
-    ]
-    return pa.concat_tables([plan.schema.empty_table(), *tables])
+    tables = [[plan.schema.empty_table()] for plan in plans]
+    for batch in batches:
+        for query, payload in zip(batch["query"].to_pylist(), batch["payload"].to_pylist(), strict=True):
+            if query != COUNTERS:
+                tables[query].append(unpack(payload))
+    return {plan.name: pa.concat_tables(answer) for plan, answer in zip(plans, tables, strict=True)}
 
 
 def through_partitions(

@@ -234,7 +234,7 @@ def test_a_kind_of_a_link_without_files_is_named(folder: Path) -> None:
 def test_a_link_that_is_bound_as_packets_is_what_that_name_reads(tmp_path: Path) -> None:
     """On all engines. The names of other kinds, and other names, keep their meaning."""
     pytest.importorskip("pyspark")
-    from tests.harness.spark_tasks import batch_answer, stream_answers
+    from tests.harness.spark_tasks import batch_answers, stream_answers
 
     frame = small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2)
     for name, count in (("packets", 2), ("A", 3)):
@@ -246,9 +246,10 @@ def test_a_link_that_is_bound_as_packets_is_what_that_name_reads(tmp_path: Path)
     found = {plans[number].name: batch["n"].to_pylist() for number, batch in InlineRun(plans, inputs).results()}
     assert found == {source: [count] for source, count in expected.items()}
     streamed = stream_answers(plans, inputs, 2, tmp_path / "state", Random(1))
+    answers = batch_answers(plans, inputs, 2, Random(1))
     for plan in plans:
         assert streamed[plan.name]["n"].to_pylist() == [expected[plan.name]]
-        assert batch_answer(plan, inputs, 2, Random(1))["n"].to_pylist() == [expected[plan.name]]
+        assert answers[plan.name]["n"].to_pylist() == [expected[plan.name]]
 
 
 def test_a_folder_of_folders_is_refused_with_the_pattern_that_reads_it(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_a_pipeline_on_spark_gives_every_aggregate(
     spark, questions: list[Question], answers: dict[str, pa.Table], capture: Path, tmp_path: Path
 ) -> None:
     """All aggregates in one run of `wiretide run`: its files, its metrics and its messages."""
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
     from tests.harness.spark_results import read_results
 
     define_rms()
@@ -275,5 +275,5 @@ def test_a_pipeline_on_spark_gives_every_aggregate(
         check_metrics(shown, question, want)
         assert sum(f"  {question.name}: 3 rows" in line for line in said) == 1
     numbers = questions[0]
-    batch = BatchRun(spark, numbers.plan, [Input("M", capture)]).run()
+    batch = run_batch(spark, numbers.plan, [Input("M", capture)])
     assert differing(numbers, rows_by_source(batch), rows_by_source(answers[numbers.name])) == []

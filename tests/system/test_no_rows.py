@@ -155,20 +155,21 @@ def test_inline_queries_of_nothing_have_no_rows(case: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("case", CASES)
 def test_the_tasks_of_spark_have_no_rows(case: str, parts: int, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from tests.harness.spark_tasks import batch_answer, stream_answers
+    from tests.harness.spark_tasks import batch_answers, stream_answers
 
     texts, write = CASES[case]
     plans, inputs, random = plans_of(texts), inputs_of(tmp_path, write, write), Random(case)
-    answers = stream_answers(plans, inputs, parts, tmp_path / "state", random)
+    streamed = stream_answers(plans, inputs, parts, tmp_path / "state", random)
+    answers = batch_answers(plans, inputs, parts, random)
     for plan in plans:
+        assert streamed[plan.name].equals(plan.schema.empty_table()), plan.name
         assert answers[plan.name].equals(plan.schema.empty_table()), plan.name
-        assert batch_answer(plan, inputs, parts, random).equals(plan.schema.empty_table()), plan.name
 
 
 @pytest.mark.parametrize("empty_side", ["A", "B"])
 def test_queries_with_one_empty_input_have_the_same_rows_on_all_engines(empty_side: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from tests.harness.spark_tasks import batch_answer, stream_answers
+    from tests.harness.spark_tasks import batch_answers, stream_answers
 
     plans = plans_of({name: sql for name, sql in ALL.items() if re.search(r"\bB\b", sql)})
     inputs = inputs_of(tmp_path, *((empty, busy) if empty_side == "A" else (busy, empty)))
@@ -177,10 +178,11 @@ def test_queries_with_one_empty_input_have_the_same_rows_on_all_engines(empty_si
         {"union", "union of queries", "union of rows", "merge"}
         | ({"left", "full", "anti", "difference of windows"} if empty_side == "B" else set())
     )
-    answers = stream_answers(plans, inputs, 2, tmp_path / "state", Random(empty_side))
+    streamed = stream_answers(plans, inputs, 2, tmp_path / "state", Random(empty_side))
+    answers = batch_answers(plans, inputs, 2, Random(empty_side))
     for plan in plans:
+        assert same_rows(streamed[plan.name], want[plan.name]), plan.name
         assert same_rows(answers[plan.name], want[plan.name]), plan.name
-        assert same_rows(batch_answer(plan, inputs, 2, Random(plan.name)), want[plan.name]), plan.name
 
 
 @pytest.mark.spark
@@ -200,6 +202,7 @@ def test_a_session_of_spark_has_no_rows(spark, tmp_path: Path) -> None:
         run.stop()
     for plan in plans:
         assert read_results(tmp_path / "run", plan).num_rows == 0, plan.name
-    for name in ("sliding, bounded", "three levels", "pairs"):
-        plan = compile_query(texts[name], name)
-        assert BatchRun(spark, plan, inputs).run().equals(plan.schema.empty_table()), name
+    batch = BatchRun(
+        spark, [compile_query(texts[name], name) for name in ("sliding, bounded", "three levels", "pairs")], inputs
+    )
+    assert batch.run() == [plan.schema.empty_table() for plan in batch.plans]

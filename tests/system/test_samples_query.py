@@ -165,12 +165,12 @@ def test_estimates_are_sums_of_what_samples_stand_for(slots: int, tmp_path: Path
 
 @pytest.mark.spark
 def test_both_spark_engines_give_the_same_estimates(spark, tmp_path: Path) -> None:
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
     from highlevel.spark.stream import StreamRun
 
     truth = sampled_link(tmp_path / "link.pcap", 3)
     plan, inputs = compile_query(SCALED), [Input("link", tmp_path / "link.pcap")]
-    assert answered(plan, BatchRun(spark, plan, inputs).run().to_batches()) == truth
+    assert answered(plan, run_batch(spark, plan, inputs).to_batches()) == truth
     run = StreamRun(spark, [plan], inputs, tmp_path / "run")
     run.start()
     try:

@@ -91,7 +91,7 @@ def test_each_query_has_the_parameters_that_it_declares(capture: Path) -> None:
         (["M.pcap", "@packets", PROTOCOLS, "-o", "M.pcap/x"], "M.pcap/x: cannot be made: Not a directory"),
         (["-", "@packets", PROTOCOLS], "several queries read complete files: got -"),
         (["M.pcap", "@packets", PROTOCOLS, "--follow"], "several queries read complete files: got --follow"),
-        (["M.pcap", "@packets", PROTOCOLS, "--on", "local"], "got several queries, expected one"),
+        (["M.pcap", "@packets", PROTOCOLS, "--on", "local", "--threads", "2"], "--threads needs the inline engine"),
         (["M.pcap", "@packets", PROTOCOLS, "-o", "-"], "--output -: got several queries, expected a folder"),
         (["@packets", PROTOCOLS], "no input"),
     ],
@@ -127,6 +127,16 @@ def test_results_of_python_are_those_of_single_queries(capture: Path) -> None:
         assert list(results["query-2"].windows()) == list(singles[1].windows())
     assert named["protocols"].pandas().equals(singles[1].pandas())
     assert named["talkers"].arrow().num_rows == 1
+
+
+@pytest.mark.spark
+def test_results_of_spark_are_those_of_the_inline_engine(spark: object, capture: Path) -> None:
+    """All queries are one job."""
+    with wiretide.open(capture) as inline, wiretide.open(capture, on="local") as on_spark:
+        found, expected = on_spark.query_all(QUERIES), inline.query_all(QUERIES)
+    assert [*found] == NAMES
+    for name, result in expected.items():
+        assert found[name].arrow().sort_by([(column, "ascending") for column in result.schema.names]) == result.arrow()
 
 
 def test_python_over_tables_runs_each_query(capture: Path) -> None:

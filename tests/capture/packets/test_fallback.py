@@ -353,8 +353,8 @@ def test_the_engines_agree_over_byte_ranges(spark, tmp_path: Path) -> None:
     frames, good = mixture(Random(8), 4000)
     (tmp_path / "a.pcap").write_bytes(pcap_bytes((n * 10**7, frame) for n, frame in enumerate(frames)))
     plan = compile_query("SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP", "q")
-    run = BatchRun(spark, plan, [Input("a", tmp_path / "a.pcap")])
-    table = run.run()
+    run = BatchRun(spark, [plan], [Input("a", tmp_path / "a.pcap")])
+    (table,) = run.run()
     assert sum(table["n"].to_pylist()) == sum(good)
     inline = wiretide.query(
         "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP", tmp_path / "a.pcap"

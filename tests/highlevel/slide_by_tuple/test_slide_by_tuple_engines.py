@@ -175,8 +175,8 @@ def test_spark_batch_says_and_counts_the_same(name: str, spark, inputs: list[Inp
     from highlevel.spark.batch import BatchRun
 
     plan = PLANS[name]
-    batch = BatchRun(spark, plan, of(plan, inputs))
-    assert answer(batch.run()) == QUERIES[name][1]()
+    batch = BatchRun(spark, [plan], of(plan, inputs))
+    assert answer(batch.run()[0]) == QUERIES[name][1]()
     samples = inline(plan, of(plan, inputs))[1].samples()
     assert [batch.samples.total(each) for each in COUNTERS] == [samples.total(each) for each in COUNTERS]
 

@@ -44,8 +44,8 @@ def test_what_comes_in_equals_what_goes_out(plan: Plan, spark, tmp_path: Path) -
     from highlevel.spark.batch import BatchRun
 
     inputs = write_links(tmp_path, 31)
-    batch = BatchRun(spark, plan, inputs, slots=64)
-    rows = batch.run().num_rows
+    batch = BatchRun(spark, [plan], inputs, slots=64)
+    rows = batch.run()[0].num_rows
     got, want = batch.samples, counted(plan, inputs).samples()
     assert got.total(PARTIALS_RECEIVED) == got.total(TABLE_EVICTIONS) + got.total(TABLE_FLUSHED) > 0
     assert got.total(WINDOWS_CLOSED) == want.total(WINDOWS_CLOSED) > 0
@@ -56,13 +56,13 @@ def test_what_comes_in_equals_what_goes_out(plan: Plan, spark, tmp_path: Path) -
 
 @pytest.mark.spark
 def test_changes_are_answered_with_the_final_rows(spark, tmp_path: Path) -> None:
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
 
     inputs = disordered_links(tmp_path, Random(1), 2, 300, 5)
     sql = "SELECT srcIP, count(*) AS n [RANGE 10 seconds] FROM packets GROUP BY srcIP"
-    final = BatchRun(spark, compile_query(sql), inputs).run()
+    final = run_batch(spark, compile_query(sql), inputs)
     plan = compile_query(f"{sql} WITH CONSISTENCY (REMEMBER 6 seconds) EMIT CHANGES")
-    changes = BatchRun(spark, plan, inputs).run()
+    changes = run_batch(spark, plan, inputs)
     assert changes.schema.equals(plan.schema)
     expected = [{**row, "weight": 1, "final": True} for row in final.to_pylist()]
     assert sorted(changes.to_pylist(), key=str) == sorted(expected, key=str)
@@ -87,12 +87,12 @@ def test_a_capture_that_grows_meanwhile_is_read_up_to_where_it_was_opened(spark,
     from tests.references.spark_packets import packets_dataframe
 
     path = write_links(tmp_path, 32)[0].path
-    batch = BatchRun(spark, PLANS[0], [Input("a", path)])
+    batch = BatchRun(spark, [PLANS[0]], [Input("a", path)])
     packets = packets_dataframe(spark, [Input("a", path)], ["ts"])
     want = packets.count(), counted(PLANS[0], [Input("a", path)]).samples().total(RESULT_ROWS)
     with path.open("ab") as file:
         file.write(path.read_bytes()[24:])
-    assert (packets.count(), batch.run().num_rows) == want
+    assert (packets.count(), batch.run()[0].num_rows) == want
 
 
 @pytest.mark.spark
@@ -102,7 +102,7 @@ def test_as_many_captures_are_opened_as_there_are(spark, tmp_path: Path) -> None
 
     path = write_links(tmp_path, 33)[0].path
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for make in (lambda each: BatchRun(spark, PLANS[0], each), lambda each: packets_dataframe(spark, each, ["ts"])):
+    for make in (lambda each: BatchRun(spark, [PLANS[0]], each), lambda each: packets_dataframe(spark, each, ["ts"])):
         held = sum(1 for _ in Path("/dev/fd").iterdir())
         resource.setrlimit(resource.RLIMIT_NOFILE, (held + 20, before[1]))
         made = None

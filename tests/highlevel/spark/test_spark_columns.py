@@ -53,8 +53,9 @@ def test_all_engines_give_the_same_rows(name: str, spark, captures: Path, tmp_pa
         assert run.wait()
     finally:
         run.stop()
-    for plan, want in zip(PLANS, inline(inputs), strict=True):
-        assert rows_of(BatchRun(spark, plan, inputs).run()) == want, f"batch, {plan.name}"
+    answers = BatchRun(spark, PLANS, inputs).run()
+    for plan, answer, want in zip(PLANS, answers, inline(inputs), strict=True):
+        assert rows_of(answer) == want, f"batch, {plan.name}"
         assert streamed(tmp_path / "run", plan) == want, f"stream, {plan.name}"
 
 
@@ -72,8 +73,8 @@ def test_flows_of_many_files_are_answered_by_a_batch_and_refused_by_a_stream(spa
     inputs = [Input(f"link{number}", tmp_path / f"{number}.pcap") for number in range(3)]
     flows = [flow for number, each in enumerate(inputs) for flow in write_exports(each.path, Random(number), 40)]
     batches = [batch for _, batch in InlineRun([FLOWS], inputs).results()]
-    batch = BatchRun(spark, FLOWS, inputs)
-    answer = batch.run()
+    batch = BatchRun(spark, [FLOWS], inputs)
+    answer = batch.run()[0]
     assert rows_of(answer) == rows_of(pa.Table.from_batches(batches, FLOWS.schema))
     assert sum(answer["bytes"].to_pylist()) == sum(flow["bytes"] for flow in flows)
     assert not batch.has_wrong_guess
@@ -82,7 +83,7 @@ def test_flows_of_many_files_are_answered_by_a_batch_and_refused_by_a_stream(spa
 
 
 def test_samples_are_answered_by_both_engines(spark, captures: Path, tmp_path: Path) -> None:
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
     from highlevel.spark.stream import StreamRun
 
     plan = compile_query(
@@ -99,7 +100,7 @@ def test_samples_are_answered_by_both_engines(spark, captures: Path, tmp_path: P
     finally:
         run.stop()
     assert want
-    assert rows_of(BatchRun(spark, plan, inputs).run()) == want
+    assert rows_of(run_batch(spark, plan, inputs)) == want
     assert streamed(tmp_path / "run", plan) == want
 
 

@@ -63,12 +63,12 @@ def test_the_batch_engine_reads_compressed_captures(cut: int, spark, tmp_path: P
 
     plain, packed = links(tmp_path / "links", cut)
     want, counted = inline(packed if cut else plain)
-    for plan in PLANS:
-        batch = BatchRun(spark, plan, packed)
-        assert sorted(tuples(batch.run())) == want[plan.name]
-        assert damage(batch.samples) == damage(counted)
-        assert batch.samples.total(RECORDS_READ) == counted.total(RECORDS_READ)
-        assert not batch.has_wrong_guess
+    batch = BatchRun(spark, PLANS, packed)
+    for plan, rows in zip(PLANS, batch.run(), strict=True):
+        assert sorted(tuples(rows)) == want[plan.name]
+    assert damage(batch.samples) == damage(counted)
+    assert batch.samples.total(RECORDS_READ) == counted.total(RECORDS_READ)
+    assert not batch.has_wrong_guess
     assert sum(damage(counted).values()) == (len(packed) if cut else 0)
     assert packets_dataframe(spark, packed, ["ts"], "frames").count() == counted.total(RECORDS_READ)
 
@@ -148,9 +148,9 @@ def test_the_batch_engine_refuses_what_is_live_or_has_changed(spark, tmp_path: P
     from highlevel.spark.batch import BatchRun
 
     with pytest.raises(InputError, match="-: got a live input"):
-        BatchRun(spark, PLANS[0], [Input("x", Path("-"))])
+        BatchRun(spark, [PLANS[0]], [Input("x", Path("-"))])
     plain, packed = links(tmp_path / "links")
-    batch = BatchRun(spark, PLANS[0], packed[:1])
+    batch = BatchRun(spark, [PLANS[0]], packed[:1])
     packed[0].path.write_bytes(plain[0].path.read_bytes())
     with pytest.raises(InputError, match="changed while it was read; expected a compressed capture of"):
         batch.run()

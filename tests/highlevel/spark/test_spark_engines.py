@@ -65,13 +65,13 @@ def check(spark, inputs: list[Input], folder: Path, **options) -> None:
     want, run = inline(inputs)
     got, streamed = stream(spark, inputs, folder, **options)
     defined = by_definition(spark, inputs)
-    for plan in PLANS:
-        batch = BatchRun(spark, plan, inputs)
-        assert ordered(batch.run()).equals(want[plan.name]), f"batch, {plan.name}"
-        assert batch.samples.total(PACKETS_DECODED) == run.samples().total(PACKETS_DECODED)
+    batch = BatchRun(spark, PLANS, inputs)
+    for plan, rows in zip(PLANS, batch.run(), strict=True):
+        assert ordered(rows).equals(want[plan.name]), f"batch, {plan.name}"
         assert got[plan.name].equals(want[plan.name]), f"stream, {plan.name}"
         assert defined[plan.name].equals(want[plan.name]), f"definition, {plan.name}"
-    assert streamed.samples.total(PACKETS_DECODED) == run.samples().total(PACKETS_DECODED)
+    for samples in (batch.samples, streamed.samples):
+        assert samples.total(PACKETS_DECODED) == run.samples().total(PACKETS_DECODED)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -99,8 +99,8 @@ def test_an_answer_over_ranges_that_were_guessed_wrong_is_computed_again(spark, 
     path.write_bytes(pcap_bytes([(START + number * NS, frame) for number, frame in enumerate(packets)]))
     monkeypatch.setattr(byte_ranges, "MIN_RANGE_BYTES", 1)
     inputs = [Input("a", path)]
-    run = BatchRun(spark, PLANS[3], inputs)
-    answer = run.run()
+    run = BatchRun(spark, [PLANS[3]], inputs)
+    (answer,) = run.run()
     assert answer.num_rows > 0
     assert ordered(answer).equals(inline(inputs)[0]["all"])
     assert run.has_wrong_guess

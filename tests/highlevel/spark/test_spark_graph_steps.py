@@ -17,6 +17,7 @@ from highlevel.spark.totals import Totals
 from lowlevel.punctuation import END
 from queries.gsql import compile_query
 from tests.harness.links import write_links
+from tests.harness.spark_tasks import batch_answers
 from tests.harness.stream_steps import inline, same_rows, spec, steps
 from tests.references.graph_step_plans import PLANS, QUERIES
 
@@ -44,6 +45,19 @@ def test_partitions_give_the_rows_of_one_process(seed: int, tmp_path: Path) -> N
     for metric in (WINDOWS_OPEN, OPERATOR_ROWS_HELD):
         assert totals.samples.total(metric) == 0, metric.name
     assert totals.is_finished(range(len(inputs)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_batch_job_gives_each_query_its_rows(seed: int, tmp_path: Path) -> None:
+    """The queries have different numbers of levels and partitions. Their ports have equal numbers."""
+    random = Random(seed)
+    inputs = write_links(tmp_path, seed)
+    plans = random.sample([plan for plan in PLANS if not plan.has_changes], 12)
+    want, _ = inline(plans, inputs)
+    answers = batch_answers(plans, inputs, random.choice([1, 3]), random)
+    for plan in plans:
+        assert same_rows(answers[plan.name], want[plan.name]), plan.name
+    assert len({max(cut(plan).levels) for plan in plans}) > 1
 
 
 def levels(sql: str) -> list[int]:

@@ -20,24 +20,26 @@ def test_batch_gives_the_rows_of_one_process(spark, tmp_path: Path) -> None:
 
     inputs = write_links(tmp_path, 5)
     # If a plan ends early, its threads decide how many records one process reads.
-    for plan in Random(5).sample([plan for plan in PLANS if not plan.ends_early], 5):
-        want, run = inline([plan], inputs)
-        batch = BatchRun(spark, plan, inputs, slots=64)
-        assert same_rows(batch.run(), want[plan.name]), plan.name
+    plans = Random(5).sample([plan for plan in PLANS if not plan.ends_early], 10)
+    want, run = inline(plans, inputs)
+    batch = BatchRun(spark, plans, inputs, slots=64)
+    for plan, rows in zip(plans, batch.run(), strict=True):
+        assert same_rows(rows, want[plan.name]), plan.name
         for metric in METRICS:
-            assert batch.samples.total(metric) == run.samples().total(metric), (plan.name, metric.name)
-        assert [reading.records for reading in batch.readings] == [reading.records for reading in run.readings()]
+            found, expected = (samples.total(metric, query=plan.name) for samples in (batch.samples, run.samples()))
+            assert found == expected, (plan.name, metric.name)
+    assert [reading.records for reading in batch.readings] == [reading.records for reading in run.readings()]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["first of windows", "sorted rows", "first of all", "first by time"])
 def test_batch_returns_sorted_rows_in_their_order(name: str, spark, tmp_path: Path) -> None:
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
 
     inputs = write_links(tmp_path, 7)
     (plan,) = (plan for plan in PLANS if plan.name == name)
     want, _ = inline([plan], inputs)
-    assert BatchRun(spark, plan, inputs, slots=64).run().to_pylist() == want[name].to_pylist()
+    assert run_batch(spark, plan, inputs, slots=64).to_pylist() == want[name].to_pylist()
     assert want[name].num_rows > 5
 
 

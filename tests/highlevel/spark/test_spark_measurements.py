@@ -20,7 +20,6 @@ from highlevel.plan.plan import Plan
 from highlevel.spark.batch import BatchRun
 from highlevel.spark.byte_ranges import RangeReader, Task, input_size
 from highlevel.spark.finite_host import FiniteHost
-from highlevel.spark.input_assignment import InputAssignment
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED
 from queries.gsql import compile_query
 from tests.conformance.traffic import LINKS, generate_links
@@ -48,13 +47,13 @@ class TaskRun(BatchRun):
     """A batch run without Spark: its tasks run one after the other, in `parts` partitions."""
 
     def _run_job(self, tasks: Sequence[Task]) -> pa.Table:
-        parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
-        feeds = InputAssignment.of([self.plan], self.inputs, parts)
+        feeds = self._assign_inputs()
         sizes = tuple(map(input_size, self.files))
         reader = RangeReader(feeds, sizes, tuple(tasks), self.slots, self.measure)
         batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
         for level in range(feeds.levels):
-            batches = through_partitions(FiniteHost(feeds, level, self.measure), batches, parts, Random(level))
+            host = FiniteHost(feeds, level, self.measure)
+            batches = through_partitions(host, batches, feeds.partitions, Random(level))
         return pa.Table.from_batches(batches)
 
 
@@ -66,7 +65,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Input]:
 
 def measured(plan: Plan, inputs: list[Input], parts: int) -> TaskRun:
     spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=parts, master="local[2]"))
-    run = TaskRun(spark, plan, inputs, measure=True)  # type: ignore[arg-type]
+    run = TaskRun(spark, [plan], inputs, measure=True)  # type: ignore[arg-type]
     run.run()
     return run
 
@@ -143,10 +142,11 @@ def test_the_figures_of_changes_are_those_of_the_plan_of_their_final_rows(name: 
 def test_without_measure_tasks_send_no_figures(inputs: list[Input]) -> None:
     plan = compile_query(QUERIES["join"])
     spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2, master="local[2]"))
-    run = TaskRun(spark, plan, inputs)  # type: ignore[arg-type]
-    rows = run.run()
+    run = TaskRun(spark, [plan], inputs)  # type: ignore[arg-type]
+    (rows,) = run.run()
     assert (run.measurements, run.task_seconds) == ([], [])
-    assert sorted(rows.to_pylist(), key=repr) == sorted(measured(plan, inputs, 2).run().to_pylist(), key=repr)
+    (expected,) = measured(plan, inputs, 2).run()
+    assert sorted(rows.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
     assert run.samples.total(ROWS_ACCEPTED, query="query") > 0
 
 
@@ -154,7 +154,7 @@ def test_without_measure_tasks_send_no_figures(inputs: list[Input]) -> None:
 def test_a_run_in_a_session_has_the_rows_of_the_inline_engine(spark: object, inputs: list[Input]) -> None:
     plan = compile_query(QUERIES["groups of a join"])
     analysis, expected = SparkAnalysis(plan, inputs, "local[2]"), inline(plan, inputs)
-    analysis.measure(BatchRun(spark, plan, inputs, measure=True))  # type: ignore[arg-type]
+    analysis.measure(BatchRun(spark, [plan], inputs, measure=True))  # type: ignore[arg-type]
     assert [each.rows for each in analysis.measurements] == [each.rows for each in expected.measurements]
     assert analysis.result_rows == expected.result_rows > 0
     head, *lines = analysis.lines()

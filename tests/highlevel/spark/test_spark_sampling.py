@@ -95,6 +95,6 @@ def test_a_stream_continues_groups_and_samples_from_one_micro_batch_to_the_next(
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if plan.name in ARCHIVED], ids=lambda plan: plan.name)
 def test_an_archive_has_the_same_rows(plan: Plan, spark, inputs: list[Input], expected: dict[str, pa.Table]) -> None:
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
 
-    check(BatchRun(spark, plan, inputs).run(), plan.name, expected)
+    check(run_batch(spark, plan, inputs), plan.name, expected)

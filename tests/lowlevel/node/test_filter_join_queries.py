@@ -192,12 +192,12 @@ def test_each_side_of_a_join_remembers_for_itself(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_batch_reads_a_capture_in_one_task_and_the_stream_engine_refuses(spark, tmp_path: Path) -> None:
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
     from highlevel.spark.stream import StreamRun
 
     inputs = write_links(tmp_path, 5)
     plan = compile_query(SQL.format(SEEN))
-    answer = BatchRun(spark, plan, inputs).run()
+    answer = run_batch(spark, plan, inputs)
     found = Counter({row["srcIP"]: row["n"] for row in answer.to_pylist()})
     assert found == by_source([each.path for each in inputs], True)
     with pytest.raises(

@@ -200,10 +200,10 @@ def test_paths_in_a_pipeline_begin_at_its_file(tmp_path: Path, monkeypatch) -> N
 
 @pytest.mark.spark
 def test_tasks_of_spark_read_the_files_themselves(spark, packets) -> None:
-    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.batch import run_batch
 
     inputs, _ = packets
     plan = compile_query(SQL.format("WHERE NOT in_list(srcIP, 'bad.txt')", "customer"))
-    answer = BatchRun(spark, plan, inputs).run()
+    answer = run_batch(spark, plan, inputs)
     found = Counter(tuple(row.values()) for row in answer.to_pylist())
     assert found == rows(plan, inputs)
