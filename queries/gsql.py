@@ -64,10 +64,12 @@ def compile_tree(
     named = {key.lower(): query for key, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, tables or {}, links, path)
+    if query.consistency is not None:
+        from queries.plans.consistency import apply_late_emit, with_consistency  # most queries do not need it
+
+        query = apply_late_emit(query)
     plan = Compiler(query.sql, name, layer, sampling, known).compile_query(query).plan
     if query.consistency is not None:
-        from queries.plans.consistency import with_consistency  # most queries do not need it
-
         plan = with_consistency(query, plan)
     refuse_above(query.sql, plan)
     return plan

@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from capture.lazy_dataclasses import dataclass
 
+FOREVER = 2**62
+"""A REMEMBER without limit, ns: 146 years."""
+
 WEIGHT, FINAL = "weight", "final"
 """Columns after the result: +1 or -1 (or more for several equal rows); whether the row cannot change any more."""
 

@@ -8,7 +8,7 @@ from capture.flows.sampling import FixedRates
 from highlevel.aggregation import Aggregation, DetailFunction
 from highlevel.plan.nodes import Leaf
 from highlevel.sliding.window_rows import incremental
-from highlevel.speculation.consistency import Consistency
+from highlevel.speculation.consistency import FOREVER, Consistency
 from highlevel.windows.kind import AnyWindow, LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
 from lowlevel.durations import duration_text
 from lowlevel.expressions.types import Type
@@ -190,6 +190,8 @@ def remember_line(slack: int | None) -> str:
         return line(
             "remember (M)", "rows as long as the input allows: 10 seconds if it is live, without limit in files"
         )
+    if slack == FOREVER:
+        return line("remember (M)", "all rows: no row is too late, and the state of all windows is kept")
     return line("remember (M)", f"rows up to {length_text(slack)} older than the newest row of their link")
 
 

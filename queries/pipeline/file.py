@@ -65,6 +65,7 @@ from capture.units import MEBIBYTE, SECOND
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, named_leaves
+from highlevel.speculation.consistency import FOREVER
 from lowlevel.durations import parse_duration
 from lowlevel.expressions.user_functions import load
 from lowlevel.layers import Layer
@@ -214,6 +215,11 @@ class PipelineFile:
         plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
         check_sinks(plans)
         for plan in plans:
+            if self.spooled and any(leaf.low.slack == FOREVER for leaf in plan.leaves):
+                raise PipelineError(
+                    f"queries.{plan.name}: got REMEMBER FOREVER, or LATE EMIT and EMIT CHANGES without REMEMBER, over "
+                    "a link with a spool: the state of all windows would be kept; expected for example REMEMBER 1 hour"
+                )
             if plan.waiting_reason is not None:
                 raise PipelineError(
                     f"queries.{plan.name}.sql {plan.waiting_reason}, so it would have no results before the end; "

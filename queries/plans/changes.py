@@ -132,8 +132,6 @@ class PlanChanges:
         """Return an aggregation with the newest time of its rows. Raises QueryError if it cannot be provisional."""
         if not aggregation.windowed or not isinstance(aggregation.window, SlidingWindow):
             raise self._error("a query without windows of time", GROUPS)
-        if aggregation.emit_late:
-            raise self._error("LATE EMIT", "one of the two: EMIT CHANGES corrects results of late rows")
         if aggregation.low.spread:
             raise self._error("SPREAD", "a window clause without SPREAD")
         self._check_aggregates(aggregation)

@@ -1,17 +1,22 @@
-"""WITH CONSISTENCY and EMIT: how long a plan waits and remembers. `queries.plans.changes` makes plans of changes."""
+"""WITH CONSISTENCY and EMIT: how long a plan waits and remembers. `queries.plans.changes` makes plans of changes.
+
+LATE EMIT is a case of changes: a late row is a correction of its window. With EMIT CHANGES it only states that no row
+is too late, so REMEMBER is FOREVER if the query does not state it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 from highlevel.plan.nodes import Leaf, Node, Windowed
 from highlevel.plan.plan import Plan
-from highlevel.speculation.consistency import Consistency
+from highlevel.speculation.consistency import FOREVER, Consistency
 from queries.plans.changes import PlanChanges
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.literals import duration_of
-from queries.text.tree import Length, Parameter
+from queries.text.tree import Length, Parameter, Word
 
 LEVELS = {"STRONG": Consistency(wait=None), "MIDDLE": Consistency(), "WEAK": Consistency(remember=0)}
 
@@ -22,6 +27,8 @@ def bind_consistency(sql: str, clause: tree.Consistency) -> Consistency:
         return LEVELS[clause.level.text.upper()]
     options = {option.name: option for option in clause.options}
     wait, remember, early = (_duration(sql, options.get(name)) for name in ("WAIT", "REMEMBER", "EARLY"))
+    if "REMEMBER" in options and remember is None:
+        remember = FOREVER
     if "WAIT" not in options:
         wait = 0
     if wait is not None and remember is not None and wait > remember:
@@ -40,6 +47,32 @@ def _duration(sql: str, option: Parameter | None) -> int | None:
     if option is None or not isinstance(option.value, Length):
         return None
     return 0 if float(option.value.number) == 0 else duration_of(sql, option.value)
+
+
+def apply_late_emit(query: tree.Query) -> tree.Query:
+    """Return a query with EMIT CHANGES without LATE EMIT; it remembers rows forever if it does not state REMEMBER."""
+    clause = query.consistency
+    assert clause is not None
+    if clause.emit is None or clause.emit.text.upper() == "FINAL":
+        return query
+    changed = _without_late_emit(query)
+    states = clause.level is not None or any(option.name == "REMEMBER" for option in clause.options)
+    if changed == query or states:
+        return changed
+    forever = Parameter("REMEMBER", clause.keyword, Word("FOREVER", clause.keyword.start), clause.keyword.start)
+    return replace(changed, consistency=replace(clause, options=(*clause.options, forever)))
+
+
+def _without_late_emit(node: Any) -> Any:
+    match node:
+        case tree.Window(parameters=parameters):
+            kept = (each for each in parameters if (each.name, each.value) != ("LATE", Word("EMIT", 0)))
+            return replace(node, parameters=tuple(kept))
+        case tuple():
+            return tuple(map(_without_late_emit, node))
+        case _ if is_dataclass(node) and not isinstance(node, type):
+            return replace(node, **{part.name: _without_late_emit(getattr(node, part.name)) for part in fields(node)})
+    return node
 
 
 def with_consistency(query: tree.Query, plan: Plan) -> Plan:

@@ -3,6 +3,9 @@
     [WITH CONSISTENCY (WAIT 2 seconds, REMEMBER 1 hour, EARLY 1 second) | WITH STRONG | MIDDLE | WEAK CONSISTENCY]
     [EMIT CHANGES | EMIT FINAL]
 
+Words of other systems are accepted: GRACE and GRACE PERIOD (ksqlDB) for REMEMBER, EARLY FIRE and EARLY_FIRE (Flink) for
+EARLY, EMIT ON WINDOW CLOSE (RisingWave) for EMIT FINAL.
+
 The clauses may have either order. They belong to the whole text, so they are read before the query, from its end.
 """
 
@@ -18,7 +21,9 @@ from queries.text.windows import WindowParser
 
 LEVELS = ("STRONG", "MIDDLE", "WEAK")
 OPTIONS = ("WAIT", "REMEMBER", "EARLY")
-_OTHER_NAMES = {"GRACE": "REMEMBER"}
+_OTHER_NAMES = {"GRACE": "REMEMBER", "EARLY_FIRE": "EARLY"}
+_SECOND_WORDS = {"GRACE": "PERIOD", "EARLY": "FIRE"}
+_ON_CLOSE = ("ON", "WINDOW", "CLOSE")
 
 
 class ConsistencyParser(WindowParser):
@@ -38,7 +43,7 @@ class ConsistencyParser(WindowParser):
         while self._token.kind is not Kind.END:
             token = self._take()
             if token.keyword == "EMIT" and emit is None:
-                emit = self._choice("EMIT", ("CHANGES", "FINAL"))
+                emit = self._emit()
             elif token.keyword == "WITH" and options is None:
                 level = self._word() if self._token.keyword in LEVELS else None
                 if not self._accept("CONSISTENCY"):
@@ -54,6 +59,16 @@ class ConsistencyParser(WindowParser):
                 raise QueryError(given, self._sql, token.start, expected)
         return Consistency(Word(first.text, first.start), tuple((options or {}).values()), level, emit)
 
+    def _emit(self) -> Word:
+        """Read the word after EMIT. ON WINDOW CLOSE means FINAL."""
+        start = self._token.start
+        if not self._accept("ON"):
+            return self._choice("EMIT", ("CHANGES", "FINAL"))
+        for word in _ON_CLOSE[1:]:
+            if not self._accept(word):
+                raise self._wrong(f"got {self._token.name_in_messages}", "EMIT ON WINDOW CLOSE, which is EMIT FINAL")
+        return Word("FINAL", start)
+
     def _options(self) -> dict[str, Parameter]:
         """Read the options in parentheses."""
         if not self._accept("("):
@@ -65,7 +80,10 @@ class ConsistencyParser(WindowParser):
             name = _OTHER_NAMES.get(self._token.keyword, self._token.keyword)
             if name not in OPTIONS:
                 raise self._wrong(f"got {self._token.name_in_messages} in WITH CONSISTENCY", "an option", OPTIONS)
-            keyword, start = self._word(), self._token.start
+            keyword = self._word()
+            if self._token.keyword == _SECOND_WORDS.get(keyword.text.upper()):
+                self._at += 1
+            start = self._token.start
             if name in options:
                 raise QueryError(f"{name} is given twice", self._sql, keyword.start, "each option once")
             options[name] = Parameter(name, keyword, self._amount(name), start)
@@ -96,7 +114,8 @@ def find_consistency(sql: str, tokens: Sequence[Token]) -> int | None:
     depth = 0
     for position, (token, following) in enumerate(pairwise(tokens)):
         depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-        emits = token.keyword == "EMIT" and following.keyword in ("CHANGES", "FINAL")
+        on_close = tuple(each.keyword for each in tokens[position + 1 : position + 4]) == _ON_CLOSE
+        emits = token.keyword == "EMIT" and (on_close or following.keyword in ("CHANGES", "FINAL"))
         states = token.keyword == "WITH" and following.keyword in (*LEVELS, "CONSISTENCY") and position > 0
         if depth == 0 and (emits or states):
             return position

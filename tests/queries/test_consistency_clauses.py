@@ -7,7 +7,7 @@ cannot be corrected.
 import pytest
 
 from highlevel.plan.nodes import ChangingWindows, Windowed
-from highlevel.speculation.consistency import Consistency
+from highlevel.speculation.consistency import FOREVER, Consistency
 from queries.explain.lines import parts_of_line
 from queries.explain.plan import explain
 from queries.gsql import compile_query
@@ -29,7 +29,9 @@ CHANGES = [
     ("WITH CONSISTENCY (WAIT 0, GRACE 5 s) EMIT CHANGES", Consistency(0, 5 * SECOND)),
     ("WITH CONSISTENCY (WAIT 0 seconds, REMEMBER 0) EMIT CHANGES", Consistency(0, 0)),
     ("WITH CONSISTENCY (WAIT FOREVER, REMEMBER 5 s) EMIT CHANGES", Consistency(None, 5 * SECOND)),
-    ("WITH CONSISTENCY (EARLY 500 ms, REMEMBER FOREVER) EMIT CHANGES", Consistency(early=SECOND // 2)),
+    ("WITH CONSISTENCY (EARLY 500 ms, REMEMBER FOREVER) EMIT CHANGES", Consistency(0, FOREVER, SECOND // 2)),
+    ("WITH CONSISTENCY (GRACE PERIOD 5 s, EARLY FIRE 500 ms) EMIT CHANGES", Consistency(0, 5 * SECOND, SECOND // 2)),
+    ("WITH CONSISTENCY (EARLY_FIRE 2 s) EMIT CHANGES", Consistency(early=2 * SECOND)),
     ("WITH STRONG CONSISTENCY EMIT CHANGES", Consistency(wait=None)),
     ("WITH MIDDLE CONSISTENCY EMIT CHANGES", Consistency()),
     ("EMIT CHANGES WITH WEAK CONSISTENCY", Consistency(remember=0)),
@@ -52,6 +54,37 @@ def test_changes_have_the_consistency_that_the_clauses_state(clauses: str, consi
 
 def test_final_results_without_options_are_the_ordinary_plan() -> None:
     assert compile_query(QUERY + "EMIT FINAL").root == compile_query(QUERY).root
+
+
+def test_a_query_that_emits_on_window_close_emits_final_rows() -> None:
+    assert compile_query(QUERY + "EMIT ON WINDOW CLOSE").root == compile_query(QUERY).root
+    join = "SELECT emit.ts FROM packets p [RANGE 1 s] JOIN packets emit [RANGE 1 s] ON p.srcIP = emit.destIP"
+    assert compile_query(join).schema.names == ["ts"]
+
+
+LATE = "SELECT srcIP, count(DISTINCT destIP) AS n [RANGE 10 seconds{}] FROM packets GROUP BY srcIP "
+
+
+@pytest.mark.parametrize(
+    ("clauses", "equal"),
+    [
+        ("EMIT CHANGES", "WITH CONSISTENCY (REMEMBER FOREVER) EMIT CHANGES"),
+        ("WITH CONSISTENCY (WAIT 1 s) EMIT CHANGES", "WITH CONSISTENCY (WAIT 1 s, REMEMBER FOREVER) EMIT CHANGES"),
+        ("WITH CONSISTENCY (REMEMBER 1 h) EMIT CHANGES", "WITH CONSISTENCY (REMEMBER 1 h) EMIT CHANGES"),
+        ("WITH WEAK CONSISTENCY EMIT CHANGES", "WITH WEAK CONSISTENCY EMIT CHANGES"),
+    ],
+)
+def test_late_emit_with_changes_remembers_all_rows(clauses: str, equal: str) -> None:
+    sub_query = "SELECT max(n) AS n FROM ({}) [RANGE 1 minute] "
+    for text in ("{}", sub_query):
+        changing = compile_query(text.format(LATE.format(", LATE EMIT")) + clauses)
+        assert changing.root == compile_query(text.format(LATE.format("")) + equal).root
+        assert "late" not in changing.schema.names
+
+
+def test_late_emit_without_changes_returns_additional_rows() -> None:
+    late = LATE.format(", LATE EMIT").replace("DISTINCT ", "")
+    assert compile_query(late + "EMIT FINAL").schema.names[-1] == "late"
 
 
 def test_final_results_with_a_memory_have_the_watermarks_of_the_rows() -> None:
@@ -107,11 +140,8 @@ REFUSED = [
     (f"SELECT * FROM ({QUERY} EMIT CHANGES)", "EMIT CHANGES in a sub-query", "EMIT"),
     ("SELECT count(*) FROM packets EMIT CHANGES", "EMIT CHANGES together with a query without windows of time", "EMIT"),
     ("SELECT count(*) [RANGE 5 rows] FROM packets EMIT CHANGES", "a query without windows of time", "EMIT"),
-    (
-        "SELECT count(*) [RANGE 5 s, LATE EMIT] FROM packets EMIT CHANGES",
-        "EMIT CHANGES together with LATE EMIT",
-        "EMIT C",
-    ),
+    (QUERY + "WITH WEAK CONSISTENCY EMIT ON WINDOW", "got the end of the query", ""),
+    (QUERY + "EMIT ON CLOSE", "got 'EMIT'", "EMIT ON"),
     ("SELECT count(*) [RANGE 5 s, SPREAD] FROM flows EMIT CHANGES", "EMIT CHANGES together with SPREAD", "EMIT"),
     ("SELECT count(*) AS weight [RANGE 5 s] FROM packets EMIT CHANGES", "a column 'weight'", "EMIT"),
     (

@@ -140,6 +140,10 @@ def test_final_rows_have_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
+        (
+            "emit = 'changes'\nconsistency = 'REMEMBER FOREVER'\n[links.L]\ncapture = 'a.pcap'\nspool = 's'",
+            "queries.q: got REMEMBER FOREVER",
+        ),
         ("emit = 'all'", "queries.q.emit: got 'all', expected changes or final"),
         ("consistency = 'WAIT 2 rows'", "queries.q.consistency, emit: line 2, column 24: WAIT 2 rows"),
         ("consistency = 'SLOW'", "queries.q.consistency, emit: line 2, column 19: got 'SLOW' in WITH CONSISTENCY"),

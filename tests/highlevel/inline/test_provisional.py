@@ -68,6 +68,24 @@ def test_a_packet_dated_next_year_ends_no_waiting(tmp_path: Path) -> None:
     assert corrections(path, "WITH CONSISTENCY (WAIT 6 seconds)") == 0
 
 
+def test_late_rows_are_additional_rows_or_with_changes_corrections(tmp_path: Path) -> None:
+    path = disordered(tmp_path / "a.pcap", 9, late=8)
+    exact, late = Counter(rows_in(run_of(path, PLAIN))), PLAIN.replace("10 seconds", "10 seconds, LATE EMIT")
+    parts = rows_in(run_of(path, f"{late} WITH WEAK CONSISTENCY EMIT FINAL"))
+    assert any(is_late for *_, is_late in parts)
+    packets, sizes = Counter[tuple](), Counter[tuple]()
+    for *group, n, size, _ in parts:
+        packets[tuple(group)] += n
+        sizes[tuple(group)] += size
+    assert Counter((*group, packets[group], sizes[group]) for group in packets) == exact
+    run = run_of(path, f"{late} WITH CONSISTENCY (WAIT 1 second) EMIT CHANGES")
+    sums: Counter[tuple] = Counter()
+    for *row, weight, _ in rows_in(run):
+        sums[tuple(row)] += weight
+    assert +sums == exact
+    assert run.samples().total(LATE_ROWS) == 0, "no row is too late"
+
+
 def test_rows_beyond_the_memory_are_late(tmp_path: Path) -> None:
     path = disordered(tmp_path / "a.pcap", 3, late=8)
     exact, run = rows_in(run_of(path, PLAIN)), run_of(path, f"{PLAIN} WITH WEAK CONSISTENCY EMIT CHANGES")
