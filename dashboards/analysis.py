@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from capture.metrics import Metric, Samples
 from dashboards.output.console import format_bytes
@@ -20,6 +25,8 @@ from queries.explain.drawing import Figures, draw
 from queries.explain.plan import explain
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from highlevel.spark.batch import BatchRun
 
 ENTRIES = (
@@ -134,7 +141,7 @@ class InlineAnalysis(Analysis):
 
 
 class SparkAnalysis(Analysis):
-    """A run of the batch engine on Spark. The figures of a node are the sums of those of its tasks."""
+    """A run on Spark. The rows, bytes and seconds of a node are the sums over its tasks."""
 
     workers = "tasks"
 
@@ -145,11 +152,24 @@ class SparkAnalysis(Analysis):
 
     def complete(self) -> None:
         """Start Spark and run the query; the start is not measured. Raises InputError for a wrong input."""
-        from highlevel.spark.batch import BatchRun
         from highlevel.spark.session import open_finite_session
 
         with open_finite_session(self._on, [source.path for source in self._inputs]) as spark:
-            self.measure(BatchRun(spark, [self.plan], list(self._inputs), measure=True))
+            self.complete_in(spark)
+
+    @abstractmethod
+    def complete_in(self, spark: SparkSession) -> None:
+        """Run the query in a session."""
+
+
+class BatchAnalysis(SparkAnalysis):
+    """A run of the batch engine. The state of a node is the sum over its tasks."""
+
+    def complete_in(self, spark: SparkSession) -> None:
+        """Run the query as one job."""
+        from highlevel.spark.batch import BatchRun
+
+        self.measure(BatchRun(spark, [self.plan], list(self._inputs), measure=True))
 
     def measure(self, batch: BatchRun) -> None:
         """Complete a run with measurements. A batch runs the plan of the final rows of a query with changes."""
@@ -159,6 +179,38 @@ class SparkAnalysis(Analysis):
         self.seconds = time.perf_counter() - begin
         self.measurements, self.low_level_seconds = batch.measurements, batch.task_seconds
         self._samples, self._readings = batch.samples, batch.readings
+
+
+class StreamAnalysis(SparkAnalysis):
+    """A run of the streaming engine. The state of a node is the largest sum over the tasks of a micro-batch."""
+
+    def complete_in(self, spark: SparkSession) -> None:
+        """Run the query to the end of its inputs, in a temporary folder."""
+        from highlevel.spark.stream import StreamRun
+
+        with tempfile.TemporaryDirectory(prefix="wiretide-analysis-") as folder:
+            run = StreamRun(
+                spark,
+                [self.plan],
+                self._inputs,
+                Path(folder),
+                partitions=spark.sparkContext.defaultParallelism,
+                on_batch=self._count_rows,
+                say=lambda line: print(f"wiretide: {line}", file=sys.stderr),
+                measure=True,
+            )
+            begin = time.perf_counter()
+            try:
+                run.start()
+                run.wait()
+            finally:
+                run.stop()
+        self.seconds = time.perf_counter() - begin
+        self.measurements, self.low_level_seconds = run.measurements, run.task_seconds
+        self._samples = run.samples
+
+    def _count_rows(self, _: int, results: Mapping[str, pa.Table], __: Samples) -> None:
+        self.result_rows += results[self.plan.name].num_rows
 
 
 def _total(samples: Samples, metric: Metric, leaf: str) -> int:

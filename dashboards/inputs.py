@@ -28,7 +28,7 @@ from capture.flows.sampling import FixedRates
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_capture
 from dashboards import request
-from dashboards.analysis import Analysis, InlineAnalysis, SparkAnalysis
+from dashboards.analysis import Analysis, BatchAnalysis, InlineAnalysis
 from dashboards.answer import Answer, StartAll, StartRun, answer, answer_all, check_engine
 from dashboards.request import is_results
 from dashboards.stored_results import tables_of
@@ -207,7 +207,7 @@ class Inputs:
             if is_live(one_input):
                 raise ValueError(f"explain(analyze=True) reads complete files: got {one_input.name}")
         if source.options.on != request.INLINE:
-            return SparkAnalysis(plan, inputs, source.options.on)
+            return BatchAnalysis(plan, inputs, source.options.on)
         return InlineAnalysis(plan, inputs, threads=source.options.threads)
 
     def run(self, plan: Plan, start: StartRun) -> Batches:

@@ -126,6 +126,13 @@ def explain(
             "the URL of a Spark master.",
         ),
     ] = INLINE,
+    micro_batches: Annotated[
+        bool,
+        typer.Option(
+            "--micro-batches",
+            help="With --analyze and --on: run the query as `wiretide run` does, in micro-batches with state.",
+        ),
+    ] = False,
     layer: Annotated[
         Layer | None, typer.Option(help="IP layer of plain column names of a query. Default: outer.")
     ] = None,
@@ -148,7 +155,8 @@ def explain(
     Spool: its segments, commits, watermarks, losses and damage. The spool may be in use.
 
     --analyze: the query is run over files, without its output. The figures are rows and bytes between the nodes, the
-    time and the largest state of each node, and the work of the low level. On Spark they are sums over its tasks.
+    time and the largest state of each node, and the work of the low level. On Spark they are sums over its tasks, in
+    one job, or with --micro-batches in a stream that reads the files to their ends.
 
     \b
     wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
@@ -163,11 +171,13 @@ def explain(
     check_engine_name(on)
     if threads is not None and on != INLINE:
         raise typer.BadParameter(f"--threads and --on {on}: expected --on local[{threads}], or --on inline")
+    if micro_batches and (not analyze or on == INLINE):
+        raise typer.BadParameter("--micro-batches needs --analyze and a Spark engine, for example --on local")
     load_functions(functions or [])
     params = parse_params(param or [])
     draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")
     if analyze:
-        analysis = _analyze(words, stream or [], threads, on, layer, params)
+        analysis = _analyze(words, stream or [], threads, on, layer, params, micro_batches=micro_batches)
         text = analysis.drawing() if draws else escape_lines(analysis.text())
     elif stream or threads or on != INLINE:
         raise typer.BadParameter("--stream, --threads and --on need --analyze, which runs the query")
@@ -199,10 +209,12 @@ def _analyze(
     on: str,
     layer: Layer | None,
     params: Mapping[str, object],
+    *,
+    micro_batches: bool,
 ) -> Analysis:
     """Run a query over its inputs, and return its figures."""
     from dashboards import request
-    from dashboards.analysis import InlineAnalysis, SparkAnalysis
+    from dashboards.analysis import BatchAnalysis, InlineAnalysis, StreamAnalysis
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar, warn
     from dashboards.stop_signals import interrupting
@@ -223,7 +235,7 @@ def _analyze(
             inline.run.progress = bar
             inline.complete()
     else:
-        analysis = SparkAnalysis(plan, inputs, on)
+        analysis = (StreamAnalysis if micro_batches else BatchAnalysis)(plan, inputs, on)
         compile_kernels()
         with interrupting():
             analysis.complete()

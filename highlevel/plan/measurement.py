@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,6 +35,12 @@ class Measurement:
         self.seconds += seconds
         self.state_bytes += state_bytes
 
+    def continue_with(self, later: Measurement) -> None:
+        """Add the figures of a later part of the run. The state is the larger one."""
+        state_bytes = max(self.state_bytes, later.state_bytes)
+        self.add(later.rows, later.bytes, later.seconds, 0)
+        self.state_bytes = state_bytes
+
     @property
     def figures(self) -> tuple[int, int, float, int]:
         """Return the arguments of `add`, as JSON values."""
@@ -56,3 +63,15 @@ class Measurement:
             self.state_bytes = max(self.state_bytes, operator.bytes)
             sampled_at = time.perf_counter()
             self._next_sample = sampled_at + (sampled_at - end) / MAX_SAMPLING_SHARE
+
+
+def sum_measurements(node_count: int, counters: Iterable[Mapping[str, Any]]) -> list[Measurement]:
+    """Return the figures of each node of a plan, from the counters of all tasks.
+
+    `measured` of each task contains pairs: the position of a node in the plan, and its `figures`.
+    """
+    measurements = [Measurement() for _ in range(node_count)]
+    for counts in counters:
+        for position, figures in counts["measured"]:
+            measurements[position].add(*figures)
+    return measurements

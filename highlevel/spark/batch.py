@@ -33,8 +33,8 @@ from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.plan.fragments import cut
-from highlevel.plan.measurement import Measurement
-from highlevel.plan.plan import Plan, leaf_names, leaves_of
+from highlevel.plan.measurement import Measurement, sum_measurements
+from highlevel.plan.plan import Plan, leaves_of
 from highlevel.spark.byte_ranges import (
     RangeReader,
     Task,
@@ -58,7 +58,6 @@ from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.session import convert_jvm_failures
 from highlevel.speculation.changes import final_changes
-from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 
 NO_OUTPUT = ARROW_SCHEMA.empty_table()
@@ -213,17 +212,8 @@ class BatchRun:
         self, plan: Plan, scan_counts: Sequence[dict[str, Any]], fragment_counts: Sequence[Counts]
     ) -> None:
         """Add the figures of all tasks. Tables of tasks add their memory to that of their leaf."""
-        self.measurements = [Measurement() for _ in plan.nodes]
         self.task_seconds = [counts["seconds"] for counts in scan_counts]
-        for counts in (*scan_counts, *fragment_counts):
-            for position, figures in counts["measured"]:
-                self.measurements[position].add(*figures)
-        leaves = dict(zip(leaf_names(plan), plan.leaves, strict=True))
-        for counts in scan_counts:
-            for metric, labels, value in counts["samples"]:
-                if metric == TABLE_BYTES.name:
-                    leaf = leaves[labels[TABLE_BYTES.labels.index("query")]]
-                    self.measurements[plan.nodes.index(leaf)].state_bytes += int(value)
+        self.measurements = sum_measurements(len(plan.nodes), (*scan_counts, *fragment_counts))
 
     def _run_job(self, tasks: Sequence[Task]) -> pa.Table:
         """Run the job. Repeat it if a process of Spark did not start or ended."""

@@ -33,9 +33,8 @@ from capture.lazy_dataclasses import dataclass
 from capture.open import open_finite, open_mapped
 from highlevel.inline.engine import files_of
 from highlevel.plan.measurement import Measurement
-from highlevel.plan.plan import leaf_names
 from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, leaf_rows, make_batch
+from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, leaf_figures, leaf_rows, make_batch
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 
@@ -286,7 +285,8 @@ class RangeReader:
         for leaf_index, item in itertools.chain(node.finish(), node.flush()):
             if isinstance(item, pa.RecordBatch):
                 partials[leaf_index].append(item)
-        samples = node.samples([(self._label(reader),) for reader in readers], walked_range.damage)
+        labels = [self.assignment.counter_label(reader, measure=self.measure) for reader in readers]
+        samples = node.samples([(label,) for label in labels], walked_range.damage)
         counts: dict[str, Any] = {
             "task": {"number": task.input_number, "start": task.start},
             "walked": asdict(walked_range),
@@ -296,18 +296,12 @@ class RangeReader:
         if self.measure:
             _add_partials(measurements, partials)
             counts["seconds"] = time.perf_counter() - begin - waited_seconds
-            nodes = self.assignment.plans[0].nodes
             counts["measured"] = [
-                (nodes.index(leaf), measurement.figures) for leaf, measurement in zip(leaves, measurements, strict=True)
+                leaf_figures(self.assignment, reader, measurement.rows, measurement.bytes, samples)
+                for reader, measurement in zip(readers, measurements, strict=True)
             ]
         counter_row = (COUNTERS, COUNTERS, 0, sequence, BEGINNING, BEGINNING, json.dumps(counts).encode())
         yield [*rows, counter_row]
-
-    def _label(self, reader: int) -> str:
-        """Return the label of a leaf's counters: the name of its query, with `measure` its name in the plan."""
-        query, number = self.assignment.leaves[reader]
-        plan = self.assignment.plans[query]
-        return leaf_names(plan)[number] if self.measure else plan.leaves[number].name
 
     def _pack_partials(
         self,

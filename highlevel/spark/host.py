@@ -48,7 +48,8 @@ class Host:
     """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`.
 
     `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
-    more watermarks, so a query that begins with this micro-batch receives their last watermark here.
+    more watermarks, so a query that begins with this micro-batch receives their last watermark here. With `measure` the
+    counters contain `measured`: the figures of nodes.
     """
 
     assignment: InputAssignment
@@ -56,6 +57,7 @@ class Host:
     batch_id: int
     level: int = 0
     ended_inputs: frozenset[int] = frozenset()
+    measure: bool = False
 
     @property
     def schema(self) -> str:
@@ -107,7 +109,7 @@ class Host:
         counts = []
         arrivals.sort(key=lambda arrival_: (arrival_.query, arrival_.port, arrival_.sequence))
         query_fragments = [
-            FragmentTask(self.assignment, query, fragment_number, part)
+            FragmentTask(self.assignment, query, fragment_number, part, measure=self.measure)
             for query, query_fragments in enumerate(self.assignment.fragments)
             for fragment_number, level in enumerate(query_fragments.levels)
             if level == self.level
@@ -121,6 +123,8 @@ class Host:
                 query_arrivals += task.ends_of(self.ended_inputs)
             output = task.feed(query_arrivals)
             counts.append(collect_counts(task, output))
+            if self.measure:
+                counts[-1]["measured"] = task.measurements()
             if not task.is_last:
                 yield from task.repartition(output, self.batch_id)
             elif output.batches:

@@ -15,7 +15,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.inline.engine import Input
 from highlevel.plan.fragments import Fragments, cut
 from highlevel.plan.nodes import Leaf
-from highlevel.plan.plan import Plan, named_leaves
+from highlevel.plan.plan import Plan, leaf_names, named_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,12 @@ class InputAssignment:
         """Return the name of a leaf in a low-level node."""
         query, number = self.leaves[reader]
         return named_leaves(self.plans[query])[number].name
+
+    def counter_label(self, reader: int, *, measure: bool) -> str:
+        """Return the label of a leaf's counters: the name of its query, in a measured run its name in the plan."""
+        query, number = self.leaves[reader]
+        plan = self.plans[query]
+        return leaf_names(plan)[number] if measure else plan.leaves[number].name
 
     def readers(self, input_number: int) -> list[int]:
         """Numbers of the leaves that read input `input_number`."""

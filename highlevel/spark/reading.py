@@ -19,6 +19,7 @@ them nor get lost in an empty partition.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from capture.open import open_mapped
 from highlevel.spark.input_assignment import InputAssignment, SourcePort
 from highlevel.spark.repartition import make_repartition
 from lowlevel.integer_ranges import Ranges
+from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import Node
 from lowlevel.plan import NEWEST
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -84,9 +86,14 @@ class BlockRange:
 
 
 def read_block_range(
-    assignment: InputAssignment, block_range: BlockRange, slots: int, capacity: int
+    assignment: InputAssignment, block_range: BlockRange, slots: int, capacity: int, *, measure: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Read a block range and yield its rows as one batch. Raise InputError if the file has changed since the scan."""
+    """Read a block range and yield its rows as one batch. Raise InputError if the file has changed since the scan.
+
+    With `measure` there is one query. Then counters have the name of their leaf in the plan in place of the query, and
+    contain the figures of leaves.
+    """
+    begin = time.perf_counter()
     readers = assignment.readers(block_range.input_number)
     leaves = [assignment.leaf(reader) for reader in readers]
     input_ = assignment.inputs[block_range.input_number]
@@ -113,6 +120,8 @@ def read_block_range(
     for leaf_index, item in node.flush():
         if not isinstance(item, Punctuation):
             partials[leaf_index].append(item)
+    labels = [assignment.counter_label(reader, measure=measure) for reader in readers]
+    samples = node.samples([(label,) for label in labels], block_range.damage)
     output = TaskOutput(
         input_number=block_range.input_number,
         sequence=block_range.first_block,
@@ -120,13 +129,27 @@ def read_block_range(
             reader: LeafOutput(watermark, batches, block_range.newest.get(leaf.low.kind, END))
             for reader, leaf, watermark, batches in zip(readers, leaves, watermarks, partials, strict=True)
         },
-        samples=node.samples([(leaf.name,) for leaf in leaves], block_range.damage),
+        samples=samples,
         newest_time=max((block.max_ts for block in block_range.blocks), default=None),
         position=block_range.first_block + len(block_range.blocks),
         input_size=block_range.block_count,
         warnings=() if block_range.damage is None else (describe_damage(input_.path, block_range),),
     )
+    if measure:
+        figures = []
+        for reader, batches in zip(readers, partials, strict=True):
+            rows, bytes_ = (sum(getattr(batch, name) for batch in batches) for name in ("num_rows", "nbytes"))
+            figures.append(leaf_figures(assignment, reader, rows, bytes_, samples))
+        output = replace(output, measured=figures, seconds=time.perf_counter() - begin)
     yield pack_output(assignment, output)
+
+
+def leaf_figures(
+    assignment: InputAssignment, reader: int, rows: int, bytes_: int, samples: Samples
+) -> tuple[int, tuple[int, int, float, int]]:
+    """Return the position of a leaf in the only plan, and its figures (`Measurement`): its state is its tables."""
+    table_bytes = samples.total(TABLE_BYTES, query=assignment.counter_label(reader, measure=True))
+    return assignment.plans[0].nodes.index(assignment.leaf(reader)), (rows, bytes_, 0.0, int(table_bytes))
 
 
 def describe_damage(path: Path, block_range: BlockRange) -> str:
@@ -162,7 +185,8 @@ class TaskOutput:
     `sequence` is the order of the block ranges of one input. `newest_time` is the largest packet time in ns, or None.
     `position` is the position after the range, and `input_size` the size of the input; both are equal at the end of the
     input. `warnings` are for the user. `sampled_ranges` contains the times of the sampled partials of each leaf
-    (`highlevel.spark.estimates`).
+    (`highlevel.spark.estimates`). `measured` and `seconds`: the figures of leaves and the time of the task, in a
+    measured run.
     """
 
     input_number: int
@@ -174,6 +198,8 @@ class TaskOutput:
     input_size: int
     warnings: tuple[str, ...] = ()
     sampled_ranges: Mapping[int, Ranges] = field(default_factory=dict)
+    measured: Sequence[tuple[int, tuple[int, int, float, int]]] = ()
+    seconds: float = 0.0
 
 
 def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBatch:
@@ -194,6 +220,8 @@ def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBat
         "done": output.position,
         "total": output.input_size,
         "warnings": output.warnings,
+        "measured": output.measured,
+        "seconds": output.seconds,
         "sampled": [[assignment.leaves[reader][0], ranges] for reader, ranges in output.sampled_ranges.items()],
     }
     rows.append((COUNTERS, COUNTERS, 0, output.sequence, BEGINNING, BEGINNING, json.dumps(counts).encode()))

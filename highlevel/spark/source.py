@@ -51,7 +51,8 @@ Otherwise a short file would have no watermark before its end.
 class StreamSpec:
     """Parameters of the source. One input's share of a micro-batch is divided into `task_count` tasks.
 
-    A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool.
+    A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool. `measure`: measure the
+    leaves of the only query.
     """
 
     assignment: InputAssignment
@@ -61,6 +62,7 @@ class StreamSpec:
     speed: float | None
     task_count: int
     max_bytes: int = MAX_BYTES
+    measure: bool = False
 
 
 class RangePartition(InputPartition):
@@ -223,7 +225,7 @@ class CaptureReader(DataSourceStreamReader):
         spec, input_range = self.spec, partition.input_range
         if isinstance(input_range, SpoolRange):
             return read_spool_range(spec.assignment, input_range)
-        return read_block_range(spec.assignment, input_range, spec.slots, spec.block_records)
+        return read_block_range(spec.assignment, input_range, spec.slots, spec.block_records, measure=spec.measure)
 
     def commit(self, end: dict[str, int]) -> None:
         """Release the segments of spools before `end`, because the checkpoint contains their results."""

@@ -19,6 +19,7 @@ So any repetition of n, after any interruption, gives the same files.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 import time
@@ -39,6 +40,7 @@ from capture.metrics import Samples
 from capture.open import open_finite
 from capture.private_files import check_private_folder, make_private_folder, open_private
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
+from highlevel.plan.measurement import Measurement, sum_measurements
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
@@ -147,17 +149,22 @@ class StreamRun:
         on_batch: OnBatch | None = None,
         say: Say = print,
         on_restart: Callable[[], None] = lambda: None,
+        measure: bool = False,
     ) -> None:
         """Check the options without opening an input.
 
         `spark` is a session, or a function that starts one after all other checks. `say` receives messages for the
         user: progress before a start, and warnings about spools, each once. `on_restart` is called before each restart.
+        With `measure` the nodes of the only query are measured (`measurements`), and the counters of a leaf have its
+        name in the plan in place of the query.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
         options["keep_results"] = keep_results
         for option, value in options.items():
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
+        if measure and len(plans) != 1:
+            raise ValueError(f"got {len(plans)} queries to measure, expected one")
         names = [plan.name for plan in plans]
         if len(set(names)) < len(names):
             raise ValueError(f"queries of one run need different names, got {', '.join(names)}")
@@ -200,12 +207,28 @@ class StreamRun:
         self._is_prepared = False
         self._batch_lock = threading.RLock()
         self._restarts = Restarts(say)
+        self._measure = measure
+        self._measured_batches: dict[int, tuple[list[Measurement], list[float]]] = {}
         self._figures = QueryFigures()
 
     @property
     def samples(self) -> Samples:
         """All counters after the last micro-batch, and the restarts of this object."""
         return self._add_restarts(self.totals.samples)
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """Figures of each node of the measured query, over the micro-batches of this object."""
+        measurements = [Measurement() for _ in self.assignment.plans[0].nodes]
+        for measured, _ in self._measured_batches.values():
+            for measurement, later in zip(measurements, measured, strict=True):
+                measurement.continue_with(later)
+        return measurements
+
+    @property
+    def task_seconds(self) -> list[float]:
+        """Seconds of each task of the low level in a measured run."""
+        return [seconds for _, task_seconds in self._measured_batches.values() for seconds in task_seconds]
 
     @property
     def figures(self) -> Samples:
@@ -345,6 +368,7 @@ class StreamRun:
             speed=self.speed,
             task_count=task_count,
             max_bytes=self.max_bytes,
+            measure=self._measure,
         )
         make_private_folder(self.folder / "checkpoint")
         self._query = self._start_query(spark, spec)
@@ -384,7 +408,9 @@ class StreamRun:
         totals = self._totals_files.load(batch_id - 1)
         totals.rename_queries(self._query_names)
         for level in range(self.assignment.levels):
-            host = Host(self.assignment, self.folder / "state", batch_id, level, totals.ended_inputs)
+            host = Host(
+                self.assignment, self.folder / "state", batch_id, level, totals.ended_inputs, measure=self._measure
+            )
             rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)
         job_output = rows.toArrow()
         tables: dict[int, list[pa.Table]] = {}
@@ -400,6 +426,8 @@ class StreamRun:
             for query, plan in enumerate(self.assignment.plans)
         }
         totals.add(self.assignment, task_counters, host_counters)
+        if self._measure:
+            self._add_measurements(batch_id, task_counters, host_counters)
         readable_results = {
             plan.name: self._make_readable(query, results[plan.name], totals.sampled_ranges)
             for query, plan in enumerate(self.assignment.plans)
@@ -416,6 +444,13 @@ class StreamRun:
             self.on_batch(batch_id, results, self._add_restarts(totals.samples))
         if totals.is_finished(self.assignment.input_ids):
             self._ended.set()
+
+    def _add_measurements(self, batch_id: int, task_counters: list[bytes], host_counters: list[bytes]) -> None:
+        """Set the figures of a micro-batch. A repeated one replaces them."""
+        tasks = [json.loads(counters) for counters in task_counters]
+        fragments = [counts for counters in host_counters for counts in json.loads(counters)]
+        measurements = sum_measurements(len(self.assignment.plans[0].nodes), (*tasks, *fragments))
+        self._measured_batches[batch_id] = measurements, [counts["seconds"] for counts in tasks]
 
     def _make_readable(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
         """Return results in the form of their file. For a spool, mark the windows that contain estimates."""

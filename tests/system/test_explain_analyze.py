@@ -101,6 +101,7 @@ def test_the_command_prints_the_plan_and_the_figures(capture: Path) -> None:
         (["M.pcap", "@top-talkers"], "got 2 words, expected one query"),
         (["@top-talkers", "--threads", "2"], "--stream, --threads and --on need --analyze"),
         (["@top-talkers", "--on", "local"], "--stream, --threads and --on need --analyze"),
+        (["--analyze", "--micro-batches", "M.pcap", "@top-talkers"], "--micro-batches needs --analyze and a Spark"),
         (
             ["--analyze", "--on", "cluster", "M.pcap", "@top-talkers"],
             "--on cluster: expected inline, local, or the URL",

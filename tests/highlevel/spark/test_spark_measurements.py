@@ -1,4 +1,4 @@
-"""Measured batch runs on Spark: rows between nodes are those of the inline engine, on any number of partitions.
+"""Measured runs on Spark: rows between nodes are those of the inline engine, on any number of partitions.
 
 The tasks are called as Spark calls them, without a JVM, except in tests that are marked. The tests detect a node of a
 fragment that is counted for another node of the query, a partition or a task that is not counted, and rows of an edge
@@ -6,20 +6,22 @@ that is cut and counted twice.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
-from dashboards.analysis import InlineAnalysis, SparkAnalysis
+from dashboards.analysis import BatchAnalysis, InlineAnalysis, StreamAnalysis
 from highlevel.inline.engine import Input
 from highlevel.plan.fragments import FragmentInput, cut
 from highlevel.plan.nodes import Leaf, Node
-from highlevel.plan.plan import Plan
+from highlevel.plan.plan import Plan, leaf_names
 from highlevel.spark.batch import BatchRun
 from highlevel.spark.byte_ranges import RangeReader, Task, input_size
 from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.stream import StreamRun
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED
 from queries.gsql import compile_query
 from tests.conformance.traffic import LINKS, generate_links
@@ -132,7 +134,7 @@ def test_the_low_level_counts_rows_by_leaf_and_seconds_by_task(inputs: list[Inpu
 def test_the_figures_of_changes_are_those_of_the_plan_of_their_final_rows(name: str, inputs: list[Input]) -> None:
     plan = compile_query(f"{QUERIES[name]} EMIT CHANGES")
     run = measured(plan, inputs, 2)
-    analysis = SparkAnalysis(plan, inputs, "local[2]")
+    analysis = BatchAnalysis(plan, inputs, "local[2]")
     analysis.measure(run)
     final = inline(compile_query(QUERIES[name]), inputs)
     assert 0 < analysis.result_rows <= final.result_rows, "equal rows are one change"
@@ -153,7 +155,7 @@ def test_without_measure_tasks_send_no_figures(inputs: list[Input]) -> None:
 @pytest.mark.spark
 def test_a_run_in_a_session_has_the_rows_of_the_inline_engine(spark: object, inputs: list[Input]) -> None:
     plan = compile_query(QUERIES["groups of a join"])
-    analysis, expected = SparkAnalysis(plan, inputs, "local[2]"), inline(plan, inputs)
+    analysis, expected = BatchAnalysis(plan, inputs, "local[2]"), inline(plan, inputs)
     analysis.measure(BatchRun(spark, [plan], inputs, measure=True))  # type: ignore[arg-type]
     assert [each.rows for each in analysis.measurements] == [each.rows for each in expected.measurements]
     assert analysis.result_rows == expected.result_rows > 0
@@ -162,3 +164,34 @@ def test_a_run_in_a_session_has_the_rows_of_the_inline_engine(spark: object, inp
     assert [line.split()[:4] for line in lines[1:3]] == [line.split()[:4] for line in [*expected.lines()][2:4]]
     assert "<svg" in analysis.drawing()
     assert analysis.warnings() == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["groups", "join of groups", "levels"])
+def test_a_stream_has_the_rows_of_the_inline_engine(name: str, spark: object, inputs: list[Input]) -> None:
+    plan = compile_query(QUERIES[name])
+    analysis, expected = StreamAnalysis(plan, inputs, "local[2]"), inline(plan, inputs)
+    analysis.complete_in(spark)  # type: ignore[arg-type]
+    for node, ours, theirs in zip(plan.nodes, analysis.measurements, expected.measurements, strict=True):
+        assert ours.state_bytes > 0 or not theirs.state_bytes
+        if isinstance(node, Leaf):
+            assert ours.rows >= theirs.rows > 0
+            assert ours.bytes > 0
+        else:
+            assert ours.rows == theirs.rows
+            assert ours.seconds > 0
+    assert analysis.result_rows == expected.result_rows > 0
+    assert len(analysis.low_level_seconds) >= len(inputs)
+    assert all(seconds > 0 for seconds in analysis.low_level_seconds)
+    assert [line.split()[0] for line in analysis.lines()] == [line.split()[0] for line in expected.lines()]
+    for leaf in leaf_names(plan):
+        for metric in (ROWS_ACCEPTED, ROWS_FILTERED):
+            assert analysis._samples.total(metric, query=leaf) == expected._samples.total(metric, query=leaf)
+
+
+def test_one_query_is_measured(inputs: list[Input], tmp_path: Path) -> None:
+    plans = [compile_query(QUERIES[name], name) for name in ("rows", "groups")]
+    with pytest.raises(ValueError, match="got 2 queries to measure, expected one"):
+        BatchRun(None, plans, inputs, measure=True)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="got 2 queries to measure, expected one"):
+        StreamRun(None, plans, inputs, tmp_path, measure=True)  # type: ignore[arg-type]
