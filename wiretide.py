@@ -9,6 +9,8 @@ Functions import the heavy modules that they use, so that `wiretide --help` and 
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dashboards import request
-from dashboards.commands.app import app, main
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import typer
 
     from capture.errors import InputError, MissingPackageError, WiretideError
     from dashboards.inputs import Inputs
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from lowlevel.expressions.user_functions import FunctionError
     from queries.pipeline.sections import PipelineError
     from queries.text.errors import QueryError
+
+    app: typer.Typer
 
 __all__ = [
     "AggregateError",
@@ -70,7 +74,11 @@ ERRORS = {
 """Public error classes and their modules, which are imported when the class is used."""
 
 
-def __getattr__(name: str) -> type[Exception]:
+def __getattr__(name: str) -> type[Exception] | typer.Typer:
+    if name == "app":
+        from dashboards.commands.app import make_app
+
+        return make_app()
     if name not in ERRORS:
         raise AttributeError(f"module 'wiretide' has no attribute {name!r}")
     error: type[Exception] = getattr(importlib.import_module(ERRORS[name]), name)
@@ -79,6 +87,24 @@ def __getattr__(name: str) -> type[Exception]:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+OBJECTS_BEFORE_COLLECTION = 200_000
+"""Number of new objects after which Python searches for unreachable cycles. With Python's default of 700, the imports
+of a query cause hundreds of searches, a tenth of the time of a short query. A micro-batch creates few objects."""
+
+
+def main() -> None:
+    """Run the command line.
+
+    The exit status is 0 for success, 1 for an error of the input or the run, and 2 for an error in the command line or
+    the query. It is 130 after Ctrl-C and 143 after SIGTERM.
+    """
+    gc.set_threshold(OBJECTS_BEFORE_COLLECTION)
+    atexit.register(gc.freeze)  # else Python searches all objects for cycles when it ends: a quarter of a short query
+    from dashboards.commands.app import run_command_line
+
+    run_command_line()
 
 
 def query(
@@ -180,7 +206,7 @@ def compare(
     """
     from dashboards import comparing
     from highlevel.compare.figures import figures
-    from queries.catalogue.catalogue import query_text
+    from queries.query_text import query_text
 
     skews = [f"{name}={time}" for name, time in (skew or {}).items()]
     lulls = [f"{name}={time}" for name, time in (lull or {}).items()]
@@ -333,9 +359,9 @@ def function(
 
 def explain(sql: str, layer: str = Layer.OUTER, params: Mapping[str, object] | None = None) -> str:
     """Explain a query: its low-level part, its high-level part, and the reasons. Arguments are as in `query`."""
-    from queries.catalogue.catalogue import query_text
     from queries.explain.plan import explain as explain_plan
     from queries.gsql import compile_query
+    from queries.query_text import query_text
 
     return explain_plan(compile_query(query_text(sql, params), layer=layer))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,9 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import address_pairs
 from capture.generate import generate
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""The environment of the commands. Without bytecode files, each command would compile its modules again."""
 
 IMPORTS = "python -c 'import numpy, pyarrow'"
 """The command with which the others are compared."""
@@ -32,11 +36,11 @@ def run(setting: Setting) -> Report:
             "wiretide query, 10 packets": wiretide("query", path, PAIRS, "--format", "csv"),
         }
         for command in commands.values():
-            timed(command)
+            timed(command, environment=ENVIRONMENT)
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(setting.runs(9)):
             for name, command in commands.items():
-                seconds[name].append(timed(command).processor)
+                seconds[name].append(timed(command, environment=ENVIRONMENT).processor)
     figures = {name: figure(values) for name, values in seconds.items()}
     report = Report("startup")
     report.table(

@@ -2,18 +2,20 @@
 
 The standard library compiles up to six methods of each class: 0.4 ms for a frozen class with slots. A query imports
 about 220 such classes and instantiates a third of them, so they took a quarter of its start. Here a class takes
-0.03 ms: `__init__` is compiled when it is first used, and the other methods are shared code over the fields.
+0.02 ms: `__init__` is compiled when it is first used, and the other methods are shared code over the fields.
 
-Only the standard parameters `frozen` and `slots` exist. `field`, `fields`, `replace`, `asdict` and `is_dataclass` of
-the standard library work for these classes.
+Only the standard parameters `frozen` and `slots` exist, and fields that are neither InitVar nor KW_ONLY. `field`,
+`fields`, `replace`, `asdict` and `is_dataclass` of the standard library work for these classes.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, FrozenInstanceError, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, field, fields
 from dataclasses import dataclass as standard_dataclass
+from inspect import get_annotations
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,12 +35,62 @@ else:
         kept = {"__init__", "__repr__", "__eq__", "__setattr__", "__delattr__", "__getstate__", "__setstate__"} & set(
             own
         )
-        cls = standard_dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+        _define_fields(cls)
+        if slots:
+            cls = _with_slots(cls)
         methods = _make_methods(cls, frozen, slots)
         for name, method in methods.items():
             if not (keeps_hash if name == "__hash__" else name in kept):
                 setattr(cls, name, method)
         return cls
+
+
+@standard_dataclass(init=False, repr=False, eq=False)
+class _Standard:
+    """A class of the standard library without generated methods. It gives its marks to all classes of this module."""
+
+    value: int
+
+
+_FIELD_MARK = fields(_Standard)[0]._field_type  # type: ignore[attr-defined]
+"""The value by which `fields` recognises a field."""
+
+
+def _define_fields(cls: Any) -> None:
+    """Give a class the attributes of a dataclass that describe its fields: those of its bases, then its own."""
+    members: dict[str, Field[Any]] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        members.update(getattr(base, "__dataclass_fields__", {}))
+    for name, annotation in get_annotations(cls).items():
+        if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        default: Any = getattr(cls, name, MISSING)
+        member: Any = default if isinstance(default, Field) else field(default=default)
+        if isinstance(default, MemberDescriptorType):  # the slot of a base class
+            member.default = MISSING
+        elif default is not member and type(default).__hash__ is None:
+            raise ValueError(f"mutable default {type(default)} for field {name} is not allowed: use default_factory")
+        elif default is member and member.default is MISSING:
+            delattr(cls, name)
+        elif default is not MISSING:
+            setattr(cls, name, member.default)
+        member.name, member.type, member.kw_only, member._field_type = name, annotation, False, _FIELD_MARK
+        members[name] = member
+    cls.__dataclass_fields__ = members
+    cls.__dataclass_params__ = _Standard.__dataclass_params__  # type: ignore[attr-defined]
+    cls.__match_args__ = tuple(name for name, member in members.items() if member.init)  # type: ignore[misc]
+
+
+def _with_slots(cls: type) -> type:
+    """Return a class with the same content and a slot for each field that no base has. Slots need a new class."""
+    content = dict(vars(cls))
+    inherited = {name for base in cls.__mro__[1:-1] for name in getattr(base, "__slots__", ())}
+    content["__slots__"] = tuple(name for name in cls.__dataclass_fields__ if name not in inherited)  # type: ignore[attr-defined]
+    for name in (*cls.__dataclass_fields__, "__dict__", "__weakref__"):  # type: ignore[attr-defined]
+        content.pop(name, None)
+    made = type(cls)(cls.__name__, cls.__bases__, content)
+    made.__qualname__ = cls.__qualname__
+    return made
 
 
 class _Factory:

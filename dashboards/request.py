@@ -73,7 +73,7 @@ def bind(
     are computed here, which reads the inputs in `threads` threads; `watching` returns a context for each of these runs.
     Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
     """
-    from queries.catalogue.catalogue import query_text
+    from queries.query_text import query_text
 
     query = query_text(sql, params)
     name = sql.strip().removeprefix("@").lower() if sql.strip().startswith("@") else "query"
@@ -130,7 +130,7 @@ def texts_of(queries: Sequence[str], params: Mapping[str, object] | None) -> dic
     Each of `params` is a parameter of at least one of them. Raises QueryError for an unknown query or parameter.
     """
     from dashboards.several import query_names
-    from queries.catalogue.catalogue import parameter_names, query_text
+    from queries.query_text import parameter_names, query_text
     from queries.text.errors import QueryError
 
     params, texts, known = params or {}, {}, set[str]()

@@ -37,7 +37,7 @@ def query_names(texts: Sequence[str]) -> list[str]:
     >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods", "sql/talkers.gsql"])
     ['floods', 'query-2', 'floods-2', 'talkers']
     """
-    from queries.catalogue.catalogue import SUFFIX
+    from queries.query_text import SUFFIX
 
     names: list[str] = []
     for number, text in enumerate(map(str.strip, texts), 1):

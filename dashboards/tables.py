@@ -19,10 +19,10 @@ from highlevel.inline.table_files import SUFFIXES, FileStream, Progress
 from highlevel.inline.tables import Stream, TableStream, arrow_table, run_tables
 from highlevel.plan.plan import Plan
 from lowlevel.kinds import TABLE
-from queries.catalogue.catalogue import query_text
 from queries.gsql import compile_tree
 from queries.plans.subqueries import ReadableQuery
 from queries.plans.subquery_values import has_subqueries, streams_of, with_values
+from queries.query_text import query_text
 from queries.text.lexer import Kind, tokenize
 from queries.text.parser import parse_query
 from queries.text.schema import Protocol, parse_schema

@@ -31,10 +31,10 @@ ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 CONTROLS = r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]"
 """ESCAPED as a regular expression for Arrow, without Cs, because Arrow strings cannot contain surrogates."""
 
-FORMULA = re.compile("[=+\\-@\uff1d\uff0b\uff0d\uff20]")
-"""First character of a formula. Spreadsheets also accept the full-width forms."""
+FORMULA = "[=+\\-@\uff1d\uff0b\uff0d\uff20]"
+"""Pattern of the first character of a formula. Spreadsheets also accept the full-width forms."""
 
-NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+NUMBER = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 
 
 def escape(text: str, keep: str = "") -> str:
@@ -63,7 +63,7 @@ def neutralise(text: str) -> str:
     """
     safe = escape(text)
     # Spreadsheets skip leading spaces. escape() has already replaced TAB and CR.
-    return f"'{safe}" if FORMULA.match(safe.lstrip()) and not NUMBER.fullmatch(safe) else safe
+    return f"'{safe}" if re.match(FORMULA, safe.lstrip()) and not re.fullmatch(NUMBER, safe) else safe
 
 
 def escape_column(texts: pa.Array) -> pa.Array:
@@ -83,7 +83,7 @@ def neutralise_column(texts: pa.Array) -> pa.Array:
 
     from capture import arrow_compute as pc
 
-    suspect = pc.match_substring_regex(texts, rf"{CONTROLS}|^\s*{FORMULA.pattern}")
+    suspect = pc.match_substring_regex(texts, rf"{CONTROLS}|^\s*{FORMULA}")
     if not pc.any(suspect).as_py():
         return texts
     return pa.array([None if text is None else neutralise(text) for text in texts.to_pylist()], texts.type)

@@ -25,7 +25,7 @@ LONGEST = 2**62
 """Durations and origins are below this number of ns (146 years)."""
 
 _TEXT_UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
-_DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)", re.ASCII)
+_DURATION = r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)"
 
 
 def parse_duration(text: str) -> int:
@@ -36,7 +36,7 @@ def parse_duration(text: str) -> int:
     """
     if text.strip() == "0":
         return 0
-    matched = _DURATION.fullmatch(text.strip().lower())
+    matched = re.fullmatch(_DURATION, text.strip().lower(), re.ASCII)
     if not matched or matched[2] not in UNITS:
         raise ValueError("expected a duration such as 500ms, 10s or 2 minutes")
     nanoseconds = exact_duration(matched[1], matched[2])

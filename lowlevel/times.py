@@ -23,11 +23,10 @@ EXAMPLES = "a time like '2016-08-02', '2016-08-02T02:19:00Z' or '2016-08-02 04:1
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 """The smallest and the largest time, in ns since the epoch."""
 
-_PATTERN = re.compile(
+_PATTERN = (
     r"(?P<date>\d{4}-\d\d-\d\d)"
     r"(?:[T ](?P<minute>\d\d:\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?)?"
-    r"\ ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?",
-    re.ASCII | re.IGNORECASE,
+    r"\ ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,7 +41,7 @@ def parse_time(text: str) -> int:
     >>> parse_time("1970-01-01T01:00:00.000000001+01:00"), parse_time("1970-01-02")
     (1, 86400000000000)
     """
-    match = _PATTERN.fullmatch(text.strip())
+    match = re.fullmatch(_PATTERN, text.strip(), re.ASCII | re.IGNORECASE)
     if match is None:
         raise TimeError(f"'{text}' is not a time")
     second, fraction = match["second"] or "00", match["fraction"] or ""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from capture.bytes import u16be
 from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, END_OF_DATA, WalkState, put_block_row
-from capture.flows.kernels.datagrams import header_clock, header_length, record_length
+from capture.flows.kernels.headers import header_clock, header_length, record_length
 from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 

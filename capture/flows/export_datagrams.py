@@ -19,9 +19,8 @@ from capture.flows.kernels.datagrams import (
     JOB_LOW,
     JOB_PORT,
     JOB_START,
-    header_length,
-    record_length,
 )
+from capture.flows.kernels.headers import header_length, record_length
 from capture.native import helper, kernel
 from capture.packets.fields import UDP
 

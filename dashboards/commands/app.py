@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
+import importlib
 import os
 import signal
 import sys
@@ -13,61 +12,32 @@ from typing import Annotated
 import typer
 
 from capture.errors import WiretideError
-from dashboards.commands.alerts import alerts
-from dashboards.commands.backfill import backfill
-from dashboards.commands.capture import capture
-from dashboards.commands.checkpoint import checkpoint
-from dashboards.commands.columns import columns
-from dashboards.commands.compact import compact
-from dashboards.commands.compare import compare
-from dashboards.commands.dashboards import dashboards
-from dashboards.commands.demo import demo
-from dashboards.commands.doctor import doctor
-from dashboards.commands.explain import explain
-from dashboards.commands.generate import generate
-from dashboards.commands.init import init
-from dashboards.commands.pack import pack
-from dashboards.commands.queries import queries
-from dashboards.commands.query import query
-from dashboards.commands.report import report
-from dashboards.commands.run import run
-from dashboards.commands.units import units
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
 from dashboards.wire_text import escape, escape_lines
-
-OBJECTS_BEFORE_COLLECTION = 200_000
-"""Number of new objects after which Python searches for unreachable cycles. With Python's default of 700, the imports
-of a query cause hundreds of searches, a tenth of the time of a short query. A micro-batch creates few objects."""
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""
 
-# SIGTERM interrupts an `interruptible` command. `query` and `capture` handle SIGTERM and finish their work.
 COMMANDS = (
-    query,
-    explain,
-    interruptible(run),
-    interruptible(compare),
-    interruptible(report),
-    interruptible(generate),
-    capture,
-    init,
-    interruptible(dashboards),
-    units,
-    interruptible(backfill),
-    interruptible(alerts),
-    interruptible(demo),
-    interruptible(pack),
-    checkpoint,
-    interruptible(compact),
-    columns,
-    queries,
-    interruptible(doctor),
+    *("query", "explain", "run", "compare", "report", "generate", "capture", "init", "dashboards", "units", "backfill"),
+    *("alerts", "demo", "pack", "checkpoint", "compact", "columns", "queries", "doctor"),
 )
+"""The commands in the order of `wiretide --help`. Command NAME is the function NAME of `dashboards.commands.NAME`."""
+
+INTERRUPTIBLE = {
+    *("run", "compare", "report", "generate", "dashboards", "backfill", "alerts", "demo", "pack", "compact", "doctor"),
+}
+"""Commands that SIGTERM interrupts. `query` and `capture` handle SIGTERM and finish their work."""
 
 
-def make_app(commands: Iterable[Callable[..., None]]) -> typer.Typer:
-    """Build the command line from functions."""
+def load_command(name: str) -> Callable[..., None]:
+    """Import a command. Only the command that is called is imported, because all of them together take 4 ms."""
+    command: Callable[..., None] = getattr(importlib.import_module(f"dashboards.commands.{name}"), name)
+    return interruptible(command) if name in INTERRUPTIBLE else command
+
+
+def make_app(commands: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Build the command line with these commands, by default all."""
     # Help is plain text, because importing rich for boxes would double the start-up time.
     app = typer.Typer(
         help="Network monitoring in SQL over packets and flows. `wiretide COMMAND --help` shows the options of a "
@@ -79,7 +49,7 @@ def make_app(commands: Iterable[Callable[..., None]]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_root)
     for command in commands:
-        app.command()(command)
+        app.command()(load_command(command))
     return app
 
 
@@ -91,20 +61,10 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
         raise typer.Exit
 
 
-app = make_app(COMMANDS)
-"""The complete command line."""
-
-
-def main() -> None:
-    """Run the command line.
-
-    The exit status is 0 for success, 1 for an error of the input or the run, and 2 for an error in the command line or
-    the query. It is 130 after Ctrl-C and 143 after SIGTERM.
-    """
-    gc.set_threshold(OBJECTS_BEFORE_COLLECTION)
-    atexit.register(gc.freeze)  # else Python searches all objects for cycles when it ends: a quarter of a short query
+def run_command_line() -> None:
+    """Run the command line. `wiretide.main` lists the exit statuses."""
     # Typer inspects all commands of an app, which takes 40 ms. So this app has only the command that is called.
-    called = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]
+    called = [command for command in COMMANDS if [command] == sys.argv[1:2]]
     redeliver_interrupts()
     try:
         make_app(called or COMMANDS)()

@@ -82,7 +82,7 @@ def compare(
     from dashboards.prometheus.backfill import create_blocks, require_promtool
     from dashboards.prometheus.comparison_samples import write_samples
     from highlevel.compare.figures import figures
-    from queries.catalogue.catalogue import query_text
+    from queries.query_text import query_text
 
     *files, sql = words
     if not (files or stream):

@@ -46,9 +46,9 @@ def explain_text(text: str, layer: Layer | None = None, params: Mapping[str, obj
     """
     path = Path(text)
     if not _is_path(text):
-        from queries.catalogue.catalogue import query_text
         from queries.explain.plan import explain
         from queries.gsql import compile_query
+        from queries.query_text import query_text
 
         return explain(compile_query(query_text(text, params), layer=layer or Layer.OUTER))
     if layer is not None:
@@ -195,9 +195,9 @@ def _drawing(text: str, layer: Layer | None, params: Mapping[str, object]) -> st
     """Return the plan of a query as SVG. Raises ExplainError for a pipeline file and for a spool."""
     if _is_path(text):
         raise ExplainError(f"{text} as a drawing: expected a query; pipeline files and spools are explained as text")
-    from queries.catalogue.catalogue import query_text
     from queries.explain.drawing import draw
     from queries.gsql import compile_query
+    from queries.query_text import query_text
 
     return draw(compile_query(query_text(text, params), layer=layer or Layer.OUTER))
 

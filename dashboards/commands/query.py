@@ -17,7 +17,6 @@ from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, Format, Time
 from dashboards.request import INLINE, is_results
 from dashboards.wire_text import escape
 from lowlevel.layers import Layer
-from queries.pipeline.spark_settings import MASTERS, add_archive, is_master, parse_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,12 +59,18 @@ def parse_params(pairs: list[str]) -> dict[str, object]:
 
 def check_engine_name(on: str) -> None:
     """Raise BadParameter for a text that is no engine."""
-    if on != INLINE and not is_master(on):
+    if on == INLINE:
+        return
+    from queries.pipeline.spark_settings import MASTERS, is_master
+
+    if not is_master(on):
         raise typer.BadParameter(f"--on {on}: expected inline, local, or {MASTERS}")
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
     """Parse the settings of --conf. Raises BadParameter for a wrong one."""
+    from queries.pipeline.spark_settings import parse_settings
+
     try:
         return parse_settings(pairs)
     except ValueError as error:
@@ -74,8 +79,12 @@ def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
 
 def add_archive_option(settings: Mapping[str, str], archive: Path | None, master: str) -> dict[str, str]:
     """Add the settings of --archive. Raises BadParameter if it is impossible."""
+    if archive is None:
+        return {**settings}
+    from queries.pipeline.spark_settings import add_archive
+
     try:
-        return {**settings} if archive is None else add_archive(settings, archive, master)
+        return add_archive(settings, archive, master)
     except ValueError as error:
         raise typer.BadParameter(f"--archive: {error}") from error
 
@@ -89,15 +98,15 @@ def load_functions(files: list[Path]) -> None:
 
 
 class WithoutPandas:
-    """An import finder that hides pandas from Arrow.
+    """An import finder that hides pandas and dateutil from Arrow.
 
-    Arrow imports pandas (0.13 s) to recognise pandas values, but this command has no such values.
+    Arrow imports pandas (0.13 s) and dateutil to recognise their values, but this command has no such values.
     """
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> None:
-        """Raise ModuleNotFoundError for pandas. Other modules are left to the other finders."""
-        if name == "pandas":
+        """Raise ModuleNotFoundError for pandas and dateutil. Other modules are left to the other finders."""
+        if name in ("pandas", "dateutil"):
             raise ModuleNotFoundError(name)
 
 
@@ -246,7 +255,7 @@ def query(
     from dashboards.output.run_warnings import plan_warnings
     from dashboards.output.writers import open_output, write_answer
 
-    if on == INLINE:
+    if on == INLINE and not functions and plot is None:  # functions may use pandas, and matplotlib uses dateutil
         sys.meta_path.insert(0, WithoutPandas())
     files, queries = split_words(words)
     if not (files or stream):
@@ -256,9 +265,11 @@ def query(
         raise typer.BadParameter(NO_INPUT)
     several = len(queries) > 1
     check_engine_name(on)
-    settings = parse_conf(conf or [])
-    if settings and on == INLINE:
-        raise typer.BadParameter(f"--conf {(conf or [''])[0]} is a setting of Spark: expected --on local, or {MASTERS}")
+    settings = parse_conf(conf) if conf else {}
+    if conf and on == INLINE:
+        from queries.pipeline.spark_settings import MASTERS
+
+        raise typer.BadParameter(f"--conf {conf[0]} is a setting of Spark: expected --on local, or {MASTERS}")
     settings = add_archive_option(settings, archive, on)
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")

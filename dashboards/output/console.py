@@ -58,10 +58,10 @@ def compile_all_kernels() -> None:
 
 
 def _compile(kernels: Sequence[Kernel], reason: str) -> None:
-    from capture.kernel_compilation import compile_into_cache
-
     if not kernels:
         return
+    from capture.kernel_compilation import compile_into_cache
+
     count = f"{len(kernels)} kernel{'s' if len(kernels) > 1 else ''}"
     print(f"wiretide: {reason}compiling {count} …", file=sys.stderr, flush=True)
     with progress_bar("kernels") as bar:

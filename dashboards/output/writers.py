@@ -11,7 +11,6 @@ IP and MAC addresses are text in every format. `Times` is the form of times in t
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import stat
@@ -140,14 +139,18 @@ def _write_csv(
 ) -> None:
     import pyarrow.csv as pa_csv
 
-    header = pa.RecordBatch.from_arrays([pa.array([name], pa.string()) for name in schema.names], names=schema.names)
-    for exact in itertools.chain([header], batches):
-        batch = exact if raw else _neutralise_texts(exact)
-        # Arrow's "needed" quotes all texts, but most texts need no quotes. Addresses are still bytes here.
-        quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
-        rows = batch if exact is header else _texts(batch, iso)
+    def write(rows: pa.RecordBatch, texts: Iterable[pa.Array]) -> None:
+        # Arrow's "needed" quotes all texts, but most texts need no quotes.
+        quoting = "needed" if any(_needs_quotes(column) for column in texts) else "none"
         pa_csv.write_csv(rows, sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
         sink.flush()
+
+    names = pa.array(schema.names, pa.string())
+    names = names if raw else neutralise_column(names)
+    write(pa.RecordBatch.from_arrays([names[i : i + 1] for i in range(len(names))], names=schema.names), [names])
+    for exact in batches:
+        batch = exact if raw else _neutralise_texts(exact)
+        write(_texts(batch, iso), batch.columns)  # addresses become text, which needs no quotes
 
 
 def _neutralise_texts(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -64,8 +64,8 @@ def make_report(inputs: Sequence[Input], kind: str, window: int | None, bar: Bar
 
 def _answer(inputs: Sequence[Input], kind: str, links: Sequence[LinkTimes], window: int, bar: Bar) -> Measured:
     """Answer the queries of all sections in one pass."""
-    from queries.catalogue.catalogue import query_text
     from queries.gsql import compile_query
+    from queries.query_text import query_text
 
     sections = sections_of(kind, [link.link for link in links])
     texts = [query_text(section.sql.replace("{window}", window_clause(window)), {}) for section in sections]

@@ -16,10 +16,10 @@ import numpy as np
 from lowlevel.expressions.columns import AddressVector, AnyVector, Mask, Names, TextVector, Vector
 from lowlevel.expressions.types import Type
 
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
+_INTEGER = r"[+-]?[0-9]{1,19}"
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity)|nan"
 _BOOLEANS = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f": False, "0": False, "no": False}
-_MAC = re.compile(r"[0-9a-f]{2}([:-][0-9a-f]{2}){5}", re.ASCII | re.IGNORECASE)
+_MAC = r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}"
 
 LIMIT = 2**63
 """First integer that is too large."""
@@ -97,7 +97,7 @@ def parse(texts: TextVector, kind: Type) -> Vector | AddressVector:
 
 
 def _read_integer(text: str) -> int | None:
-    if _INTEGER.fullmatch(text):
+    if re.fullmatch(_INTEGER, text):
         number = int(text)
     else:
         real = _read_float(text)
@@ -108,7 +108,7 @@ def _read_integer(text: str) -> int | None:
 
 
 def _read_float(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else None
+    return float(text) if re.fullmatch(_NUMBER, text, re.ASCII | re.IGNORECASE) else None
 
 
 def _read_time(text: str) -> int | None:
@@ -129,7 +129,7 @@ def _read_address(text: str) -> tuple[int, int] | None:
 
 
 def _read_mac(text: str) -> int | None:
-    return int(text.replace("-", "").replace(":", ""), 16) if _MAC.fullmatch(text) else None
+    return int(text.replace("-", "").replace(":", ""), 16) if re.fullmatch(_MAC, text) else None
 
 
 _WRITERS: dict[Type, Callable[[np.ndarray], list[str]]] = {

@@ -28,10 +28,8 @@ MAX_PIECES = 10_000
 """Maximum number of pieces of one row. A longer row becomes one piece, at its end, and is counted in `too_long`. Then
 the start is from a wrong clock, or the window is far too short."""
 
-COUNTERS = re.compile(
-    r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)", re.IGNORECASE
-)
-"""Names of the columns that are counters over the lifetime of a row."""
+COUNTERS = r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)"
+"""Pattern of the names of columns that are counters over the lifetime of a row."""
 
 PIECE_WORDS = 5
 """Number of words of a piece."""
@@ -43,7 +41,7 @@ long to be cut."""
 
 def is_counter(column: str) -> bool:
     """Return whether a column is a counter over the lifetime of a row. Only such columns can be divided."""
-    return COUNTERS.fullmatch(column) is not None
+    return re.fullmatch(COUNTERS, column, re.IGNORECASE) is not None
 
 
 @helper

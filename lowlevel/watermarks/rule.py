@@ -21,7 +21,7 @@ from lowlevel.watermarks.jumps import JUMP, MIN_JUMP, JumpGuard
 
 CHOICES = "exact, ordered, late TIME (late 2s), late N rows (late 100 rows), blocks, blocks TIME (blocks 1m)"
 
-_ROWS = re.compile(r"(\d{1,18})\s*rows?", re.ASCII)
+_ROWS = r"([0-9]{1,18})\s*rows?"
 
 
 class Kind(StrEnum):
@@ -96,7 +96,7 @@ def parse_rule(text: str, lull: str | int | None = None, jump: str | None = None
         match word:
             case "exact" | "ordered" if not amount:
                 return WatermarkRule(Kind(word), None, *lull_and_jump)
-            case "late" if rows := _ROWS.fullmatch(amount):
+            case "late" if rows := re.fullmatch(_ROWS, amount):
                 return WatermarkRule(Kind.LATE_BY_ROWS, int(rows[1]), *lull_and_jump)
             case "late" if amount:
                 return WatermarkRule(Kind.LATE_BY_TIME, parse_duration(amount), *lull_and_jump)

@@ -70,7 +70,7 @@ from lowlevel.durations import parse_duration
 from lowlevel.expressions.user_functions import load
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
-from queries.catalogue.catalogue import SUFFIX, query_text, ready_query
+from queries.catalogue.catalogue import ready_query
 from queries.catalogue.topics import TOPICS, Topic
 from queries.gsql import compile_query
 from queries.pipeline.alert_settings import AlertSettings, alert_settings
@@ -90,6 +90,7 @@ from queries.pipeline.sections import PipelineError, Section
 from queries.pipeline.sinks import check_sinks
 from queries.pipeline.spark_settings import MASTERS, is_master, settings_of
 from queries.plans.known_queries import NamedQuery
+from queries.query_text import SUFFIX, query_text
 from queries.text.consistency import LEVELS
 from queries.text.errors import QueryError
 

@@ -15,6 +15,9 @@
 
 The reader of a join or of another query selects its time columns (Li 2008, §7.2): the window of an aggregation, the
 times in its groups, or the window of a join.
+
+The parts for joins, set operators, correlated sub-queries, samples and grouping sets are imported by the queries that
+need them, because their imports take 2 ms.
 """
 
 from __future__ import annotations
@@ -37,15 +40,13 @@ from queries.binding.binder import Binder, has_groups
 from queries.binding.names import Names, Scope
 from queries.plans.closing import refuse_closing
 from queries.plans.conjuncts import conjuncts
-from queries.plans.correlated import without_correlation
 from queries.plans.filling import refuse_fill
 from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
-from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
+from queries.plans.outer_columns import subqueries_of
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
-from queries.plans.set_operations import query_over_rows, repeated, rows_of_queries, window_of
 from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
 from queries.plans.table_lookup import TableLookup
@@ -72,9 +73,12 @@ class Compiler:
         """Compile a query and its WITH."""
         if query.queries:
             return self._with(query.queries).compile_query(replace(query, queries=()))
-        query = without_correlation(query, self._tables.relation, self.compile_query)
+        if nested := subqueries_of(query):
+            from queries.plans.correlated import without_correlation
+
+            query = without_correlation(query, nested, self._tables.relation, self.compile_query)
         if query.supergroups is not None:
-            from queries.plans.sample import compile_sample  # the sampling operator imports its families of functions
+            from queries.plans.sample import compile_sample
 
             return compile_sample(query, self.compile_query, self.name, self.layer)
         if query.grouping_sets is not None:
@@ -100,7 +104,11 @@ class Compiler:
                 return self._of_windows(Windowed(leaf, aggregation, PANE), grouping)
             return self._of_rows_of_links(query, relation, names)
         read = self._of_one(query, NamedTable(item.name or "", relation))
-        return replace(read, window=window_of(relation)) if isinstance(item.table, SetOperation) else read
+        if not isinstance(item.table, SetOperation):
+            return read
+        from queries.plans.set_operations import window_of
+
+        return replace(read, window=window_of(relation))
 
     # --- queries that are read by name ---
 
@@ -154,6 +162,8 @@ class Compiler:
 
     def _operation(self, operation: SetOperation) -> Relation:
         """Compile queries with a set operator between them."""
+        from queries.plans.set_operations import query_over_rows, repeated, rows_of_queries
+
         queries = [self._tables.read(query).query for query in operation.queries]
         rows = rows_of_queries(self.sql, operation, queries)
         if operation.operator is SetOperator.UNION_ALL:
@@ -217,6 +227,8 @@ class Compiler:
     # --- joins ---
 
     def _of_join(self, query: Query) -> ReadableQuery:
+        from queries.plans.joins import JoinTree, Step, join_steps
+
         steps = join_steps(self.sql, query.tables, self._tables.relation)
         tree = JoinTree(self.sql, steps)
         by_where: list[tuple[int, Step]] = []
@@ -280,8 +292,11 @@ class Compiler:
             items = tuple(SelectItem(_name_of(name, query.distinct)) for name, _ in names.all)
             listed = replace(query, select=items) if query.selects_all else query
             return self._groups(replace(_as_groups(listed), where=None), names, placed)
-        combines = isinstance(query.tables[0].table, SetOperation)
-        windowed = combines and window_of(names.tables[0].relation) is not None and WINDOW_END in selected.sources
+        windowed = False
+        if isinstance(query.tables[0].table, SetOperation):
+            from queries.plans.set_operations import window_of
+
+            windowed = window_of(names.tables[0].relation) is not None and WINDOW_END in selected.sources
         return self._rows(query, *self._sorted(query, names, selected), placed, windowed=windowed)
 
     def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:

@@ -21,7 +21,7 @@ length 0, `q.time/60 = p.time/60` is a tumbling window of a minute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from typing import Any
 
@@ -59,11 +59,13 @@ RelationOf = Callable[[tree.Table], Relation]
 Compile = Callable[[Query], ReadableQuery]
 
 
-def without_correlation(query: Query, relation_of: RelationOf, compile_query: Compile) -> Query:
-    """Return a query with joins in place of its correlated sub-queries. Raises QueryError for those without a join."""
-    nested = [node for node in parts_of(query, skip=Query) if isinstance(node, tree.ScalarQuery | tree.Exists)]
-    if not nested:
-        return query
+def without_correlation(
+    query: Query, nested: Sequence[tree.ScalarQuery | tree.Exists], relation_of: RelationOf, compile_query: Compile
+) -> Query:
+    """Return a query with joins in place of the correlated ones of its sub-queries, `nested`.
+
+    Raises QueryError for those without a join.
+    """
     deepest = max(nested, key=lambda node: _depth(node.query))
     if _depth(deepest.query) > MAX_LEVELS:
         problem = f"more than {MAX_LEVELS} sub-queries within each other"

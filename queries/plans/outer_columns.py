@@ -32,6 +32,11 @@ def parts_of(root: Any, skip: type | None = None) -> Iterator[Any]:
             pending += [getattr(node, part.name) for part in fields(node)]
 
 
+def subqueries_of(query: tree.Query) -> list[tree.ScalarQuery | tree.Exists]:
+    """Return the sub-queries in the expressions of a query, without those within other sub-queries."""
+    return [node for node in parts_of(query, skip=tree.Query) if isinstance(node, tree.ScalarQuery | tree.Exists)]
+
+
 def item_names(query: tree.Query) -> frozenset[str]:
     """Return the names of the items of FROM in lower case, without kinds of rows and layers, which have own columns."""
     names: set[str] = set()

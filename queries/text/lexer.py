@@ -102,7 +102,7 @@ _PATTERN = re.compile(
 )
 
 _KINDS = {kind.name.lower(): kind for kind in Kind}
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
+_HEX = r"(?:[0-9a-fA-F]{2})*"
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 
 _UNCLOSED = {
@@ -166,7 +166,7 @@ def _token(sql: str, match: re.Match[str]) -> Token:
     kind = _KINDS[group]
     if kind is Kind.BYTES:
         text = text[2:-1]
-        if not _HEX.fullmatch(text):
+        if not re.fullmatch(_HEX, text):
             raise QueryError(f"got the bytes {match.group()}", sql, start, "pairs of hexadecimal digits, as in x'1603'")
     elif kind in (Kind.STRING, Kind.QUOTED):
         quote = text[0]

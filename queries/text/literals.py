@@ -19,9 +19,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 MAC_EXAMPLE = "a MAC address like '00:11:22:aa:bb:cc', '00-11-22-AA-BB-CC' or '0011.22aa.bbcc'"
 
-_MAC_FORMS = re.compile(
-    r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|(?:[0-9a-f]{2}-){5}[0-9a-f]{2}|(?:[0-9a-f]{4}\.){2}[0-9a-f]{4}"
-)
+_MAC_FORMS = r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|(?:[0-9a-f]{2}-){5}[0-9a-f]{2}|(?:[0-9a-f]{4}\.){2}[0-9a-f]{4}"
 
 
 class AddressError(ValueError):
@@ -121,7 +119,7 @@ def parse_mac(text: str) -> int | None:
     ('0x1122aabbcc', None)
     """
     lower = text.lower()
-    return int(re.sub(r"[:.-]", "", lower), 16) if _MAC_FORMS.fullmatch(lower) else None
+    return int(re.sub(r"[:.-]", "", lower), 16) if re.fullmatch(_MAC_FORMS, lower) else None
 
 
 def mac_text(number: int) -> str:

@@ -57,30 +57,20 @@ TUNING = (
 REFUSED = {"lfta_aggregation": "no property: `wiretide capture` runs the low level of queries in a process of its own"}
 PROPERTIES = (NAME, *TEXTS, *TUNING)
 
-_SCRIPT = re.compile(r"[$#{]")
 _NUMBERS = (ParameterType.INTEGER, ParameterType.FLOAT)
-
-
-def is_script(sql: str) -> bool:
-    """Return False for text that certainly has neither blocks nor parameters."""
-    return _SCRIPT.search(sql) is not None
 
 
 def expand(sql: str, values: Mapping[str, object] | None = None) -> str:
     """Convert a script to the text of one query: the last query of the script, which may read the others by name.
 
-    `values`: the values of its parameters by name, in upper or lower case. Text that is no script is unchanged.
+    `values`: the values of its parameters by name, in upper or lower case.
     Raises QueryError for a wrong block, and for a wrong or missing value of a parameter.
     """
-    if not is_script(sql):
-        return sql
     return _ScriptParser(sql).expanded(values or {})
 
 
 def declared(sql: str) -> list[str]:
     """Return the names of the parameters of a script, in lower case. Raises QueryError for a wrong block."""
-    if not is_script(sql):
-        return []
     parser = _ScriptParser(sql)
     parser.statements()
     return [parameter.name for parameter in parser.parameters]

@@ -37,7 +37,7 @@ CALLS = {
 """Windows in GROUP BY by function, each with an example of its call."""
 
 _OTHER_NAMES = {"WATTR": "WA", "GAP": "SESSION"}
-_DECIMAL = re.compile(r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_DECIMAL = r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)"
 _TIME_COLUMN = {
     "WA": "ts, or row-num for windows of a number of rows",
     "RATTR": "ts: the window has a length of capture time",
@@ -111,7 +111,7 @@ class WindowParser(ExpressionParser):
 
     def _length(self, tumbling: bool = False) -> Length:
         number = self._token
-        if number.kind is not Kind.NUMBER or not _DECIMAL.fullmatch(number.text):
+        if number.kind is not Kind.NUMBER or not re.fullmatch(_DECIMAL, number.text, re.ASCII):
             raise self._wrong(
                 f"got {number.name_in_messages}", "a length, for example 1 minute, 6.4 seconds or 100 rows"
             )

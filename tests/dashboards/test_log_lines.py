@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dashboards.commands.app import app
+from dashboards.commands.app import make_app
 from dashboards.output.log_lines import make_document, print_document, print_line
 
 PIPELINE = """[links]
@@ -42,7 +42,7 @@ def test_documents_and_lines_are_printed_at_once(capsys: pytest.CaptureFixture[s
 
 def test_the_error_that_ends_a_run_is_a_document(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PIPELINE)
-    done = CliRunner().invoke(app, ["run", str(tmp_path / "p.toml"), "--log-format", "json"])
+    done = CliRunner().invoke(make_app(), ["run", str(tmp_path / "p.toml"), "--log-format", "json"])
     assert done.exit_code == 1
     *_, last = done.stdout.splitlines()
     document = json.loads(last)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import wiretide
-from queries.catalogue.catalogue import CATALOGUE, query_text
+from queries.catalogue.catalogue import CATALOGUE
 from queries.catalogue.ready_query import ReadyQuery
 from queries.gsql import compile_query
+from queries.query_text import query_text
 from queries.text.errors import QueryError
 from queries.text.parameters import Parameter, ParameterType
 from tests.harness.command_line import run

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wiretide
-from queries.catalogue.catalogue import query_text
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
+from queries.query_text import query_text
 from queries.text.errors import QueryError
 from queries.text.parameters import ParameterType
 from queries.text.schema import parse_schema

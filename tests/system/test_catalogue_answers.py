@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queries.catalogue.catalogue import CATALOGUE, query_text
+from queries.catalogue.catalogue import CATALOGUE
+from queries.query_text import query_text
 from queries.text.parameters import ParameterType
 from tests.harness import in_ns
 from tests.references.catalogue_answers import CASES, EXPORTS, NS, Answer, rows_of, sort_key, write_exports

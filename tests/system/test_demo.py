@@ -21,8 +21,8 @@ from dashboards.commands.demo import LINKS, QUERIES
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.arrow import to_text
-from queries.catalogue.catalogue import query_text
 from queries.gsql import compile_query
+from queries.query_text import query_text
 from tests.harness.demo_process import WIRETIDE, lines_until
 from tests.harness.prometheus_server import prometheus
 

@@ -86,8 +86,8 @@ def test_an_interrupt_inside_a_dataclass_definition_leaves_the_exit_status(tmp_p
         "from dashboards.commands import app\n"
         "def importing():\n"
         "    exec('raise KeyboardInterrupt')\n"
-        "app.COMMANDS = (importing,)\n"
-        "app.main()\n"
+        "app.load_command = lambda name: importing\n"
+        "app.run_command_line()\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
     command = [sys.executable, "-m", "interrupted_command", "importing"]

@@ -3,10 +3,6 @@
 The kernel handles headers, sequence numbers, and sets of flow records with a known template. It returns at a datagram
 of a new sender, at a set of templates or options, and at a set of records with an unknown template. The next call
 continues after that set. So each set is decoded with the templates that were known when it arrived.
-
-    NetFlow v5, v7   a header of 24 bytes with the number of records, records of 48 and 52 bytes
-    NetFlow v9       a header of 20 bytes, sets up to the end of the datagram (RFC 3954)
-    IPFIX            a header of 16 bytes with the length of the message, sets (RFC 7011)
 """
 
 from __future__ import annotations
@@ -15,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capture.bytes import u16be, u32be
+from capture.bytes import u16be
+from capture.flows.kernels.headers import header_clock, header_length, record_length
 from capture.flows.kernels.records import (
     NEEDS_TIMES,
     SAMPLED,
@@ -49,37 +46,7 @@ from capture.flows.kernels.sessions import (
 )
 from capture.flows.kernels.texts import TextTable, texts_have_room
 from capture.flows.kernels.values import FlowRows, Sender
-from capture.native import Integer, Integers, helper, kernel, outlined
-
-
-@helper
-def header_length(version):  # type: ignore[no-untyped-def]
-    """Return the length in bytes of the header of a version, or 0 for an unsupported version."""
-    if version in (5, 7):
-        return 24
-    if version == 9:
-        return 20
-    return 16 if version == 10 else 0
-
-
-@helper
-def record_length(version):  # type: ignore[no-untyped-def]
-    """Return the length in bytes of a record of NetFlow v5 or v7."""
-    return 48 if version == 5 else 52
-
-
-@helper
-def header_clock(buf, offset, version):  # type: ignore[no-untyped-def]
-    """Return uptime (ms), export time (ns), sequence number and domain of the header at `offset`."""
-    if version == 10:
-        return np.int64(0), u32be(buf, offset + 4) * 1_000_000_000, u32be(buf, offset + 8), u32be(buf, offset + 12)
-    uptime = u32be(buf, offset + 4)
-    export_time = u32be(buf, offset + 8) * 1_000_000_000
-    if version == 9:
-        return uptime, export_time, u32be(buf, offset + 12), u32be(buf, offset + 16)
-    domain = u16be(buf, offset + 20) if version == 5 else np.int64(0)
-    return uptime, export_time + u32be(buf, offset + 12), u32be(buf, offset + 16), domain
-
+from capture.native import Integer, Integers, kernel, outlined
 
 (JOB_START, JOB_LENGTH, JOB_ARRIVAL, JOB_ADDRESS_VERSION, JOB_HIGH, JOB_LOW, JOB_PORT) = range(7)
 """Rows of the datagram table: offset and length in the buffer, arrival time in ns, address and port of the sender."""

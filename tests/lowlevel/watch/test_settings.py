@@ -22,10 +22,10 @@ from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.settings import Setting
 from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlists
-from queries.catalogue.catalogue import query_text
 from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
+from queries.query_text import query_text
 from queries.text.errors import QueryError
 from queries.text.printer import expression_text
 from tests.harness.links import write_links

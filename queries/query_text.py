@@ -1,0 +1,79 @@
+"""The text of a query that is given as GSQL, as the name of a ready query, or as the name of a file.
+
+The catalogue and the parser of scripts are imported only for texts that need them: most queries are plain GSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from capture.errors import InputError
+from queries.text.errors import QueryError
+
+SUFFIX = ".gsql"
+"""The suffix of files with queries."""
+
+
+def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
+    r"""Return the text of a query that is given as GSQL, as `@name`, or as the name of a file that ends in `.gsql`.
+
+    `values`: values of parameters of `@name`, or of a script with PARAM (`queries.text.script`), by name.
+
+    >>> query_text("@packets", {"window": "1m"})
+    'SELECT count(*) AS packets, sum(len) AS bytes\nFROM packets [RANGE 1 minute]'
+    >>> query_text("SELECT count(*) FROM packets")
+    'SELECT count(*) FROM packets'
+
+    Raises InputError for a file that cannot be read. Raises QueryError for an unknown name, a name without @, a wrong
+    parameter, and for parameters of a query that has none.
+    """
+    sql = _text(sql)
+    text = sql.strip()
+    if text.startswith("@") or len(text.split()) == 1:
+        from queries.catalogue.catalogue import CATALOGUE, ready_query
+
+        if text.startswith("@"):
+            return ready_query(text).sql(values)
+        if text.lower() in CATALOGUE:
+            raise QueryError(f"got the name {text}", sql, 0, f"@{text.lower()}, or SELECT")
+    if _is_script(sql):
+        from queries.text.script import expand
+
+        return expand(sql, values)
+    if values:
+        expected = "@NAME, a query of the catalogue, or PARAM before SELECT"
+        raise QueryError(f"got the parameter {next(iter(values))}", sql, 0, expected)
+    return sql
+
+
+def parameter_names(sql: str) -> list[str]:
+    """Return the names of the parameters of a query. The argument and the errors are those of `query_text`."""
+    text = _text(sql)
+    if text.strip().startswith("@"):
+        from queries.catalogue.catalogue import ready_query
+
+        return [parameter.name for parameter in ready_query(text.strip()).parameters]
+    if _is_script(text):
+        from queries.text.script import declared
+
+        return declared(text)
+    return []
+
+
+def _is_script(sql: str) -> bool:
+    """Return False for text that certainly has neither blocks nor parameters."""
+    return any(character in sql for character in "$#{")
+
+
+def _text(sql: str) -> str:
+    """Return the text of a file if `sql` is the name of a file of a query. Raises InputError."""
+    if not sql.strip().endswith(SUFFIX) or "\n" in sql.strip():
+        return sql
+    path = Path(sql.strip())
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: got a file that is no text, expected a query") from error
