@@ -1,6 +1,6 @@
-"""Modules that the command line imports before it has parsed its arguments.
+"""Modules that the command line imports: before it has parsed its arguments, and for a plain query.
 
-It can catch an import at the top of a module of the command line that makes every `--help` slow.
+It can catch an import at the top of a module that makes every `--help`, or every short query, slow.
 """
 
 import subprocess
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import wiretide
+from tests.harness.links import write_links
 
 HEAVY = {"numpy", "pyarrow", "pandas", "numba", "llvmlite", "sqlglot", "scapy", "dpkt", "pyspark", "rich", "highlevel"}
 
@@ -21,14 +22,25 @@ try:
     wiretide.main()
 except SystemExit:
     pass
-print("\\n" + " ".join(sorted({name.split(".")[0] for name in sys.modules})))
+print("\\n" + " ".join(sorted(sys.modules)))
 """
 
+RARE = {
+    *("numba", "llvmlite", "pandas", "pyarrow.compute", "queries.catalogue", "queries.text.script", "queries.explain"),
+    *("queries.plans.joins", "queries.plans.correlated", "queries.plans.set_operations", "queries.plans.sample"),
+    *("queries.pipeline.spark_settings", "capture.flows.kernels.datagrams", "lowlevel.spool", "highlevel.spark"),
+}
+"""Modules that a query of packets with groups does not need."""
 
-def imported(*words: str) -> set[str]:
+
+def modules(*words: str | Path) -> set[str]:
     command = [sys.executable, "-c", SCRIPT, *words]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(wiretide.__file__).parent)
     return set(run.stdout.splitlines()[-1].split())
+
+
+def imported(*words: str) -> set[str]:
+    return {name.split(".")[0] for name in modules(*words)}
 
 
 @pytest.mark.parametrize(
@@ -40,3 +52,14 @@ def test_help_and_version_import_nothing_heavy(words: list[str]) -> None:
 
 def test_a_wrong_option_is_an_error_before_anything_heavy_is_imported() -> None:
     assert imported("query", "--nothing") & HEAVY == set()
+
+
+def test_a_plain_query_imports_only_its_command_and_no_part_for_rare_queries(tmp_path: Path) -> None:
+    path = write_links(tmp_path, 1)[0].path
+    used = modules("query", path, "SELECT srcIP, count(*) FROM packets GROUP BY srcIP")
+    assert "highlevel.sliding.aggregate" in used  # the query was answered
+    assert used & RARE == set()
+    assert {name for name in used if name.startswith("dashboards.commands.")} == {
+        "dashboards.commands.app",
+        "dashboards.commands.query",
+    }
