@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,8 +25,6 @@ from queries.explain.drawing import Figures, draw
 from queries.explain.plan import explain
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from highlevel.spark.batch import BatchRun
 
 ENTRIES = (
@@ -158,14 +156,14 @@ class SparkAnalysis(Analysis):
             self.complete_in(spark)
 
     @abstractmethod
-    def complete_in(self, spark: SparkSession) -> None:
-        """Run the query in a session."""
+    def complete_in(self, spark: Any) -> None:
+        """Run the query in a session of Spark."""
 
 
 class BatchAnalysis(SparkAnalysis):
     """A run of the batch engine. The state of a node is the sum over its tasks."""
 
-    def complete_in(self, spark: SparkSession) -> None:
+    def complete_in(self, spark: Any) -> None:
         """Run the query as one job."""
         from highlevel.spark.batch import BatchRun
 
@@ -184,7 +182,7 @@ class BatchAnalysis(SparkAnalysis):
 class StreamAnalysis(SparkAnalysis):
     """A run of the streaming engine. The state of a node is the largest sum over the tasks of a micro-batch."""
 
-    def complete_in(self, spark: SparkSession) -> None:
+    def complete_in(self, spark: Any) -> None:
         """Run the query to the end of its inputs, in a temporary folder."""
         from highlevel.spark.stream import StreamRun
 

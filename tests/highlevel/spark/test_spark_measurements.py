@@ -171,7 +171,7 @@ def test_a_run_in_a_session_has_the_rows_of_the_inline_engine(spark: object, inp
 def test_a_stream_has_the_rows_of_the_inline_engine(name: str, spark: object, inputs: list[Input]) -> None:
     plan = compile_query(QUERIES[name])
     analysis, expected = StreamAnalysis(plan, inputs, "local[2]"), inline(plan, inputs)
-    analysis.complete_in(spark)  # type: ignore[arg-type]
+    analysis.complete_in(spark)
     for node, ours, theirs in zip(plan.nodes, analysis.measurements, expected.measurements, strict=True):
         assert ours.state_bytes > 0 or not theirs.state_bytes
         if isinstance(node, Leaf):
