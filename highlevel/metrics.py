@@ -58,6 +58,18 @@ RUNNING_GROUPS_CUT = Metric(
     ("query",),
     "Groups that ended before CLOSING WHEN was true, because a gap had more than 10,000 windows or 100,000 rows.",
 )
+COPIES_REMOVED = Metric(
+    "wiretide_copies_removed_total",
+    "counter",
+    ("query",),
+    "Rows that DISTINCT ON left out, because a row with equal columns was at most WITHIN earlier.",
+)
+FLOW_RECORDS_MERGED = Metric(
+    "wiretide_flow_records_merged_total",
+    "counter",
+    ("query",),
+    "Records that MERGE added to an earlier record of the same flow, of flows that are final.",
+)
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
 )
@@ -250,6 +262,9 @@ FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 RUNNING_METRICS = (RUNNING_GROUPS_CUT,)
 """Metrics of queries with CLOSING WHEN, on every engine."""
 
+REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED)
+"""Metrics of queries with DISTINCT ON or MERGE, on every engine."""
+
 GRAPH_METRICS = (
     OPERATOR_ROWS_RECEIVED,
     OPERATOR_RESULT_ROWS,
@@ -283,6 +298,7 @@ METRICS = (
     *CHANGES_METRICS,
     *FILL_METRICS,
     *RUNNING_METRICS,
+    *REVISION_METRICS,
     *GRAPH_METRICS,
     *SPOOL_METRICS,
     *SPARK_METRICS,

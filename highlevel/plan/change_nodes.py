@@ -23,6 +23,7 @@ from typing import Self
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.plan.nodes import (
+    CHANGE_COLUMNS,
     Apply,
     ChangingWindows,
     Filter,
@@ -35,14 +36,11 @@ from highlevel.plan.nodes import (
     Union,
     Windowed,
 )
+from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from lowlevel.expressions.tree import Column, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.plan import NEWEST
-
-CHANGE_COLUMNS = (Column(WEIGHT, Type.INT), Column(FINAL, Type.BOOL))
-"""The last columns of changes."""
-
 
 @dataclass(frozen=True)
 class RowsOfChanges(Node):
@@ -147,6 +145,11 @@ def without_changes(node: Node) -> Node:
             return Repeat(node.input, node.count)
         case NetChanges():
             return node.input
+        case ChangingFirstCopies():
+            return FirstCopies(node.input, node.keys, node.within)
+        case ChangingFlowMerge():
+            parameters = (node.keys, node.roles, node.within, node.idle, node.start, node.ended)
+            return FlowMerge(node.input, *parameters)
         case Apply(outputs=(*outputs, Output(name=weight), Output(name=final))) if (weight, final) == (WEIGHT, FINAL):
             return replace(node, outputs=tuple(outputs))
         case _:

@@ -43,6 +43,9 @@ from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import LowLevelPlan
 
+CHANGE_COLUMNS = (Column(WEIGHT, Type.INT), Column(FINAL, Type.BOOL))
+"""The last columns of changes."""
+
 PANE = "pane"
 """The time column of a leaf: the number of the pane of a partial, or the `ts` of a single row."""
 
@@ -321,7 +324,7 @@ class ChangingWindows(Windowed):
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of Windowed, `weight` and `final`."""
-        return (*super().columns, Column(WEIGHT, Type.INT), Column(FINAL, Type.BOOL))
+        return (*super().columns, *CHANGE_COLUMNS)
 
 
 @dataclass(frozen=True)

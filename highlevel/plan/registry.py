@@ -33,7 +33,9 @@ from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import (
     Count,
     count_changing_windows,
+    count_copies,
     count_fill,
+    count_flows,
     count_join,
     count_nothing,
     count_rows_held,
@@ -52,6 +54,7 @@ from highlevel.plan.partitioning import (
     Partitioning,
     SameRows,
 )
+from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,20 @@ def _make_net_changes(node: NetChanges) -> NodeOperator:
     from highlevel.plan.operators.changing_union import NetChangesOperator
 
     return NetChangesOperator(node)
+
+
+def _make_first_copies(node: FirstCopies) -> NodeOperator:
+    from highlevel.plan.operators.revision import RevisionOperator
+    from highlevel.speculation.copies import CopyRule
+
+    return RevisionOperator(node, CopyRule(node))
+
+
+def _make_flow_merge(node: FlowMerge) -> NodeOperator:
+    from highlevel.plan.operators.revision import RevisionOperator
+    from highlevel.speculation.flow_records import FlowRule
+
+    return RevisionOperator(node, FlowRule(node))
 
 
 def _make_distinct(node: Distinct) -> NodeOperator:
@@ -177,6 +194,10 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingUnion: Entry(_make_changing_union, SameRows()),
     ChangingRepeat: Entry(_make_changing_repeat, SameRows()),
     NetChanges: Entry(_make_net_changes, SameRows()),
+    FirstCopies: Entry(_make_first_copies, ByDistinctKeys(), count_copies),
+    FlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
+    ChangingFirstCopies: Entry(_make_first_copies, ByDistinctKeys(), count_copies),
+    ChangingFlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_rows_held),
     Over: Entry(_make_over, InOnePartition(), count_rows_held),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),

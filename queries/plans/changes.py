@@ -19,7 +19,6 @@ from dataclasses import replace
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind, WatermarkForm
 from highlevel.plan.change_nodes import (
-    CHANGE_COLUMNS,
     ChangingJoin,
     ChangingRepeat,
     ChangingResults,
@@ -31,6 +30,7 @@ from highlevel.plan.change_nodes import (
     time_step,
 )
 from highlevel.plan.nodes import (
+    CHANGE_COLUMNS,
     Apply,
     ChangingWindows,
     Distinct,

@@ -27,6 +27,7 @@ from highlevel.speculation.consistency import Consistency
 from tests.references.graph_streams import added_up
 from tests.references.plan_references import GROUP, LEAF, NUMBER, ROWS, TS, Reference, made_rows, schema_of
 from tests.references.plan_references import REFERENCES as ROW_REFERENCES
+from tests.references.revision_references import REFERENCES as REVISION_REFERENCES
 
 CHANGES = Apply(LEAF, (*ROWS.outputs, *changes_of_rows(ROWS).outputs[-2:]), ROWS.time_outputs)
 """A plan with changes of rows `ts, other, g, n`. Tests never run it."""
@@ -148,6 +149,7 @@ def _all_changes(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple
 
 REFERENCES = {
     **ROW_REFERENCES,
+    **REVISION_REFERENCES,
     ChangingResults: Reference(_changing_results, _in_changing_results),
     ChangingJoin: Reference(_changing_join, _in_changing_join),
     ChangingUnion: Reference(lambda random: ChangingUnion((CHANGES,) * random.randint(1, 4)), _all_changes),

@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 from capture.metrics import Samples
 from highlevel.metrics import (
+    COPIES_REMOVED,
     CORRECTIONS,
     FILL_GROUPS_FORGOTTEN,
     FILL_ROWS_LEFT_OUT,
+    FLOW_RECORDS_MERGED,
     JOIN_PAIRS,
     JOIN_ROWS_STORED,
     LATE_PARTIALS,
@@ -101,6 +103,20 @@ class Joining(Holding, Protocol):
         ...
 
 
+class Revising(Holding, Protocol):
+    """An operator that makes one row of several ones."""
+
+    @property
+    def absorbed(self) -> int:
+        """Rows that are no rows of the result: copies, or records that were merged into another one."""
+        ...
+
+    @property
+    def withdrawn(self) -> int:
+        """Results that were returned and then withdrawn."""
+        ...
+
+
 class Windows(Protocol):
     """An operator of windows."""
 
@@ -185,6 +201,20 @@ def count_join(samples: Samples, operator: Joining, query: str, name: str | None
     if name is not None:
         samples.add(JOIN_ROWS_STORED, operator.stored, query, name)
         samples.add(JOIN_PAIRS, operator.pairs, query, name)
+
+
+def count_copies(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
+    """Add the counters of DISTINCT ON."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(COPIES_REMOVED, operator.absorbed, query)
+    samples.add(CORRECTIONS, operator.withdrawn, query)
+
+
+def count_flows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
+    """Add the counters of MERGE."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(FLOW_RECORDS_MERGED, operator.absorbed, query)
+    samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def count_windows(samples: Samples, operator: Windows, query: str, name: str | None) -> None:

@@ -1,0 +1,49 @@
+"""The rule of FirstCopies: a row is a copy if a row with the same key is at most `within` ns earlier.
+
+    within 10       times of a key    0   4   12   30      12 is at most 10 later than 4, which is a copy itself
+                    copies                *    *
+
+So only the distance to the row before it decides, and a late row affects only the row that follows it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from capture.arrow_compute import array_of
+from highlevel.plan.revision_nodes import FirstCopies
+from highlevel.speculation.keyed_rows import KeyedRows, Mask, Numbers, Settlement
+
+
+class CopyRule:
+    """The rows that are no copies."""
+
+    def __init__(self, node: FirstCopies) -> None:
+        """Use the time of `node`."""
+        self.within = node.within
+
+    def prepare(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return the rows unchanged."""
+        return pa.Table.from_batches([batch])
+
+    def results(self, keyed: KeyedRows) -> pa.Table:
+        """Return the rows that are no copies."""
+        return keyed.rows.filter(array_of(self._is_first(keyed)))
+
+    def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
+        """Return the first copies between the two watermarks. Rows remain as long as a later row can be their copy."""
+        is_first = self._is_first(keyed)
+        is_new = (keyed.times >= decided) & (keyed.times < low)
+        results = np.flatnonzero(is_first & is_new)
+        remaining = keyed.take(np.flatnonzero(keyed.times >= deadline))
+        absorbed = int(np.count_nonzero(is_new & ~is_first))
+        return Settlement(keyed.rows.take(array_of(results)), keyed.times[results], remaining, absorbed)
+
+    def bound(self, times: Numbers, low: int) -> int:
+        """Return the watermark of the rows: a later row affects no earlier one."""
+        return low
+
+    def _is_first(self, keyed: KeyedRows) -> Mask:
+        distances = np.diff(keyed.times, prepend=0)
+        return keyed.begins_key | (distances > self.within)

@@ -1,0 +1,130 @@
+"""The rule of FlowMerge: the records of a flow, exported while it lasts, become one row.
+
+    records of a key   │──1──│──2──│──3 ended│      │──4──│        4 follows the end of the flow, so it begins another
+    rows               │─────── 1, 2, 3 ─────│      │──4──│
+
+Only neighbours in the order of time decide whether a flow continues, so a late record affects its own flow and the next
+one. Records below the watermark are neighbours for ever. So they are merged, and a flow that stays open for days is one
+stored row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from capture.arrow_compute import array_of
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.plan.nodes import macs_of
+from highlevel.plan.revision_nodes import OPEN, RECORDS, FlowMerge, Role
+from highlevel.speculation.keyed_rows import KeyedRows, Mask, Numbers, Settlement
+from lowlevel.expressions.predicate import Condition
+from lowlevel.punctuation import END
+from lowlevel.subaggregates import INT_MAX, INT_MIN
+
+ENDED, COUNT = ".ended", ".records"
+"""Columns of stored rows: whether the last record ends the flow, and the number of merged records."""
+
+_UFUNCS = {
+    Role.SUM: (np.add, 0),
+    Role.LEAST: (np.minimum, INT_MAX),
+    Role.GREATEST: (np.maximum, INT_MIN),
+    Role.BITS: (np.bitwise_or, 0),
+}
+"""The function of each role, and its value for NULL."""
+
+
+class FlowRule:
+    """The rows of flows."""
+
+    def __init__(self, node: FlowMerge) -> None:
+        """Merge the records of `node`."""
+        self.within = node.within
+        self._idle = node.idle
+        self._start, self._ended = node.start, Condition(node.ended)
+        self._macs = macs_of(node.input)
+        self._names = [column.name for column in node.input.columns if column.name in dict(node.roles)]
+        self._roles = dict(node.roles)
+
+    def prepare(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return records as flows of one record. Of records with equal times the one that ends the flow is last."""
+        ended = self._ended.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
+        columns = [array_of(ended), array_of(np.ones(batch.num_rows, np.int64))]
+        names = [*self._names] if self._start in self._names else [*self._names, self._start]
+        return pa.Table.from_arrays([*columns, *map(batch.column, names)], [ENDED, COUNT, *names])
+
+    def results(self, keyed: KeyedRows) -> pa.Table:
+        """Return the flows."""
+        return self._shown(self._merged(keyed, np.flatnonzero(self._begins_flow(keyed))).rows)
+
+    def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
+        """Return the flows that are complete. Merge the records below the watermark of the others.
+
+        A flow is complete if its last record is below the watermark, and ends it, or is before the deadline, or if the
+        next flow of the key begins below the watermark.
+        """
+        begins = self._begins_flow(keyed)
+        firsts = np.flatnonzero(begins)
+        if not len(firsts):
+            return Settlement(self._shown(keyed.rows), keyed.times, keyed, 0)
+        lasts = np.append(firsts[1:], len(begins)) - 1
+        ended = keyed.rows.column(ENDED).to_numpy()[lasts]
+        following = np.append(firsts[1:], 0)
+        is_followed = (keyed.keys[following] == keyed.keys[firsts]) & (keyed.times[following] < low)
+        is_followed[-1] = False
+        last_times = keyed.times[lasts]
+        complete = (last_times < low) & (ended | (last_times < deadline) | is_followed | (low == END))
+        of_flows = np.cumsum(begins) - 1
+        done = complete[of_flows]
+        results = self._merged(keyed.take(np.flatnonzero(done)), None, begins[done])
+        remaining = keyed.take(np.flatnonzero(~done))
+        separate = begins[~done] | (remaining.times >= low)
+        absorbed = int(results.rows.column(COUNT).to_numpy().sum()) - results.rows.num_rows
+        return Settlement(self._shown(results.rows), results.times, self._merged(remaining, None, separate), absorbed)
+
+    def bound(self, times: Numbers, low: int) -> int:
+        """Return the watermark of the rows: the row of an open flow can be withdrawn."""
+        return min(low, int(times.min(initial=END)))
+
+    def _begins_flow(self, keyed: KeyedRows) -> Mask:
+        before_ended = np.append(True, keyed.rows.column(ENDED).to_numpy()[:-1])[: len(keyed.times)]
+        before = np.append(keyed.times[:1], keyed.times[:-1])
+        begins = keyed.begins_key | before_ended | (keyed.times - before > self.within)
+        if self._idle is not None:
+            begins |= keyed.rows.column(self._start).to_numpy() - before > self._idle
+        return begins
+
+    def _merged(self, keyed: KeyedRows, firsts: Numbers | None, begins: Mask | None = None) -> KeyedRows:
+        """Merge runs of rows, given the positions of their first rows, or which rows these are."""
+        if firsts is None:
+            firsts = np.flatnonzero(begins)
+        if len(firsts) == len(keyed.times):
+            return keyed
+        lasts = np.append(firsts[1:], len(keyed.times)) - 1
+        columns = [self._column(keyed.rows, name, firsts, lasts) for name in keyed.rows.schema.names]
+        rows = pa.Table.from_arrays(columns, schema=keyed.rows.schema)
+        return KeyedRows(rows, keyed.keys[firsts], keyed.times[lasts])
+
+    def _column(self, rows: pa.Table, name: str, firsts: Numbers, lasts: Numbers) -> pa.Array:
+        role = {ENDED: Role.LAST, COUNT: Role.SUM, self._start: Role.LEAST, **self._roles}[name]
+        column = rows.column(name).combine_chunks()
+        if role is Role.LAST:
+            return column.take(array_of(lasts))
+        function, neutral = _UFUNCS[role]
+        values = function.reduceat(column.fill_null(neutral).to_numpy(), firsts)
+        if not column.null_count:
+            return array_of(values)
+        known = np.logical_or.reduceat(column.is_valid().to_numpy(zero_copy_only=False), firsts)
+        return array_of(values, ~known)
+
+    def _shown(self, rows: pa.Table) -> pa.Table:
+        """Return stored rows as results."""
+        return pa.Table.from_arrays(list(self._shown_columns(rows)), [*self._names, RECORDS, OPEN])
+
+    def _shown_columns(self, rows: pa.Table) -> Iterator[pa.ChunkedArray]:
+        for name in self._names:
+            yield rows.column(name)
+        yield rows.column(COUNT)
+        yield array_of(~rows.column(ENDED).to_numpy())
