@@ -42,6 +42,7 @@ from lowlevel.expressions.tree import Column, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.plan import NEWEST
 
+
 @dataclass(frozen=True)
 class RowsOfChanges(Node):
     """The rows that the changes of `input` add up to. It is the input of the body of ChangingResults only."""

@@ -57,7 +57,7 @@ class FlowRule:
 
     def results(self, keyed: KeyedRows) -> pa.Table:
         """Return the flows."""
-        return self._shown(self._merged(keyed, np.flatnonzero(self._begins_flow(keyed))).rows)
+        return self._shown(self._merged(keyed, self._begins_flow(keyed)).rows)
 
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
         """Return the flows that are complete. Merge the records below the watermark of the others.
@@ -78,11 +78,11 @@ class FlowRule:
         complete = (last_times < low) & (ended | (last_times < deadline) | is_followed | (low == END))
         of_flows = np.cumsum(begins) - 1
         done = complete[of_flows]
-        results = self._merged(keyed.take(np.flatnonzero(done)), None, begins[done])
+        results = self._merged(keyed.take(np.flatnonzero(done)), begins[done])
         remaining = keyed.take(np.flatnonzero(~done))
         separate = begins[~done] | (remaining.times >= low)
         absorbed = int(results.rows.column(COUNT).to_numpy().sum()) - results.rows.num_rows
-        return Settlement(self._shown(results.rows), results.times, self._merged(remaining, None, separate), absorbed)
+        return Settlement(self._shown(results.rows), results.times, self._merged(remaining, separate), absorbed)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the rows: the row of an open flow can be withdrawn."""
@@ -96,10 +96,9 @@ class FlowRule:
             begins |= keyed.rows.column(self._start).to_numpy() - before > self._idle
         return begins
 
-    def _merged(self, keyed: KeyedRows, firsts: Numbers | None, begins: Mask | None = None) -> KeyedRows:
-        """Merge runs of rows, given the positions of their first rows, or which rows these are."""
-        if firsts is None:
-            firsts = np.flatnonzero(begins)
+    def _merged(self, keyed: KeyedRows, begins: Mask) -> KeyedRows:
+        """Merge runs of rows. `begins`: which rows are the first of a run."""
+        firsts = np.flatnonzero(begins)
         if len(firsts) == len(keyed.times):
             return keyed
         lasts = np.append(firsts[1:], len(keyed.times)) - 1

@@ -95,4 +95,3 @@ def sort_rows(rows: pa.Table, keys: Numbers, times: Numbers) -> KeyedRows:
         all_ranks[tied] = ranks
         order = order[np.lexsort((all_ranks, sorted_times, sorted_keys))]
     return KeyedRows(rows.take(array_of(order)), keys[order], times[order])
-

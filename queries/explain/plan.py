@@ -33,6 +33,8 @@ from highlevel.plan.nodes import (
 from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
 from highlevel.plan.result_windows import result_windows
+from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge, Role
+from highlevel.speculation.consistency import Consistency
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import TABLE, columns_of_kind
@@ -110,6 +112,22 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
         case Distinct():
             yield line("distinct", f"the first row of each {', '.join(node.keys)}")
             yield line("state", f"keys, until the watermark of {' and '.join(node.time_columns)} is later")
+        case FirstCopies():
+            yield line(
+                "copy", f"a row at most {length_text(node.within)} after a row with equal {', '.join(node.keys)}"
+            )
+            yield line("state", f"rows of the last {length_text(node.within)}, and those that can still be copies")
+            if isinstance(node, ChangingFirstCopies):
+                yield from _waiting_rows(node.consistency)
+        case FlowMerge():
+            idle = "" if node.idle is None else f", and begin at most {length_text(node.idle)} after the one before"
+            yield line("key", ", ".join(node.keys))
+            yield line("flow", f"records that end at most {length_text(node.within)} apart{idle}")
+            yield line("last", f"a record with {_text(node.ended)}")
+            yield from (line(role, ", ".join(map(_spelled, names))) for role, names in _columns_by_role(node))
+            yield line("state", "one row for each open flow, and records that can still arrive out of order")
+            if isinstance(node, ChangingFlowMerge):
+                yield from _waiting_rows(node.consistency)
         case Repeat():
             yield line("repeat", f"each row as many times as {node.count} states")
         case Join():
@@ -205,6 +223,23 @@ def _waiting_join(join: ChangingJoin) -> Iterator[str]:
             f"a result is returned when the newest row is {length_text(join.consistency.wait)} later than its {time}",
         )
     yield line("remember (M)", "rows of both sides, until no later change can affect a result of them")
+
+
+def _columns_by_role(node: FlowMerge) -> Iterator[tuple[Role, list[str]]]:
+    """Yield each role and its columns."""
+    for role in Role:
+        if names := [name for name, own in node.roles if own is role]:
+            yield role, names
+
+
+def _waiting_rows(consistency: Consistency) -> Iterator[str]:
+    """Yield the lines about the consistency of rows that are made of several rows."""
+    if consistency.wait is None:
+        yield line("wait (B)", "a row is returned when it is final, so no row is corrected")
+    else:
+        waited = length_text(consistency.wait)
+        yield line("wait (B)", f"rows are compared when the newest row is {waited} later; old results get -1")
+    yield line("remember (M)", "rows, until no later row can change a result of them")
 
 
 def _waiting_results(node: ChangingResults) -> Iterator[str]:

@@ -6,10 +6,12 @@
     changes ► Repeat                        ChangingRepeat
     changes ► Union                         ChangingUnion
     changes, changes ► Join                 ChangingJoin
+    rows ► FirstCopies, FlowMerge           ChangingFirstCopies, ChangingFlowMerge
     changes ► any other node                ChangingResults
 
 Rows of links, and everything that is computed from single rows, are rows that are never withdrawn. They become changes
-only if another input of a node has changes, or if the node can withdraw results: OUTER, FULL and ANTI joins.
+only if another input of a node has changes, or if the node can withdraw results: OUTER, FULL and ANTI joins,
+DISTINCT ON and MERGE.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ from highlevel.plan.nodes import (
     Union,
     Windowed,
 )
+from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column, Literal
@@ -112,6 +115,9 @@ class PlanChanges:
             and node.aggregation.windowed
         ):
             return self._windows_of_rows(node.with_inputs(inputs))
+        if isinstance(node, FirstCopies | FlowMerge):
+            self._check_names(node)
+            return self._revised(node.with_inputs(inputs))
         if isinstance(node, Apply | Filter | Repeat | Union | Distinct):
             return node.with_inputs(inputs)
         return self._over_changes(node, tuple(changes_of_rows(each) for each in inputs))
@@ -139,6 +145,12 @@ class PlanChanges:
         counting = aggregation.counting_rows()
         newest = SubAggregate(NEWEST, Kind.MAX, Column("ts", Type.TIME))
         return replace(counting, low=replace(counting.low, subaggregates=(*counting.low.subaggregates, newest)))
+
+    def _revised(self, node: FirstCopies | FlowMerge) -> ChangingFirstCopies | ChangingFlowMerge:
+        if isinstance(node, FirstCopies):
+            return ChangingFirstCopies(node.input, node.keys, node.within, self._consistency)
+        parameters = (node.keys, node.roles, node.within, node.idle, node.start, node.ended)
+        return ChangingFlowMerge(node.input, *parameters, self._consistency)
 
     # --- nodes over changes ---
 

@@ -10,10 +10,13 @@ from highlevel.plan.nodes import Windowed
 from queries.binding.links import Links, links_of
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, QueryRelation, Relation, union_of
+from queries.plans.revisions import merged_flows, without_copies
 from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
 from queries.text.tree import (
+    DistinctOn,
     Merge,
+    MergeRecords,
     Query,
     SetOperation,
     Stream,
@@ -56,6 +59,10 @@ class TableLookup:
                 return self.read(query)
             case SetOperation():
                 return self.compile_operation(table)
+            case DistinctOn(table=inner):
+                return without_copies(self.sql, table, self.relation(inner))
+            case MergeRecords(table=inner):
+                return merged_flows(self.sql, table, self.relation(inner))
             case Union(parts=parts):
                 tables = list(parts)
             case Merge(items=items):

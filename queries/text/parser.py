@@ -13,6 +13,8 @@ Commas or JOIN separate the items of FROM:
     FROM A UNION B AS M1, C UNION D AS M2 [RANGE TUMBLING 10 seconds, WA ts],
     FROM syn S [RANGE 3 s, WA ts] LEFT JOIN synack A [RANGE 0 s, WA ts] ON S.srcIP = A.destIP
     FROM (MERGE a.ts : b.ts FROM Main1 a, Main2 b) m
+    FROM tap1 UNION tap2 DISTINCT ON (srcIP, destIP, ip_id) WITHIN 10 ms AS p [RANGE 1 minute]
+    FROM flows MERGE BY (srcIP, destIP, protocol) WITHIN 31 minutes IDLE 15 seconds
 
 Three spellings of papers are accepted: GROUP-BY, GROUPBY, and a comma after the last item of a join. AS before a name
 in FROM is optional. An error names SQL syntax that GSQL does not support, and its position.
@@ -36,13 +38,16 @@ from queries.text.tree import (
     Condition,
     Consistency,
     Constant,
+    DistinctOn,
     Expression,
     Fill,
     FromItem,
     GroupingSet,
     GroupingSets,
     Join,
+    Length,
     Merge,
+    MergeRecords,
     Name,
     Null,
     Operation,
@@ -95,7 +100,7 @@ JOINS = ("INNER", *OUTER_JOINS, "SEMI", "ANTI")
 JOIN_WORDS = ("JOIN", "ON", "USING", *JOINS, *GIGASCOPE_JOINS)
 """Words that cannot be the name of an item, unless they are quoted or follow AS."""
 
-_BEHIND_ITEM = "UNION, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
+_BEHIND_ITEM = "UNION, DISTINCT ON, MERGE WITHIN, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
 
 
 def parse_query(sql: str, groups: Collection[str] = ()) -> Query:
@@ -599,7 +604,49 @@ class _QueryParser(WindowParser):
         while self._token.keyword in ("UNION", "∪") and self._after_operator() != "SELECT":
             self._at += 2 if self._ahead().keyword == "ALL" else 1
             parts.append(self._table())
-        return parts[0] if len(parts) == 1 else Union(tuple(parts))
+        return self._revised(parts[0] if len(parts) == 1 else Union(tuple(parts)))
+
+    def _revised(self, table: Table) -> Table:
+        """Read DISTINCT ON or MERGE after a table, if it follows."""
+        token, following = self._token, self._ahead().keyword
+        if token.keyword == "DISTINCT" and following == "ON":
+            keyword = self._word()
+            self._at += 1
+            columns = self._key_columns("DISTINCT ON")
+            return self._revised(DistinctOn(table, keyword, columns, self._within("DISTINCT ON")))
+        if token.keyword != "MERGE" or following not in ("BY", "WITHIN"):
+            return table
+        keyword = self._word()
+        columns = self._key_columns("MERGE BY") if self._accept("BY") else ()
+        within = self._within("MERGE")
+        idle = self._length_of_time("IDLE") if self._accept("IDLE") else None
+        return MergeRecords(table, keyword, columns, within, idle)
+
+    def _key_columns(self, clause: str) -> tuple[Expression, ...]:
+        """Read columns in parentheses."""
+        if not self._accept("("):
+            raise self._unexpected(f"columns in parentheses after {clause}: (srcIP, destIP, ip_id)")
+        columns: list[Expression] = []
+        while not columns or self._accept(","):
+            columns.append(self._in_parentheses())
+        if not self._accept(")"):
+            raise self._unexpected("',' or ')'")
+        self._clause = "FROM"
+        return tuple(columns)
+
+    def _within(self, clause: str) -> Length:
+        if not self._accept("WITHIN"):
+            example = "10 ms" if clause == "DISTINCT ON" else "31 minutes"
+            raise self._unexpected(f"WITHIN and a length of time: WITHIN {example}")
+        return self._length_of_time("WITHIN")
+
+    def _length_of_time(self, word: str) -> Length:
+        start, length = self._token.start, self._length()
+        if self._no_unit is not None:
+            raise self._no_unit
+        if length.unit.lower() in ("row", "rows"):
+            raise QueryError(f"{word} {length.number} rows", self._sql, start, "a length of time: 10 ms, 31 minutes")
+        return length
 
     def _table(self) -> Table:
         if self._token.keyword != "(":

@@ -395,7 +395,28 @@ class SetOperation:
     queries: tuple[Query, ...]
 
 
-Table = Stream | Union | Merge | Subquery | SetOperation
+@dataclass(frozen=True, slots=True)
+class DistinctOn:
+    """`table DISTINCT ON (columns) WITHIN length`: rows without copies of earlier ones."""
+
+    table: Table
+    keyword: Word
+    columns: tuple[Expression, ...]
+    within: Length
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRecords:
+    """`table MERGE [BY (columns)] WITHIN length [IDLE length]`: one row for all records of a flow."""
+
+    table: Table
+    keyword: Word
+    columns: tuple[Expression, ...]
+    within: Length
+    idle: Length | None
+
+
+Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords
 """Every kind of table in FROM."""
 
 
@@ -565,10 +586,12 @@ def first_word(table: Table) -> Word:
             return query.keyword
         case SetOperation(queries=queries):
             return queries[0].keyword
+        case DistinctOn(table=inner) | MergeRecords(table=inner):
+            return first_word(inner)
 
 
 def streams_of(table: Table) -> list[Stream] | None:
-    """Return the streams that a table is the union of; None for a table that contains a subquery.
+    """Return the streams that a table is the union of; None for a table with other rows than those of streams.
 
     A merge is the union of its items: the rows are the same, and no stream waits for another.
     """

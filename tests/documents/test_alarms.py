@@ -10,8 +10,22 @@ NORMAL = {
     f"wiretide_{name}_total"
     for name in (
         *("alerts_excluded_rows", "alerts_messages", "alerts_silenced", "bytes_read", "collector_bytes"),
-        *("collector_datagrams", "collector_files_deleted", "collector_files", "collector_uninspected", "corrections"),
-        *("collector_written_bytes", "filter_join_evictions", "flow_datagrams", "flow_option_records", "flow_records"),
+        *(
+            "collector_datagrams",
+            "collector_files_deleted",
+            "collector_files",
+            "collector_uninspected",
+            "copies_removed",
+            "corrections",
+        ),
+        *(
+            "collector_written_bytes",
+            "filter_join_evictions",
+            "flow_datagrams",
+            "flow_option_records",
+            "flow_records",
+            "flow_records_merged",
+        ),
         *("flow_sequence_events", "flow_sessions_forgotten", "flow_sets_kept", "flow_templates", "flow_times_guessed"),
         *("flow_units_recovered", "followed_files", "http_connections", "http_requests_rejected"),
         *("interface_received", "interface_truncated", "join_pairs", "join_rows_stored", "lull_promises"),

@@ -109,6 +109,11 @@ def table(node: tree.Table) -> str:
             text = f" {operator} ".join(f"({query_text(query)})" for query in queries)
         case tree.Subquery(query):
             text = f"({query_text(query)})"
+        case tree.DistinctOn(inner, _, columns, within):
+            text = f"{table(inner)} DISTINCT ON ({', '.join(map(expression, columns))}) WITHIN {length(within)}"
+        case tree.MergeRecords(inner, _, columns, within, idle):
+            key = f" BY ({', '.join(map(expression, columns))})" if columns else ""
+            text = f"{table(inner)} MERGE{key} WITHIN {length(within)}" + (f" IDLE {length(idle)}" if idle else "")
     return text
 
 

@@ -7,8 +7,8 @@ Rows wait until the newest row is `wait` ns later, or without limit until a wate
 rows, and the results of their keys are computed again. A watermark settles the keys with rows below it: without changes
 their complete results are returned then, and rows that can affect no later result are forgotten.
 
-The number of stored rows is limited. Beyond the limit the older half of them is settled as if a watermark had passed
-them, so later rows before this time are late.
+The number of stored rows is limited, if the input has watermarks before its end. Beyond the limit the older half of the
+rows is settled as if a watermark had passed them, so later rows before this time are late.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class RevisionOperator:
         self._waiting = pa.concat_tables([self._waiting, self._rule.prepare(batch)])
         if self._wait is not None:
             yield from self._returned(*self._change(self._clock - self._wait + 1), BEGINNING)
-        if self.rows_held > self._max_rows:
+        if self.rows_held > self._max_rows and self._low != BEGINNING:
             held = np.append(self._stored.times, self._times_in(self._waiting))
             self._cut = max(self._cut, int(np.partition(held, len(held) // 2)[len(held) // 2]))
             yield from self._advance(UNION, max(self._low, self._cut))
