@@ -10,7 +10,6 @@ from highlevel.plan.nodes import Windowed
 from queries.binding.links import Links, links_of
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, QueryRelation, Relation, union_of
-from queries.plans.revisions import merged_flows, without_copies
 from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
 from queries.text.tree import (
@@ -60,8 +59,12 @@ class TableLookup:
             case SetOperation():
                 return self.compile_operation(table)
             case DistinctOn(table=inner):
+                from queries.plans.revisions import without_copies  # most queries have no such table
+
                 return without_copies(self.sql, table, self.relation(inner))
             case MergeRecords(table=inner):
+                from queries.plans.revisions import merged_flows
+
                 return merged_flows(self.sql, table, self.relation(inner))
             case Union(parts=parts):
                 tables = list(parts)

@@ -58,6 +58,8 @@ QUERIES = {
     "in both directions": "SELECT srcIP, link FROM packets [RANGE 10 s, WA ts] GROUP BY srcIP, link INTERSECT "
     "SELECT destIP, link FROM packets [RANGE 10 s, WA ts] GROUP BY destIP, link",
     "on one link": "SELECT ts, srcIP, len FROM Main1 EXCEPT SELECT ts, srcIP, len FROM Main2",
+    "without copies": "SELECT srcIP, count(*) AS n FROM packets DISTINCT ON (srcIP, len) WITHIN 2 s [RANGE 10 s] "
+    "GROUP BY srcIP",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

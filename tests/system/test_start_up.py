@@ -28,6 +28,7 @@ print("\\n" + " ".join(sorted(sys.modules)))
 RARE = {
     *("numba", "llvmlite", "pandas", "pyarrow.compute", "queries.catalogue", "queries.text.script", "queries.explain"),
     *("queries.plans.joins", "queries.plans.correlated", "queries.plans.set_operations", "queries.plans.sample"),
+    "queries.plans.revisions",
     *("queries.pipeline.spark_settings", "capture.flows.kernels.datagrams", "lowlevel.spool", "highlevel.spark"),
 }
 """Modules that a query of packets with groups does not need."""
