@@ -1,6 +1,7 @@
 """The documents point at things that exist, and the README stays short enough to be read."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -83,4 +84,14 @@ def test_lines_have_at_most_100_characters() -> None:
         for page in pages
         for number, line in enumerate(page.read_text("utf-8").splitlines(), 1)
         if len(line) > 100 and not line.startswith("|")  # the row of a table cannot be broken
+    ] == []
+
+
+def test_each_table_has_its_head() -> None:
+    """A blank line before the line of dashes would make two paragraphs of a table."""
+    assert [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in documents()
+        for number, (before, line) in enumerate(pairwise(page.read_text("utf-8").splitlines()), 2)
+        if line.startswith("| ---") and not before.startswith("|")
     ] == []
