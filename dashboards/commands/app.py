@@ -19,8 +19,8 @@ INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""
 
 COMMANDS = (
-    *("query", "explain", "run", "compare", "report", "generate", "capture", "init", "dashboards", "units", "backfill"),
-    *("alerts", "demo", "pack", "checkpoint", "compact", "columns", "queries", "doctor"),
+    *("query", "explain", "run", "compare", "report", "generate", "capture", "init", "dashboards", "units"),
+    *("manifests", "backfill", "alerts", "demo", "pack", "checkpoint", "compact", "columns", "queries", "doctor"),
 )
 """The commands in the order of `wiretide --help`. Command NAME is the function NAME of `dashboards.commands.NAME`."""
 

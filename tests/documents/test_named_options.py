@@ -54,6 +54,7 @@ COMMAND_OF = {
 FOREIGN = {
     *("highlevel/spark/java.py", "dashboards/prometheus/backfill.py"),
     *("dashboards/deployment/compose.py", "dashboards/deployment/units.py", "dashboards/commands/units.py"),
+    "dashboards/deployment/kubernetes.py",
     "dashboards/plots/document.py",  # variables of CSS
     "dashboards/commands/pack.py",  # the commands that use the archive
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dashboards.deployment.compose import PROGRAMS
+from dashboards.deployment.kubernetes import USER
 from tests.harness.containerfile import ROOT, Instruction, read_containerfile
 
 INSTRUCTIONS = read_containerfile()
@@ -61,7 +62,7 @@ def test_the_second_stage_has_the_programs_that_the_compose_file_starts() -> Non
     assert copy.text.startswith("--from=build")
     assert [each.text for each in of("FROM", 0)] == [f"{of('FROM', 1)[0].text} AS build"]
     assert PROGRAMS == "/opt/wiretide/bin"
-    assert [each.text for each in of("ENTRYPOINT", 1)] == [f'["{PROGRAMS}/wiretide"]']
+    assert [each.text for each in of("ENTRYPOINT", 1)] == [f'["{PROGRAMS}/entrypoint"]']
     assert any('setcap cap_net_raw+ep "$PREFIX/bin/python-capture"' in run.text for run in of("RUN", 1))
     assert all("PREFIX=/opt/wiretide" in each.text for stage in (0, 1) for each in of("ENV", stage))
 
@@ -86,4 +87,5 @@ def test_the_image_has_the_programs_of_a_standalone_cluster(tmp_path: Path) -> N
 def test_root_is_left_before_the_program_starts() -> None:
     words = [each.word for each in INSTRUCTIONS if each.stage == 1]
     assert words.index("USER") < words.index("ENTRYPOINT")
-    assert of("USER", 1)[-1].text == "wiretide"
+    assert of("USER", 1)[-1].text == str(USER)
+    assert any(f"useradd --system --uid {USER} " in run.text for run in of("RUN", 1))

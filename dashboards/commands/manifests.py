@@ -1,0 +1,46 @@
+"""`wiretide manifests`: write manifests of Kubernetes for a pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def manifests(
+    pipeline: Annotated[
+        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")
+    ],
+    image: Annotated[str, typer.Option(metavar="IMAGE", help="The image of the Containerfile.")],
+    volume: Annotated[
+        list[str],
+        typer.Option(
+            metavar="CLAIM:FOLDER",
+            help="A persistent volume claim, and the folder at which all pods see it. Repeatable. The volumes contain "
+            "the pipeline file, its captures, spools and results.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the manifests.")] = Path(
+        "kubernetes"
+    ),
+    namespace: Annotated[str, typer.Option(metavar="NAME", help="The namespace of the pods.")] = "default",
+    executors: Annotated[int, typer.Option(metavar="N", min=1, help="The number of executors of Spark.")] = 2,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+) -> None:
+    """Write manifests for Kubernetes: a pod that runs a pipeline, and what it needs to start executors of Spark.
+
+    wiretide manifests /data/office.toml --image registry.example/wiretide:1 --volume captures:/data
+    """
+    from dashboards.deployment.files import write_files
+    from dashboards.deployment.kubernetes import Pods, make_manifests, parse_volumes
+    from queries.pipeline.file import read_pipeline
+
+    settings = read_pipeline(pipeline)
+    settings.plans()  # reports a wrong query now and not when the pod starts
+    pods = Pods(pipeline.absolute(), image, namespace, parse_volumes(volume), executors)
+    files = make_manifests(settings, pods)
+    write_files(files, output, replace=force)
+    print("next:")
+    for name in files:
+        print(f"  kubectl apply -f {output / name}")
