@@ -25,12 +25,14 @@ from highlevel.aggregation import Output
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     Apply,
+    ChangingSnapshots,
     ChangingWindows,
     Filter,
     Join,
     Leaf,
     Node,
     Repeat,
+    Snapshots,
     Subset,
     TimeOutput,
     Union,
@@ -136,6 +138,8 @@ def without_changes(node: Node) -> Node:
             if isinstance(source, Leaf):
                 source = replace(source, low=low)
             return Windowed(source, replace(aggregation, low=low), node.time)
+        case ChangingSnapshots():
+            return Snapshots(node.input, node.aggregation, node.time, node.end, node.late_by)
         case ChangingResults(body=body):
             return body.with_inputs(body.inputs[0].inputs)
         case ChangingJoin():

@@ -22,6 +22,7 @@ from highlevel.plan.nodes import (
     RowFunction,
     Running,
     Sample,
+    Snapshots,
     Sort,
     TimeGroups,
     Windowed,
@@ -37,6 +38,7 @@ WAITING_REASONS: Mapping[type[Node], str] = {
     Windowed: "has no window",
     Over: "has OVER over rows without windows",
     Sample: "samples rows without windows",
+    Snapshots: "reads lifetimes without REMEMBER",
     Sort: "sorts rows without windows",
 }
 """Why the results of a node are final only at the end of the input if they have no time column."""

@@ -14,6 +14,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.plan.change_nodes import ChangingJoin, ChangingRepeat, ChangingResults, ChangingUnion, NetChanges
 from highlevel.plan.nodes import (
     Apply,
+    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -24,6 +25,7 @@ from highlevel.plan.nodes import (
     Repeat,
     Running,
     Sample,
+    Snapshots,
     Sort,
     TimeGroups,
     Union,
@@ -32,6 +34,7 @@ from highlevel.plan.nodes import (
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import (
     Count,
+    count_changing_snapshots,
     count_changing_windows,
     count_copies,
     count_fill,
@@ -40,6 +43,7 @@ from highlevel.plan.operators.counters import (
     count_nothing,
     count_rows_held,
     count_running,
+    count_snapshots,
     count_windows,
 )
 from highlevel.plan.operators.filter import FilterOperator
@@ -77,6 +81,18 @@ def _make_changing_windows(node: ChangingWindows) -> NodeOperator:
     from highlevel.plan.operators.changing_windows import ChangingWindowsOperator
 
     return ChangingWindowsOperator(node)
+
+
+def _make_snapshots(node: Snapshots) -> NodeOperator:
+    from highlevel.plan.operators.snapshots import SnapshotsOperator
+
+    return SnapshotsOperator(node)
+
+
+def _make_changing_snapshots(node: ChangingSnapshots) -> NodeOperator:
+    from highlevel.plan.operators.snapshots import ChangingSnapshotsOperator
+
+    return ChangingSnapshotsOperator(node)
 
 
 def _make_changing_results(node: ChangingResults) -> NodeOperator:
@@ -189,6 +205,8 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Join: Entry(_make_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
     ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_changing_windows),
+    Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
+    ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_changing_snapshots),
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_rows_held),
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),

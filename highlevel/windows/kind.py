@@ -424,4 +424,42 @@ class TupleWindow:
         return None
 
 
-AnyWindow = SlidingWindow | LandmarkWindow | SessionWindow | SlideByTuple | TupleWindow
+# Windows over lifetimes: a row is true from a start until an end, and the windows of a group are its snapshots.
+#
+#     rows        [2, 9) [5, 12)               of one group
+#     snapshots   [2, 5) [5, 9) [9, 12)        the times between two neighbouring starts or ends
+#
+# The bounds depend on two times of each row, so there are no functions of one value.
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeWindow:
+    """`LIFETIME start TO end`, or with a `length` (ns) `LIFETIME length` from the time of each row.
+
+    With a `unit` (ns) lifetimes begin at multiples of it: lifetimes from a start to an end are widened, those of a
+    length begin at the next multiple.
+    """
+
+    length: int | None = None
+    unit: int | None = None
+
+    pane: ClassVar[int] = 1
+    origin: ClassVar[int] = 0
+    slide: ClassVar[int] = 0
+    reduced: ClassVar[bool] = False
+    in_arrival_order: ClassVar[bool] = False
+    by_group: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for lengths that are not positive."""
+        for name, value in (("LIFETIME", self.length), ("SLIDE", self.unit)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be positive, got {value} ns")
+
+    def last_final(self, low: int) -> tuple[int, int] | None:
+        """Return None, because the windows depend on the rows."""
+        return None
+
+
+AnyWindow = SlidingWindow | LandmarkWindow | SessionWindow | SlideByTuple | TupleWindow | LifetimeWindow

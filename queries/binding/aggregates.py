@@ -27,7 +27,7 @@ from highlevel.aggregation import (
     SelectionKind,
     result_type,
 )
-from highlevel.windows.kind import SessionWindow, SlidingWindow, TupleWindow, WindowKind
+from highlevel.windows.kind import AnyWindow, LifetimeWindow, SessionWindow, SlidingWindow, TupleWindow
 from lowlevel.expressions.tree import (
     SHARE_PREFIX,
     AtEnd,
@@ -306,7 +306,7 @@ class HolisticAggregates:
         self._finished[stand_in] = Column(column, kind, nullable)
         return Column(stand_in, kind, nullable)
 
-    def check(self, sql: str, window: WindowKind, emit_late: bool) -> None:
+    def check(self, sql: str, window: AnyWindow, emit_late: bool) -> None:
         """Raise QueryError for windows that holistic aggregates do not support."""
         if self._first is None:
             return
@@ -430,12 +430,13 @@ class Selections:
         self._first = self._first or name
         return Column(stand_in, Type.BOOL)
 
-    def check(self, sql: str, window: WindowKind, emit_late: bool) -> None:
+    def check(self, sql: str, window: AnyWindow, emit_late: bool) -> None:
         """Raise QueryError for windows that differ between groups, and for LATE EMIT."""
         if self._first is None:
             return
         call, start = self._first.text.lower(), self._first.start
-        if isinstance(window, SessionWindow) or (isinstance(window, TupleWindow) and window.partitioned):
+        by_group = isinstance(window, SessionWindow | LifetimeWindow)
+        if by_group or (isinstance(window, TupleWindow) and window.partitioned):
             problem = f"{call} over windows that differ between groups"
             raise QueryError(problem, sql, start, "windows that groups share")
         if emit_late:

@@ -9,7 +9,15 @@ from highlevel.aggregation import Aggregation, DetailFunction
 from highlevel.plan.nodes import Leaf
 from highlevel.sliding.window_rows import incremental
 from highlevel.speculation.consistency import FOREVER, Consistency
-from highlevel.windows.kind import AnyWindow, LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
+from highlevel.windows.kind import (
+    AnyWindow,
+    LandmarkWindow,
+    LifetimeWindow,
+    SessionWindow,
+    SlideByTuple,
+    SlidingWindow,
+    TupleWindow,
+)
 from lowlevel.durations import duration_text
 from lowlevel.expressions.types import Type
 from lowlevel.expressions.user_functions import UserFunction
@@ -40,6 +48,8 @@ def pane_text(window: AnyWindow) -> str:
             why = "windows begin and end at rows, so each row is passed on unchanged"
         case TupleWindow():
             why = "windows are counted in rows, so each row is passed on unchanged"
+        case LifetimeWindow():
+            why = "windows begin and end with the lifetimes of rows, so each row is passed on unchanged"
     return f"{duration_text(window.pane)}: {why}"
 
 
@@ -76,6 +86,9 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
                     "forget",
                     f"a partition starts again if its next row is {duration_text(window.idle)} or more later",
                 )
+        case LifetimeWindow():
+            unit = "" if window.unit is None else f", in units of {duration_text(window.unit)}"
+            yield "windows", f"the times between two neighbouring starts or ends of lifetimes of a group{unit}"
 
 
 def rows_text(count: int) -> str:

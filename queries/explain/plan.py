@@ -11,6 +11,7 @@ from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChange
 from highlevel.plan.nodes import (
     PANE,
     Apply,
+    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -24,6 +25,7 @@ from highlevel.plan.nodes import (
     RowFunctionKind,
     Running,
     Sample,
+    Snapshots,
     Sort,
     SortKey,
     TimeGroups,
@@ -35,6 +37,7 @@ from highlevel.plan.plan import Plan
 from highlevel.plan.result_windows import result_windows
 from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge, Role
 from highlevel.speculation.consistency import Consistency
+from highlevel.windows.kind import LifetimeWindow
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import TABLE, columns_of_kind
@@ -134,6 +137,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _join(node, names)
             if isinstance(node, ChangingJoin):
                 yield from _waiting_join(node)
+        case Snapshots():
+            yield from _snapshots(node)
         case Windowed():
             yield line(
                 "time", _spelled(node.time) if node.aggregation.windowed else "none: the whole input is one window"
@@ -279,6 +284,25 @@ def _of_rows(aggregation: Aggregation) -> Iterator[str]:
     for sub in aggregation.low.subaggregates:
         argument = "*" if sub.argument is None else _text(sub.argument)
         yield line("of each row", f"{sub.name} = {sub.kind}({argument})")
+
+
+def _snapshots(node: Snapshots) -> Iterator[str]:
+    window = node.aggregation.window
+    assert isinstance(window, LifetimeWindow)
+    length = f"{duration_text(window.length)} later" if window.length is not None else ""
+    yield line("lifetime", f"a row is true from {_spelled(node.time)} until {length or _spelled(str(node.end))}")
+    yield from _of_rows(node.aggregation)
+    yield from list(high_lines(node.aggregation))[1:]
+    if node.late_by is None:
+        yield line("remember (M)", "all rows: without REMEMBER any row may begin earlier than the rows before it")
+    elif node.late_by:
+        yield line("remember (M)", f"rows that begin up to {duration_text(node.late_by)} below the watermark")
+    if not isinstance(node, ChangingSnapshots) or node.consistency.wait is None:
+        yield line("wait (B)", "a row is used when no earlier row can follow, so no result is corrected")
+    else:
+        yield line("wait (B)", f"a row is used when the newest row begins {length_text(node.consistency.wait)} later")
+        yield line("correct", "the results that a row divides or changes: -1 for the old row, +1 for the new")
+    yield line("state", "rows that wait, and the snapshots that a later row can change")
 
 
 def _groups(node: TimeGroups) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
     Leaf of partials ► Windowed             Leaf of provisional partials ► ChangingWindows
     rows ► Windowed                         rows ► ChangingWindows
+    rows ► Snapshots                        rows ► ChangingSnapshots
     changes ► Filter, Apply                 the same [► NetChanges]
     changes ► Repeat                        ChangingRepeat
     changes ► Union                         ChangingUnion
@@ -34,6 +35,7 @@ from highlevel.plan.change_nodes import (
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     Apply,
+    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -45,6 +47,7 @@ from highlevel.plan.nodes import (
     Repeat,
     Running,
     Sample,
+    Snapshots,
     Sort,
     TimeGroups,
     TimeOutput,
@@ -58,6 +61,7 @@ from lowlevel.expressions.tree import Column, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.plan import NEWEST
 from lowlevel.subaggregates import Kind, SubAggregate
+from queries.plans.lifetimes import with_remember
 from queries.text.errors import QueryError
 from queries.text.tree import Consistency as Clause
 from queries.text.tree import Query
@@ -104,6 +108,8 @@ class PlanChanges:
         if isinstance(node, Sample):
             raise self._error("SUPERGROUP or CLEANING", "GROUP BY without them: samples cannot be corrected")
         inputs = tuple(self._convert(each) for each in node.inputs)
+        if isinstance(node, Snapshots):
+            return self._snapshots(with_remember(node, self._consistency.remember), inputs[0])
         if any(is_changing(each) for each in inputs):
             self._check_names(node)
             return self._over_changes(
@@ -133,6 +139,15 @@ class PlanChanges:
 
     def _windows_of_rows(self, node: Windowed) -> ChangingWindows:
         return ChangingWindows(node.input, self._provisional(node.aggregation), node.time, self._consistency)
+
+    def _snapshots(self, node: Snapshots, source: Node) -> ChangingSnapshots:
+        if is_changing(source):
+            raise self._error("LIFETIME of provisional results", "LIFETIME of rows")
+        if self._consistency.early is not None:
+            raise self._error("EARLY of lifetimes", "WAIT and REMEMBER only: a snapshot is returned when it has ended")
+        self._check_select(node.aggregation)
+        parameters = (node.aggregation, node.time, node.end, node.late_by)
+        return ChangingSnapshots(source, *parameters, self._consistency)
 
     def _provisional(self, aggregation: Aggregation) -> Aggregation:
         """Return an aggregation with the newest time of its rows. Raises QueryError if it cannot be provisional."""

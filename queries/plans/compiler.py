@@ -3,6 +3,7 @@
     FROM links, with groups                    Leaf of partials ► Windowed
     FROM links, without                        Leaf of rows ► Apply
     FROM a query, a union, a join, with        … ► [Filter] ► Windowed, or TimeGroups
+    FROM … [LIFETIME …]                        … ► Snapshots
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
     WHERE EXISTS (correlated query)            … ► Join
@@ -32,6 +33,7 @@ from highlevel.joins.spec import JoinKind
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, TimeGroups, TimeOutput, Windowed
 from highlevel.plan.plan import Plan
+from highlevel.windows.kind import LifetimeWindow
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import KINDS
@@ -45,6 +47,7 @@ from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
 from queries.plans.known_queries import KnownQueries
 from queries.plans.outer_columns import subqueries_of
+from queries.plans.lifetimes import is_lifetime, make_snapshots, refuse_without_groups
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
 from queries.plans.sorting import Sorting, bind_order
@@ -95,6 +98,8 @@ class Compiler:
         relation = self._tables.relation(item.table)
         if isinstance(relation, LinkRelation):
             names = relation.names(None if item.alias is None else item.alias.text)
+            if has_groups(query) and is_lifetime(query):
+                return self._of_one(query, NamedTable(item.name or "", relation))
             if has_groups(query):
                 window = bind_group_window(query, of_links=True)
                 grouping = Grouping(query, window, names, relation.links)
@@ -303,6 +308,8 @@ class Compiler:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
         aggregation = grouping.compile()
         needed = names_in(aggregation.low.trees)
+        if isinstance(aggregation.window, LifetimeWindow):
+            return self._of_lifetimes(query, placed, aggregation, grouping, names)
         required = [column for column, _, _ in grouping.pairs]
         if aggregation.windowed:
             required = [grouping.time.name]
@@ -315,6 +322,17 @@ class Compiler:
         if not time:
             self._check_order(query, aggregation)
         return self._of_windows(Windowed(node, aggregation, time), grouping)
+
+    def _of_lifetimes(
+        self, query: Query, placed: MakeSource, aggregation: Aggregation, grouping: Grouping, names: TableNames
+    ) -> ReadableQuery:
+        start, end = grouping.time.name, None if grouping.end is None else grouping.end.name
+        times = [column.name for column in names.times]
+        required = [start] if start in times else times[:1]
+        needed = names_in(aggregation.low.trees) | {start} | ({end} if end is not None else set())
+        node, local = placed(needed, required)
+        bounds = (local.get(start, start), None if end is None else local.get(end, end))
+        return self._of_windows(make_snapshots(query, node, aggregation, *bounds), grouping)
 
     def _of_windows(self, node: Windowed, grouping: Grouping) -> ReadableQuery:
         return make_window_query(node.aggregation, self._plan_above(node, grouping))
@@ -378,6 +396,7 @@ class Compiler:
         """Compile a query without groups. If `windowed`, its rows are results of windows, sorted window by window."""
         refuse_fill(query)
         refuse_closing(query)
+        refuse_without_groups(query)
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct

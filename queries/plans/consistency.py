@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from highlevel.plan.nodes import Leaf, Node, Windowed
+from highlevel.plan.nodes import Leaf, Node, Snapshots, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.speculation.consistency import FOREVER, Consistency
 from queries.plans.changes import PlanChanges
+from queries.plans.lifetimes import with_remember
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.literals import duration_of
@@ -89,6 +90,8 @@ def _with_slack(node: Node, slack: int | None) -> Node:
     """Return a leaf, or windows over the partials of a leaf, with the allowed disorder `slack`."""
     if isinstance(node, Leaf):
         return replace(node, low=replace(node.low, slack=slack))
+    if isinstance(node, Snapshots):
+        return with_remember(node, slack)
     if isinstance(node, Windowed) and isinstance(node.input, Leaf):
         low = replace(node.aggregation.low, slack=slack)
         return replace(node, aggregation=replace(node.aggregation, low=low)) if node.input.low == low else node

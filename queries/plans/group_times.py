@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 from highlevel.windows.kind import WHOLE_INPUT
 from lowlevel.expressions.tree import Column, Expression
+from lowlevel.expressions.types import Type
 from queries.binding.binder import Binder, Resolve
 from queries.binding.links import SPREADABLE, Links
 from queries.binding.names import Names
 from queries.plans.group_window import TS, GroupWindow, window_of_quotient
 from queries.text.errors import QueryError
-from queries.text.tree import Query
+from queries.text.tree import Name, Query
 
 
 class GroupTimes:
@@ -39,6 +40,8 @@ class GroupTimes:
         self._times = times
         self.time = TS
         """The time column of the windows."""
+        self.end: Column | None = None
+        """The end of lifetimes, if LIFETIME names it."""
         self.by_quotient = links is not None
         """Whether a time column by intervals in GROUP BY makes windows."""
         self.counted: dict[Column, int] = {}
@@ -58,7 +61,9 @@ class GroupTimes:
     def choose(self, in_group_by: Resolve) -> None:
         """Find the time column of the window."""
         attribute, known = self._window.time, [column.name for column in self._times]
-        if attribute is not None:
+        if self._window.lifetime:
+            self.time, self.end = (self._time_column(name) for name in self._window.lifetime)
+        elif attribute is not None:
             table, name = attribute
             found = self._names.column(name, table)
             if self._links is not None and found != TS:
@@ -74,6 +79,16 @@ class GroupTimes:
             self.time = self._names.time
         elif self._links is None:
             self._of_groups(in_group_by)
+
+    def _time_column(self, name: Name) -> Column:
+        """Return a column of LIFETIME. Raises QueryError for a column that is no time."""
+        found = self._names.column(name.word, name.table)
+        if found is None:
+            raise self._names.unknown(name.word, name.table, ())
+        if found.type is not Type.TIME:
+            expected = "a column of times, for example LIFETIME start_ts TO end_ts"
+            raise self._error(f"LIFETIME of {found.name}, which is {found.type}", name.word.start, expected)
+        return found
 
     def _of_groups(self, in_group_by: Resolve) -> None:
         """Find time columns in GROUP BY: one by intervals makes windows, others are groups themselves."""

@@ -1,6 +1,7 @@
 """The window of a query's groups: from the clause or call in the syntax tree to the window of a plan.
 
     [RANGE 1 minute, WA ts]    [RANGE 1 minute, WA M1.ts]    [RANGE 1 hour, WA window_end]    TUMBLE(S.ts, …)
+    [LIFETIME start_ts TO end_ts]    [LIFETIME 10 minutes, SLIDE 1 minute]
     [RANGE 600, WA time]       [RANGE 600 seconds, WA ts]: `time` counts seconds, so its lengths need no unit
 
     GROUP BY srcIP, TUMBLE(ts, INTERVAL '1' MINUTE)                  [RANGE 1 minute, SLIDE 1 minute]
@@ -23,6 +24,7 @@ from highlevel.windows.kind import (
     WHOLE_INPUT,
     AnyWindow,
     LandmarkWindow,
+    LifetimeWindow,
     SessionWindow,
     SlideByTuple,
     SlidingWindow,
@@ -36,6 +38,7 @@ from queries.text.tree import (
     Attribute,
     Constant,
     Length,
+    Name,
     Parameter,
     Query,
     SelectItem,
@@ -82,6 +85,7 @@ class GroupWindow:
     name       name that GROUP BY gives to the window, or None
     spread     the word SPREAD, or None
     partition  columns of PA
+    lifetime   columns of LIFETIME: the start and the end of rows, or ()
     emit_late  LATE EMIT: late rows are reported
     """
 
@@ -92,6 +96,7 @@ class GroupWindow:
     spread: Word | None = None
     partition: tuple[SelectItem, ...] = ()
     emit_late: bool = False
+    lifetime: tuple[Name, ...] = ()
 
 
 def bind_group_window(query: Query, of_links: bool) -> GroupWindow:
@@ -193,12 +198,15 @@ class _ClauseBinder:
         if late is not None and emit_late and not isinstance(kind, SlidingWindow):
             expected = "LATE DROP: only windows of a RANGE and a SLIDE of time can be added to"
             raise self._error("LATE EMIT for this kind of window", late.start, expected)
+        lifetime: tuple[Name, ...] = ()
+        if "LIFETIME" in self._given and isinstance(value := self._given["LIFETIME"].value, tuple):
+            lifetime = value
         partition: tuple[SelectItem, ...] = ()
         if names is not None and isinstance(names.value, tuple):
             partition = tuple(SelectItem(name) for name in names.value)
         time = None if self._time is None else self._time[1]
         word = None if spread is None else spread.keyword
-        return GroupWindow(kind, self._clause.start, time, None, word, partition, emit_late)
+        return GroupWindow(kind, self._clause.start, time, None, word, partition, emit_late, lifetime)
 
     def _check(self, parameter: Parameter) -> None:
         """Check the value of one parameter by itself."""
@@ -208,7 +216,7 @@ class _ClauseBinder:
             raise QueryError(problem, self._sql, word.start, "a window parameter", PARAMETERS, word.text)
         if isinstance(value, Attribute) and self._column(name) not in _WINDOW_COLUMNS[name][0]:
             raise self._error(f"got {name} {value.word.name_in_messages}", parameter.start, _WINDOW_COLUMNS[name][1])
-        if isinstance(value, Length) and value.unit.lower() in ROWS and name in ("SESSION", "IDLE"):
+        if isinstance(value, Length) and value.unit.lower() in ROWS and name in ("SESSION", "IDLE", "LIFETIME"):
             raise self._error(f"got {name} of rows", parameter.start, "a length of time")
         if isinstance(value, Length) or name == "CAP":
             self._amount(name)
@@ -219,6 +227,8 @@ class _ClauseBinder:
         given, slide = self._given, self._given.get("SLIDE")
         if "SESSION" in given:
             return self._session()
+        if "LIFETIME" in given:
+            return self._lifetime()
         if "RANGE" not in given:
             raise self._error("the window clause has no RANGE", self._clause.first, "for example RANGE 1 minute")
         if not isinstance(given["RANGE"].value, Length):
@@ -233,6 +243,16 @@ class _ClauseBinder:
         self._only("a session", "SESSION", "WA", "LATE")
         self._over_time()
         return SessionWindow(self._amount("SESSION"))
+
+    def _lifetime(self) -> LifetimeWindow:
+        is_length = isinstance(self._given["LIFETIME"].value, Length)
+        names = ("LIFETIME", "SLIDE", "WA") if is_length else ("LIFETIME", "SLIDE")
+        self._only("LIFETIME" if is_length else "LIFETIME of two columns", *names)
+        self._over_time()
+        if "SLIDE" in self._given and self._in_rows("SLIDE"):
+            raise self._error("SLIDE of rows together with LIFETIME", self._given["SLIDE"].start, "a length of time")
+        unit = self._amount("SLIDE") if "SLIDE" in self._given else None
+        return LifetimeWindow(self._amount("LIFETIME") if is_length else None, unit)
 
     def _landmark(self) -> LandmarkWindow:
         self._only("RANGE ALL", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "CAP", "LATE")

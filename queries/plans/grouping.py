@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import cast
 
 from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection, SelectionKind
-from highlevel.windows.kind import WHOLE_INPUT, SessionWindow, TupleWindow
+from highlevel.windows.kind import WHOLE_INPUT, LifetimeWindow, SessionWindow, TupleWindow
 from lowlevel.expressions.tree import (
     Binary,
     Call,
@@ -102,6 +102,11 @@ class Grouping:
     def time(self) -> Column:
         """The time column of the windows."""
         return self._group_times.time
+
+    @property
+    def end(self) -> Column | None:
+        """The column with the end of lifetimes, if LIFETIME names it."""
+        return self._group_times.end
 
     def compile(self) -> Aggregation:
         """Bind the clauses in an order in which each clause uses only names of earlier clauses."""
@@ -350,11 +355,11 @@ class Grouping:
         if self._clause.emit_late:
             expected = "a query without LATE EMIT: late rows follow when their window is already written"
             raise self._error("OVER together with LATE EMIT", functions[0].start, expected)
-        if isinstance(self._window, SessionWindow) or (
+        if isinstance(self._window, SessionWindow | LifetimeWindow) or (
             isinstance(self._window, TupleWindow) and self._window.partitioned
         ):
             expected = "OVER in a query that reads this one: its windows differ between groups"
-            raise self._error("OVER in a query with sessions or PA", functions[0].start, expected)
+            raise self._error("OVER in a query with sessions, PA or LIFETIME", functions[0].start, expected)
         return split_select(
             select, functions, lambda expression, start: self._replace_by_columns(expression, {}, start)
         )

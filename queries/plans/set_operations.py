@@ -20,7 +20,7 @@ from dataclasses import replace
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Output
 from highlevel.plan.nodes import Apply, Filter, Node, Repeat, TimeOutput, Union
-from highlevel.windows.kind import WindowKind
+from highlevel.windows.kind import AnyWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.binding.comparisons import Operand
@@ -84,7 +84,7 @@ class QueryRows:
         return RelationNode(node, {column.name: column.name for column in self.columns})
 
 
-def window_of(relation: Relation) -> WindowKind | None:
+def window_of(relation: Relation) -> AnyWindow | None:
     """Return the window whose bounds are columns of the rows of a set operation."""
     match relation:
         case QueryRows(parts=((query, _), *_)) | QueryRelation(query=query):

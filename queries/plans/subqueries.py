@@ -15,7 +15,7 @@ from highlevel.aggregation import Aggregation, Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Apply, Node, TimeGroups, TimeOutput, nodes_of
 from highlevel.plan.plan import Plan
-from highlevel.windows.kind import SlidingWindow, WindowKind
+from highlevel.windows.kind import AnyWindow, SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 
@@ -37,7 +37,7 @@ class ReadableQuery:
     times: tuple[str, ...]
     node: MakeNode
     plan: Plan
-    window: WindowKind | None = None
+    window: AnyWindow | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -54,7 +54,7 @@ def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
     """Return the result of windows; sliding windows get a column `ts`, their start, if no column has this name."""
     node, window = whole.root, aggregation.window
     columns = node.columns
-    if not aggregation.windowed:
+    if not aggregation.windowed or not node.time_columns:
         return ReadableQuery(columns, (), lambda _time: node, whole)
     begins = isinstance(window, SlidingWindow)
     named = begins and not any(column.name.lower() == TS for column in columns)

@@ -300,11 +300,11 @@ class Parameter:
     """A parameter of a window clause: its keyword, canonical `name` and value; `start` is the value's position.
 
     value        of
-    Length       RANGE, SLIDE, SESSION, IDLE
+    Length       RANGE, SLIDE, SESSION, IDLE, LIFETIME
     Word         RANGE ALL, LATE, BOUNDARY
     Attribute    WA, RATTR, SATTR
     Constant     ORIGIN, CAP
-    names        PA
+    names        PA, and LIFETIME with columns
     None         SPREAD
     """
 

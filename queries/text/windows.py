@@ -1,7 +1,7 @@
-"""Parser of windows: `[RANGE 10 minutes, SLIDE 1 minute, WA ts]`, and TUMBLE, HOP and SESSION in GROUP BY.
+"""Parser of windows: `[RANGE 10 minutes, SLIDE 1 minute]`, `[LIFETIME start_ts TO end_ts]`, and calls in GROUP BY.
 
-Parameters may be in any order, and commas between them are optional. `queries.plans` decides which parameters make a
-window together.
+The calls are TUMBLE, HOP and SESSION. Parameters may be in any order, and commas between them are optional.
+`queries.plans` decides which parameters make a window together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queries.text.tree import Attribute, Constant, Length, Name, Parameter, Para
 
 PARAMETERS = (
     *("RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "SESSION"),
-    *("PA", "IDLE", "RATTR", "SATTR", "CAP", "LATE"),
+    *("PA", "IDLE", "RATTR", "SATTR", "CAP", "LATE", "LIFETIME"),
 )
 """Parameters of the window of groups."""
 
@@ -95,6 +95,8 @@ class WindowParser(ExpressionParser):
                 value = self._length(tumbling=self._accept("TUMBLING"))
             case "SLIDE" | "SESSION" | "IDLE":
                 value = self._length()
+            case "LIFETIME":
+                value = self._length() if self._token.kind is Kind.NUMBER else self._lifetime()
             case "WA" | "RATTR" | "SATTR":
                 value = self._attribute(f"got {name} {self._token.name_in_messages}", _TIME_COLUMN[name])
             case "PA":
@@ -157,6 +159,17 @@ class WindowParser(ExpressionParser):
                 raise self._wrong(
                     f"got PA {self._token.name_in_messages}", "a column, or several with commas between them"
                 )
+            names.append(self._name())
+        return tuple(names)
+
+    def _lifetime(self) -> tuple[Name, ...]:
+        """Read the columns `start TO end`."""
+        names: list[Name] = []
+        for expected in ("a length, for example 5 minutes, or columns: start_ts TO end_ts", "the column of the end"):
+            if names and not self._accept("TO"):
+                raise self._wrong(f"got {self._token.name_in_messages} after the start", "TO and the end")
+            if not self._is_column(self._token):
+                raise self._wrong(f"got LIFETIME {self._token.name_in_messages}", expected)
             names.append(self._name())
         return tuple(names)
 

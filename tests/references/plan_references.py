@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
 
 import pyarrow as pa
 
-from highlevel.aggregation import Aggregation, Output
+from highlevel.aggregation import Aggregation, Detail, DetailFunction, Output
 from highlevel.joins.spec import Band, JoinSpec, Side, WatermarkForm
 from highlevel.plan.nodes import (
     FRAMED,
     Apply,
+    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -35,6 +37,7 @@ from highlevel.plan.nodes import (
     Sample,
     SampleAggregate,
     SampleKind,
+    Snapshots,
     Sort,
     SortKey,
     TimeGroups,
@@ -43,7 +46,7 @@ from highlevel.plan.nodes import (
     Windowed,
 )
 from highlevel.speculation.consistency import Consistency
-from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from highlevel.windows.kind import WHOLE_INPUT, LifetimeWindow, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES, NEWEST, Key, LowLevelPlan
@@ -199,6 +202,52 @@ def _changing(random: Random) -> ChangingWindows:
 
 def _in_final_changes(node: Node, inputs: Inputs) -> Counter[tuple]:
     return _in_windows(node, inputs)
+
+
+def _snapshots(random: Random) -> Snapshots:
+    """Rows that are true for a length from ts, or from ts to `other`; some are not used because they end too early."""
+    window = LifetimeWindow(random.choice([None, random.randint(1, 30)]), random.choice([None, random.randint(1, 9)]))
+    subs = (SubAggregate("c", Kind.COUNT), SubAggregate("s", Kind.SUM, NUMBER), SubAggregate("m", Kind.MIN, NUMBER))
+    details = (Detail("d", DetailFunction.COUNT_DISTINCT, "k", Type.INT, "c"),)
+    low = LowLevelPlan(None, (Key("g", GROUP), Key("k", Binary(Op.MOD, NUMBER, seconds(3)))), subs, 1, reduced=False)
+    kinds = {"g": Type.TEXT}
+    select = tuple(Output(name, Column(name, kinds.get(name, Type.INT), nullable=True)) for name in ("g", *"csmd"))
+    having = random.choice([None, Binary(Op.LT, Column("c", Type.INT), seconds(3))])
+    aggregation = Aggregation(window, low, ("g",), having, select, details=details)
+    end = None if window.length is not None else "other"
+    return Snapshots(ROWS, aggregation, "ts", end, random.choice([0, 0, 5, None]))
+
+
+def _at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
+    """Look at the rows of a group that are true between two neighbouring starts or ends."""
+    assert isinstance(node, Snapshots)
+    window, groups = node.aggregation.window, dict[str | None, list[tuple[int, int, int]]]()
+    assert isinstance(window, LifetimeWindow)
+    unit = window.unit or 1
+    for ts, other, g, n in inputs[0]:
+        start, end = ts, max(other, ts + 1) if other == ts else other
+        if window.length is not None:
+            start = -(-ts // unit) * unit
+            end = start + window.length
+        elif end > start:
+            start, end = start // unit * unit, -(-end // unit) * unit
+        if end > start:
+            groups.setdefault(g, []).append((start, end, n))
+    found: Counter[tuple] = Counter()
+    for g, rows in groups.items():
+        times = sorted({time for start, end, _ in rows for time in (start, end)})
+        for start, end in pairwise(times):
+            values = [n for first, last, n in rows if first <= start and end <= last]
+            if values and (node.aggregation.having is None or len(values) < 3):
+                distinct = len({n % 3 for n in values})
+                found[start, end, g, len(values), sum(values), min(values), distinct] += 1
+    return found
+
+
+def _changing_snapshots(random: Random) -> ChangingSnapshots:
+    node = _snapshots(random)
+    consistency = Consistency(random.choice([0, 0, 5, 40, None]))
+    return ChangingSnapshots(node.input, node.aggregation, node.time, node.end, node.late_by, consistency)
 
 
 def _time_groups(random: Random) -> TimeGroups:
@@ -473,6 +522,8 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Join: Reference(_join, _joined),
     Windowed: Reference(_windowed, _in_windows),
     ChangingWindows: Reference(_changing, _in_final_changes),
+    Snapshots: Reference(_snapshots, _at_each_instant),
+    ChangingSnapshots: Reference(_changing_snapshots, _at_each_instant),
     TimeGroups: Reference(_time_groups, _in_time_groups),
     Over: Reference(_over, _in_over),
     Sample: Reference(_sample, _in_samples),

@@ -169,6 +169,24 @@ class ChangingWindows(Windows, Protocol):
         ...
 
 
+class Snapshots(Holding, Protocol):
+    """An operator of rows with lifetimes."""
+
+    @property
+    def outside(self) -> int:
+        """Rows without a lifetime."""
+        ...
+
+
+class ChangingSnapshots(Snapshots, Protocol):
+    """An operator of rows with lifetimes whose results may be withdrawn."""
+
+    @property
+    def withdrawn(self) -> int:
+        """Results that were returned and then withdrawn."""
+        ...
+
+
 def count_nothing(samples: Samples, operator: object, query: str, name: str | None) -> None:
     """Add no counters."""
 
@@ -193,6 +211,18 @@ def count_running(samples: Samples, operator: Closing, query: str, name: str | N
     """Add the counters of CLOSING WHEN."""
     count_rows_held(samples, operator, query, name)
     samples.add(RUNNING_GROUPS_CUT, operator.cut, query)
+
+
+def count_snapshots(samples: Samples, operator: Snapshots, query: str, name: str | None) -> None:
+    """Add the counters of snapshots."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(OUTSIDE_WINDOWS, operator.outside, query)
+
+
+def count_changing_snapshots(samples: Samples, operator: ChangingSnapshots, query: str, name: str | None) -> None:
+    """Add the counters of snapshots whose results may be withdrawn."""
+    count_snapshots(samples, operator, query, name)
+    samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def count_join(samples: Samples, operator: Joining, query: str, name: str | None) -> None:

@@ -15,7 +15,14 @@ from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.stages import make_stages
 from highlevel.sliding.operator import SlidingAggregate
-from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
+from highlevel.windows.kind import (
+    LandmarkWindow,
+    LifetimeWindow,
+    SessionWindow,
+    SlideByTuple,
+    SlidingWindow,
+    TupleWindow,
+)
 from lowlevel.integer_ranges import Ranges
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
@@ -54,6 +61,8 @@ def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> W
             if window.partitioned or window.range < MIN_LONG_RANGE:
                 return PartitionedAggregate(window, aggregation.partition, groups, subaggregates)
             return TupleAggregate(window, groups, subaggregates)
+        case LifetimeWindow():
+            raise TypeError("got windows over lifetimes, expected the node Snapshots for them")
 
 
 def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregate:

@@ -188,6 +188,18 @@ class Layout:
             nulls |= values.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << key
         return added.reshape(-1), ordered.reshape(-1), nulls
 
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the values that have numbers, a table for each column."""
+        return {
+            f"values of {column}": pa.table(keys.columns(), names=[column]) for column, keys in self._numbers.items()
+        }
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the values of a snapshot."""
+        for column, keys in self._numbers.items():
+            for batch in tables[f"values of {column}"].to_batches():
+                keys.find_or_insert(batch.columns, batch.num_rows)
+
     def finish(self, words: Words, is_cti: npt.NDArray[np.bool_]) -> tuple[Words, list[pa.Array]]:
         """Return for each row of the result the row of `words` that it is from, and the columns of the result."""
         source = np.arange(len(words))

@@ -64,6 +64,11 @@ from lowlevel.punctuation import BEGINNING
 ROOM = 4_096
 """Changes for which there is room at first."""
 
+ENTRIES_TABLE, ITEMS_TABLE, NODES_TABLE, GROUPS_TABLE, HEADERS_TABLE, STATE_TABLE, KEYS_TABLE = (
+    *("entries", "items", "nodes", "groups", "headers", "state", "keys"),
+)
+"""Tables of a snapshot: the memory of the kernels, and the groups."""
+
 
 class Variant(IntEnum):
     """When snapshots are published."""
@@ -207,6 +212,38 @@ class SnapshotOperator:
             self._tree_state[LIVE_NODES] -= 1
         self._keys = self._keys.only(present)
         self._groups, self._headers = self._groups[present].copy(), self._headers[present].copy()
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the state: the memory of the kernels, the groups, and the numbers of values."""
+        used = (
+            (ENTRIES_TABLE, self._entries[: self._state[endpoints.USED_ENTRIES]]),
+            (ITEMS_TABLE, self._items[: self._state[endpoints.USED_ITEMS]]),
+            (NODES_TABLE, self._nodes[: self._tree_state[multiset.USED_NODES]]),
+            (GROUPS_TABLE, self._groups),
+            (HEADERS_TABLE, self._headers),
+            (STATE_TABLE, np.append(self._state, self._tree_state)),
+        )
+        tables = {name: pa.table({"words": array_of(np.ascontiguousarray(words).reshape(-1))}) for name, words in used}
+        keys = self._keys.columns() if self._group_by else []
+        tables[KEYS_TABLE] = pa.table(keys, names=self._group_by)
+        return tables | self._layout.snapshot()
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+
+        def words_of(name: str, width: int) -> Words:
+            return tables[name]["words"].to_numpy().reshape(-1, width).copy()
+
+        self._entries = words_of(ENTRIES_TABLE, self._entry_words)
+        self._items = words_of(ITEMS_TABLE, self._item_words)
+        self._nodes = words_of(NODES_TABLE, NODE_WORDS)
+        self._groups = words_of(GROUPS_TABLE, GROUP_WORDS)
+        self._headers = words_of(HEADERS_TABLE, self._headers.shape[1])
+        state = words_of(STATE_TABLE, STATE + TREE_STATE)[0]
+        self._state, self._tree_state = state[:STATE].copy(), state[STATE:].copy()
+        for batch in tables[KEYS_TABLE].to_batches() if self._group_by else ():
+            self._keys.find_or_insert(batch.columns, batch.num_rows)
+        self._layout.restore(tables)
 
     def _snapshots(self) -> Snapshots:
         layout = self._layout

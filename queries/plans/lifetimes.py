@@ -1,0 +1,88 @@
+"""LIFETIME: rows that are true for a time, and the node with the aggregates of the rows that are true at each instant.
+
+    FROM flows [LIFETIME start_ts TO end_ts]                  Leaf of rows ► Snapshots
+    FROM (SELECT …) [LIFETIME 5 minutes, SLIDE 1 minute]      … ► Snapshots
+
+When rows end, their values are taken out of the aggregates. So sums of floats are refused: a difference of rounded sums
+is not the sum of the remaining values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from highlevel.aggregation import Aggregation, DetailFunction
+from highlevel.plan.nodes import Leaf, Node, Snapshots
+from lowlevel.expressions.types import NUMBERS, Type
+from lowlevel.kinds import TABLE
+from lowlevel.subaggregates import Kind
+from queries.binding.binder import known_aggregates
+from queries.text.errors import QueryError
+from queries.text.tree import Call, Query, calls_in
+
+AGGREGATES = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "quantile")
+"""Aggregates of the rows that are true at an instant."""
+
+
+def refuse_without_groups(query: Query) -> None:
+    """Raise QueryError for LIFETIME in a query without aggregates."""
+    if query.window is not None and is_lifetime(query):
+        expected = "an aggregate: SELECT count(*) AS open FROM flows [LIFETIME start_ts TO end_ts]"
+        raise QueryError("LIFETIME without groups", query.sql, query.window.start, expected)
+
+
+def is_lifetime(query: Query) -> bool:
+    """Return whether the window clause of a query contains LIFETIME."""
+    return query.window is not None and any(each.name == "LIFETIME" for each in query.window.parameters)
+
+
+def make_snapshots(query: Query, node: Node, aggregation: Aggregation, start: str, end: str | None) -> Snapshots:
+    """Return the node over rows that are true from the column `start` until `end`, or for the length of the window.
+
+    Raises QueryError for aggregates and clauses that it cannot have.
+    """
+    _check_aggregates(query, aggregation)
+    if query.order is not None and query.order.limit is not None:
+        expected = "LIMIT in a query that reads this one: its groups have different snapshots"
+        raise QueryError("LIMIT together with LIFETIME", query.sql, query.order.keyword.start, expected)
+    return Snapshots(node, aggregation, start, end, 0 if start in node.time_columns else None)
+
+
+def with_remember(node: Snapshots, remember: int | None) -> Snapshots:
+    """Return a node whose rows begin at most `remember` ns before the newest row of their link."""
+    if node.late_by == 0 or remember is None:
+        return node
+    is_link = isinstance(node.input, Leaf) and node.input.low.kind != TABLE
+    return Snapshots(node.input, node.aggregation, node.time, node.end, 0 if is_link else remember)
+
+
+def _check_aggregates(query: Query, aggregation: Aggregation) -> None:
+    for call in _aggregate_calls(query):
+        if call.function.text.lower() not in AGGREGATES:
+            raise _error(query, call, f"one of {', '.join(AGGREGATES)}")
+    calls = list(_aggregate_calls(query))
+    for sub in aggregation.low.subaggregates:
+        if sub.kind is Kind.SUM and sub.type is Type.FLOAT:
+            call = next(call for call in calls if call.function.text.lower() in ("sum", "avg"))
+            raise _error(query, call, "sums of integers: a sum of floats could not be corrected exactly", " of floats")
+    for detail in aggregation.details:
+        if detail.others:
+            call = next(call for call in calls if call.function.text.lower() in ("count", "count_distinct"))
+            raise _error(query, call, "one column", " of several columns")
+        if detail.function in (DetailFunction.MIN, DetailFunction.MAX):
+            call = next(call for call in calls if call.function.text.lower() == str(detail.function))
+            raise _error(query, call, f"a column of type {' or '.join(NUMBERS)}", f" of type {detail.kind}")
+
+
+def _aggregate_calls(query: Query) -> Iterator[Call]:
+    expressions = [item.expression for item in query.select]
+    expressions += [] if query.having is None else [query.having.expression]
+    expressions += [] if query.order is None else [item.expression for item in query.order.items]
+    known = {name.lower() for name in known_aggregates()}
+    for expression in expressions:
+        yield from (call for call in calls_in(expression) if call.function.text.lower() in known)
+
+
+def _error(query: Query, call: Call, expected: str, what: str = "") -> QueryError:
+    problem = f"{call.function.text}{what} together with LIFETIME"
+    return QueryError(problem, query.sql, call.function.start, expected)
