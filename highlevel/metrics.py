@@ -29,7 +29,8 @@ OUTSIDE_WINDOWS = Metric(
     "wiretide_partials_outside_windows_total",
     "counter",
     ("query",),
-    "Partials that belong to no window: older than ORIGIN, or between windows if SLIDE is greater than RANGE.",
+    "Partials that belong to no window: older than ORIGIN, or between windows if SLIDE is greater than RANGE. "
+    "With LIFETIME: rows without a start, or with an end before it.",
 )
 PARTIALS_BEYOND_CAP = Metric(
     "wiretide_partials_beyond_cap_total",

@@ -348,9 +348,9 @@ class Snapshots(Windowed):
         return (start, replace(end, nullable=self.end is not None), *others)
 
     @property
-    def time_columns(self) -> tuple[str, ...]:
-        """Return the end of the snapshot, or () if results follow at the end of the input."""
-        return (WINDOW_END,) if self.late_by is not None and self.input.time_columns else ()
+    def waits_for_end(self) -> bool:
+        """Return True if no result is final before the end of the input."""
+        return self.late_by is None or len(self.input.time_columns) != 1
 
 
 @dataclass(frozen=True)

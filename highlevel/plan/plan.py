@@ -184,8 +184,10 @@ class Plan:
         """Return why results are final only at the end of the input, or None if they do not wait for it."""
         for node in self.nodes:
             finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
-            if not node.time_columns and not finishes:
-                reason = WAITING_REASONS.get(type(node))
+            waits = not node.time_columns or (isinstance(node, Snapshots) and node.waits_for_end)
+            if waits and not finishes:
+                kind = Snapshots if isinstance(node, Snapshots) else type(node)
+                reason = WAITING_REASONS.get(kind)
                 if reason is not None:
                     return reason
         return None

@@ -398,7 +398,7 @@ def _sort(node: Sort) -> Iterator[str]:
 def _watermark(node: Node, plan: Plan) -> str:
     """Return the times of a node's watermarks and, for a join, the nodes that need them."""
     times = " and ".join(_spelled(name) for name in node.time_columns)
-    if not times:
+    if not times or (isinstance(node, Snapshots) and node.waits_for_end):
         return "none before the end"
     if not isinstance(node, Join):
         return times

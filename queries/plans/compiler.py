@@ -47,7 +47,6 @@ from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
 from queries.plans.known_queries import KnownQueries
 from queries.plans.outer_columns import subqueries_of
-from queries.plans.lifetimes import is_lifetime, make_snapshots, refuse_without_groups
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
 from queries.plans.sorting import Sorting, bind_order
@@ -98,7 +97,7 @@ class Compiler:
         relation = self._tables.relation(item.table)
         if isinstance(relation, LinkRelation):
             names = relation.names(None if item.alias is None else item.alias.text)
-            if has_groups(query) and is_lifetime(query):
+            if has_groups(query) and query.reads_lifetimes:
                 return self._of_one(query, NamedTable(item.name or "", relation))
             if has_groups(query):
                 window = bind_group_window(query, of_links=True)
@@ -331,6 +330,8 @@ class Compiler:
         required = [start] if start in times else times[:1]
         needed = names_in(aggregation.low.trees) | {start} | ({end} if end is not None else set())
         node, local = placed(needed, required)
+        from queries.plans.lifetimes import make_snapshots  # most queries have no lifetimes
+
         bounds = (local.get(start, start), None if end is None else local.get(end, end))
         return self._of_windows(make_snapshots(query, node, aggregation, *bounds), grouping)
 
@@ -396,7 +397,6 @@ class Compiler:
         """Compile a query without groups. If `windowed`, its rows are results of windows, sorted window by window."""
         refuse_fill(query)
         refuse_closing(query)
-        refuse_without_groups(query)
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct

@@ -51,7 +51,11 @@ def bind_fill(
         expected = "a query without LATE EMIT: late rows follow when their window is already filled"
         raise QueryError("FILL together with LATE EMIT", sql, fill.keyword.start, expected)
     if window == WHOLE_INPUT or not isinstance(window, SlidingWindow):
-        problem = "FILL without windows" if window == WHOLE_INPUT else "FILL of sessions, windows of rows or RANGE ALL"
+        problem = (
+            "FILL without windows"
+            if window == WHOLE_INPUT
+            else "FILL of sessions, lifetimes, windows of rows or RANGE ALL"
+        )
         raise QueryError(problem, sql, fill.keyword.start, _GRID)
     below = list(select)
     names: dict[Expression, str] = {}

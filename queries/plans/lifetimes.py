@@ -24,18 +24,6 @@ AGGREGATES = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "
 """Aggregates of the rows that are true at an instant."""
 
 
-def refuse_without_groups(query: Query) -> None:
-    """Raise QueryError for LIFETIME in a query without aggregates."""
-    if query.window is not None and is_lifetime(query):
-        expected = "an aggregate: SELECT count(*) AS open FROM flows [LIFETIME start_ts TO end_ts]"
-        raise QueryError("LIFETIME without groups", query.sql, query.window.start, expected)
-
-
-def is_lifetime(query: Query) -> bool:
-    """Return whether the window clause of a query contains LIFETIME."""
-    return query.window is not None and any(each.name == "LIFETIME" for each in query.window.parameters)
-
-
 def make_snapshots(query: Query, node: Node, aggregation: Aggregation, start: str, end: str | None) -> Snapshots:
     """Return the node over rows that are true from the column `start` until `end`, or for the length of the window.
 

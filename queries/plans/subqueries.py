@@ -54,7 +54,7 @@ def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
     """Return the result of windows; sliding windows get a column `ts`, their start, if no column has this name."""
     node, window = whole.root, aggregation.window
     columns = node.columns
-    if not aggregation.windowed or not node.time_columns:
+    if not aggregation.windowed:
         return ReadableQuery(columns, (), lambda _time: node, whole)
     begins = isinstance(window, SlidingWindow)
     named = begins and not any(column.name.lower() == TS for column in columns)

@@ -567,6 +567,11 @@ class Query:
     consistency: Consistency | None = None
 
     @property
+    def reads_lifetimes(self) -> bool:
+        """True if the window clause contains LIFETIME."""
+        return self.window is not None and any(each.name == "LIFETIME" for each in self.window.parameters)
+
+    @property
     def selects_all(self) -> bool:
         """True if the select list is `*`."""
         first = self.select[0].expression

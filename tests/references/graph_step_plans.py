@@ -60,6 +60,8 @@ QUERIES = {
     "on one link": "SELECT ts, srcIP, len FROM Main1 EXCEPT SELECT ts, srcIP, len FROM Main2",
     "without copies": "SELECT srcIP, count(*) AS n FROM packets DISTINCT ON (srcIP, len) WITHIN 2 s [RANGE 10 s] "
     "GROUP BY srcIP",
+    "lifetimes": "SELECT srcIP, count(*) AS n, max(len) AS m, count(DISTINCT destIP) AS d FROM packets "
+    "[LIFETIME 5 s] WHERE len > 40 GROUP BY srcIP HAVING n > 1",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

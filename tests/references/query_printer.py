@@ -132,7 +132,8 @@ def parameter(node: tree.Parameter) -> str:
         case tree.Word():
             value = node.value.text
         case tuple():
-            value = ", ".join(map(expression, node.value))
+            between = " TO " if node.name == "LIFETIME" else ", "
+            value = between.join(map(expression, node.value))
         case None:
             value = ""
     return f"{node.keyword.text} {value}"

@@ -62,7 +62,8 @@ class SnapshotsOperator:
         """Prepare empty groups for `node`."""
         aggregation, window = node.aggregation, node.aggregation.window
         assert isinstance(window, LifetimeWindow)
-        self._start, self._end, self._late_by = node.time, node.end, node.late_by
+        self._start, self._end = node.time, node.end
+        self._late_by = None if node.waits_for_end else node.late_by
         self._new = _new_lifetime(window)
         self._width = bound_count(node.input)
         self._partials = _row_partials(node.input, node)
@@ -146,7 +147,7 @@ class SnapshotsOperator:
         bounds = bounds_of(punctuation, self._width)
         if set(bounds) == {END}:
             promised = END
-        elif self._late_by is None or self._width > 1 or bounds[0] == BEGINNING:
+        elif self._late_by is None or bounds[0] == BEGINNING:
             return
         else:
             promised = bounds[0] - self._late_by

@@ -47,6 +47,7 @@ GRAPHS = {
     "join": f"SELECT a.window_end, a.srcIP, a.n, b.n AS m FROM ({SENT}) a [RANGE 0 s, WA window_end] "
     f"JOIN ({GROUPS}) b [RANGE 0 s, WA window_end] ON a.srcIP = b.srcIP",
     "limit": f"{SENT} ORDER BY n DESC LIMIT 2",
+    "lifetimes": "SELECT srcIP, count(*) AS n, max(len) AS m FROM packets [LIFETIME 4 s] GROUP BY srcIP",
     "absence": "SELECT p.ts, p.srcIP FROM packets p [RANGE 2 seconds] ANTI JOIN packets q [RANGE 0 s] "
     "ON q.srcIP = p.srcIP",
 }

@@ -1,0 +1,183 @@
+"""LIFETIME in SQL: flows, packets and tables, compared with the definition.
+
+A snapshot of a group is the time between two neighbouring starts or ends of its rows. The tests detect a lifetime that
+is not half-open, a row of another group, results before a row that began earlier, and late rows that are not counted.
+"""
+
+import re
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import wiretide
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS
+from queries.gsql import compile_query
+from queries.text.errors import QueryError
+from tests.conftest import Rounds
+from tests.harness.recorded_runs import RecordedRun, rows_in
+from tests.references.pcap_bytes import NS
+from tests.references.written_exports import write_exports
+
+FLOWS = "FROM flows [LIFETIME start_ts TO end_ts]"
+
+
+def snapshots(rows: list[tuple[int, int | None, object, int]]) -> Counter[tuple]:
+    """Rows `start, end, group, value` as snapshots: `start, end, group, count, sum, max, different values`."""
+    groups: dict[object, list[tuple[int, float, int]]] = defaultdict(list)
+    for start, end, group, value in rows:
+        last = float("inf") if end is None else max(end, start + 1)
+        groups[group].append((start, last, value))
+    found: Counter[tuple] = Counter()
+    for group, lifetimes in groups.items():
+        times = sorted({time for start, end, _ in lifetimes for time in (start, end)})
+        for start, end in pairwise(times):
+            values = [value for first, last, value in lifetimes if first <= start and end <= last]
+            if values:
+                last_time = None if end == float("inf") else end
+                found[start, last_time, group, len(values), sum(values), max(values), len(set(values))] += 1
+    return found
+
+
+def answer(sql: str, path: Path) -> tuple[Counter[tuple], InlineRun]:
+    run = InlineRun([compile_query(sql)], [Input("a", path)], block_records=16, threads=1)
+    return Counter(tuple(row.values()) for _, batch in run.results() for row in batch.to_pylist()), run
+
+
+def test_flows_are_counted_while_they_are_open(tmp_path: Path, rounds: Rounds) -> None:
+    for seed in rounds(3):
+        flows = write_exports(tmp_path / "exports.pcap", Random(seed), 60)
+        columns = "protocol, count(*) AS n, sum(bytes) AS s, max(bytes) AS m, count(DISTINCT bytes) AS d"
+        found, run = answer(f"SELECT {columns} {FLOWS} GROUP BY protocol", tmp_path / "exports.pcap")
+        expected = snapshots([(flow["start_ts"], flow["ts"], flow["protocol"], flow["bytes"]) for flow in flows])
+        assert found == expected, seed
+        assert run.samples().total(LATE_ROWS) == 0
+
+
+def test_remember_makes_flows_final_before_the_end_and_counts_those_that_began_earlier(tmp_path: Path) -> None:
+    path = tmp_path / "exports.pcap"
+    flows = write_exports(path, Random(4), 80)
+    sql = f"SELECT count(*) AS n {FLOWS} WITH CONSISTENCY (REMEMBER %s)"
+    enough = RecordedRun(sql % "6 minutes", path)
+    steps = list(enough.steps())
+    assert sum(map(len, map(rows_in, steps[:-2]))) > 50, "no results before the end"
+    rows = [row for items in steps for row in rows_in(items)]
+    assert Counter((*row[:2], None, row[2]) for row in rows) == Counter(
+        row[:4] for row in snapshots([(flow["start_ts"], flow["ts"], None, 0) for flow in flows])
+    )
+    _, run = answer(sql % "30 seconds", path)
+    assert 0 < run.samples().total(LATE_ROWS) < len(flows)
+
+
+@pytest.mark.parametrize("clauses", ["WITH CONSISTENCY (WAIT 20 seconds, REMEMBER 10 minutes)", ""])
+def test_changes_of_flows_add_up_to_the_final_rows(clauses: str, tmp_path: Path) -> None:
+    path = tmp_path / "exports.pcap"
+    write_exports(path, Random(9), 50)
+    sql = f"SELECT protocol, count(*) AS n, median(bytes) AS m {FLOWS} GROUP BY protocol HAVING count(*) > 1"
+    exact, _ = answer(sql, path)
+    total: Counter[tuple] = Counter()
+    corrections = 0
+    for items in RecordedRun(f"{sql} {clauses} EMIT CHANGES", path).steps():
+        for *row, weight, _ in rows_in(items):
+            total[tuple(row)] += weight
+            corrections += weight < 0
+            assert total[tuple(row)] >= 0
+    assert +total == exact
+    assert corrections > 0
+
+
+ROWS = pa.table(
+    {
+        "begin": pa.array([4, 1, 9, None, 7, 5], pa.timestamp("ns")),
+        "finish": pa.array([8, None, 9, 3, 2, 6], pa.timestamp("ns")),
+        "host": ["a", "b", "a", "a", "a", "a"],
+        "load": [1.5, float("nan"), -2.0, 0.0, 0.0, 9.0],
+    }
+)
+
+
+def table_rows(select: str, rows: pa.Table = ROWS) -> list[tuple]:
+    """Return the rows of a query over ROWS in the order of their starts; times are numbers of ns."""
+    found = wiretide.query(f"SELECT {select}", rows).sort_by("window_start").to_pylist()
+    return [tuple(getattr(value, "value", value) for value in row.values()) for row in found]
+
+
+def test_a_row_without_an_end_is_true_forever_and_one_of_no_length_for_a_nanosecond() -> None:
+    found = table_rows("host, count(*) AS n FROM rows [LIFETIME begin TO finish] GROUP BY host")
+    assert found == [(1, None, "b", 1), (4, 5, "a", 1), (5, 6, "a", 2), (6, 8, "a", 1), (9, 10, "a", 1)]
+
+
+def test_extremes_of_floats_ignore_nan() -> None:
+    found = table_rows("host, min(load) AS low, max(load) AS high FROM rows [LIFETIME begin TO finish] GROUP BY host")
+    assert [row[3:] for row in found if row[2] == "a"] == [(1.5, 1.5), (1.5, 9.0), (1.5, 1.5), (-2.0, -2.0)]
+    assert str([row[3:] for row in found if row[2] == "b"]) == "[(nan, nan)]"
+    mixed = pa.table({"begin": [1, 1], "load": [float("nan"), 2.0]}).cast(
+        pa.schema([("begin", pa.timestamp("ns")), ("load", pa.float64())])
+    )
+    assert table_rows("min(load) AS low, max(load) AS high FROM rows [LIFETIME 3 ns]", mixed) == [(1, 4, 2.0, 2.0)]
+
+
+def test_lifetimes_in_units_change_at_multiples_only() -> None:
+    a = "WHERE host = 'a'"
+    widened = table_rows(f"count(*) AS n FROM rows [LIFETIME begin TO finish, SLIDE 5 ns] {a}")
+    assert widened == [(0, 5, 1), (5, 10, 3)]
+    timed = ROWS.filter(ROWS["begin"].is_valid())
+    hopping = table_rows(f"count(*) AS n FROM rows [LIFETIME 7 ns, SLIDE 5 ns] {a}", timed)
+    assert hopping == [(5, 10, 2), (10, 12, 4), (12, 17, 2)]
+
+
+def test_rows_without_a_lifetime_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "exports.pcap"
+    flows = write_exports(path, Random(3), 20)
+    _, run = answer("SELECT count(*) AS n FROM flows [LIFETIME end_ts TO start_ts]", path)
+    assert run.samples().total(OUTSIDE_WINDOWS) == sum(flow["start_ts"] < flow["ts"] for flow in flows)
+
+
+def test_a_query_can_read_snapshots(tmp_path: Path) -> None:
+    path = tmp_path / "exports.pcap"
+    flows = write_exports(path, Random(7), 40)
+    open_flows = f"SELECT count(*) AS n {FLOWS}"
+    found, _ = answer(f"SELECT max(n) AS most FROM ({open_flows}) [RANGE 100 seconds]", path)
+    expected: dict[int, int] = {}
+    for _, end, _, n, *_ in snapshots([(flow["start_ts"], flow["ts"], None, 0) for flow in flows]):
+        window = end // (100 * NS)
+        expected[window] = max(n, expected.get(window, 0))
+    assert {start // (100 * NS): most for start, _, most in found} == expected
+
+
+REFUSED = [
+    ("count(*) FROM M [LIFETIME]", "got LIFETIME ']'; expected a length, for example 5 minutes, or columns"),
+    ("count(*) FROM M.flows [LIFETIME start_ts]", "got ']' after the start; expected TO and the end"),
+    ("count(*) FROM M [LIFETIME ts TO len]", "LIFETIME of len, which is integer; expected a column of times"),
+    ("count(*) FROM M.flows [LIFETIME start_ts TO stop]", "unknown column 'stop'"),
+    ("count(*) FROM M [LIFETIME 5 rows]", "got LIFETIME of rows; expected a length of time"),
+    ("count(*) FROM M [LIFETIME 5 s, RANGE 1 s]", "RANGE together with LIFETIME; expected only LIFETIME, SLIDE, WA"),
+    ("count(*) FROM M [LIFETIME 5 s, SLIDE 9 rows]", "SLIDE of rows together with LIFETIME; expected a length of time"),
+    ("count(*) FROM M.flows [LIFETIME start_ts TO end_ts, WA ts]", "expected only LIFETIME, SLIDE"),
+    ("variance(len) FROM M [LIFETIME 5 s]", "variance together with LIFETIME; expected one of count, sum, avg, min"),
+    ("avg(len * 1.5) FROM M [LIFETIME 5 s]", "avg of floats together with LIFETIME; expected sums of integers"),
+    ("max(srcIP) FROM M [LIFETIME 5 s]", "max of type address together with LIFETIME; expected a column of type int"),
+    ("count(DISTINCT srcIP, destIP) FROM M [LIFETIME 5 s]", "of several columns together with LIFETIME; expected one"),
+    ("count(*) FROM M [LIFETIME 5 s] FILL 0", "FILL of sessions, lifetimes, windows of rows or RANGE ALL"),
+    ("len, count(*) AS n FROM M [LIFETIME 5 s] GROUP BY len ORDER BY n LIMIT 4", "LIMIT together with LIFETIME"),
+    ("len FROM M [LIFETIME 5 s] GROUP BY len HAVING top(1, count(*))", "top over windows that differ between groups"),
+    ("rank() OVER (ORDER BY count(*)) FROM M [LIFETIME 5 s]", "OVER in a query with sessions, PA or LIFETIME"),
+    ("count(*) FROM M [LIFETIME 5 s] WITH CONSISTENCY (EARLY 1 s) EMIT CHANGES", "together with EARLY of lifetimes"),
+    ("count(*) FROM (SELECT count(*) AS n [RANGE 1 s] FROM M) [LIFETIME 5 s, WA ts] EMIT CHANGES", "LIFETIME of prov"),
+]
+
+
+@pytest.mark.parametrize(("select", "message"), REFUSED)
+def test_what_lifetimes_cannot_have_is_refused_with_a_remedy(select: str, message: str) -> None:
+    with pytest.raises(QueryError, match=re.escape(message)):
+        compile_query(f"SELECT {select}")
+
+
+def test_flows_without_remember_wait_for_the_end() -> None:
+    assert compile_query(f"SELECT count(*) {FLOWS}").waiting_reason == "reads lifetimes without REMEMBER"
+    assert compile_query(f"SELECT count(*) {FLOWS} WITH CONSISTENCY (REMEMBER 1 hour)").waiting_reason is None
+    assert compile_query("SELECT count(*) FROM packets [LIFETIME 5 minutes]").waiting_reason is None
