@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from highlevel.aggregation import Aggregation, DetailFunction
 from highlevel.plan.nodes import Leaf, Node, Snapshots
+from highlevel.speculation.consistency import FOREVER
 from lowlevel.expressions.types import NUMBERS, Type
 from lowlevel.kinds import TABLE
 from lowlevel.subaggregates import Kind
@@ -38,7 +39,7 @@ def make_snapshots(query: Query, node: Node, aggregation: Aggregation, start: st
 
 def with_remember(node: Snapshots, remember: int | None) -> Snapshots:
     """Return a node whose rows begin at most `remember` ns before the newest row of their link."""
-    if node.late_by == 0 or remember is None:
+    if node.late_by == 0 or remember in (None, FOREVER):
         return node
     is_link = isinstance(node.input, Leaf) and node.input.low.kind != TABLE
     return Snapshots(node.input, node.aggregation, node.time, node.end, 0 if is_link else remember)

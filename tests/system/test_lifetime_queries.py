@@ -179,5 +179,6 @@ def test_what_lifetimes_cannot_have_is_refused_with_a_remedy(select: str, messag
 
 def test_flows_without_remember_wait_for_the_end() -> None:
     assert compile_query(f"SELECT count(*) {FLOWS}").waiting_reason == "reads lifetimes without REMEMBER"
+    assert compile_query(f"SELECT count(*) {FLOWS} WITH CONSISTENCY (REMEMBER FOREVER)").waiting_reason is not None
     assert compile_query(f"SELECT count(*) {FLOWS} WITH CONSISTENCY (REMEMBER 1 hour)").waiting_reason is None
     assert compile_query("SELECT count(*) FROM packets [LIFETIME 5 minutes]").waiting_reason is None
