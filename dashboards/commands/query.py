@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 import typer
 
 from dashboards import request
-from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, Format, Times
+from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, ChangeForm, Format, Times
 from dashboards.request import INLINE, is_results
 from dashboards.wire_text import escape
 from lowlevel.layers import Layer
@@ -21,6 +21,7 @@ from lowlevel.layers import Layer
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dashboards.output.change_forms import ChangeWriter
     from dashboards.tables import Tables
     from highlevel.inline.engine import InlineRun, Input
     from highlevel.plan.plan import Plan
@@ -213,6 +214,13 @@ def query(
             "printed, unless --output or --format is given. Needs matplotlib.",
         ),
     ] = None,
+    changes: Annotated[
+        ChangeForm | None,
+        typer.Option(
+            help="Form of the changes of a query with EMIT CHANGES, for other systems. Default: weights. debezium "
+            "needs --format json, arrow or parquet."
+        ),
+    ] = None,
     raw_csv: Annotated[
         bool, typer.Option("--raw-csv", help="Do not escape text in CSV. For programs only, not for spreadsheets.")
     ] = False,
@@ -278,6 +286,8 @@ def query(
         _check_several(kind, output)
     if plot is not None:
         _check_plot(plot, several)
+    if changes is not None:
+        _check_changes(changes, kind, several, plot)
     if raw_csv and kind is not Format.CSV:
         raise typer.BadParameter(f"--raw-csv: got --format {kind}, expected --format csv")
     if kind in BINARY and output is None and sys.stdout.isatty():
@@ -320,7 +330,7 @@ def query(
             raise typer.BadParameter(f"{source} and {wrong}: expected {expected}")
         tables = _tables_of(schema, files, bindings)
         drawing = (plot, output is not None or format is not None)
-        _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), drawing)
+        _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing)
         return
     inline_options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
     if several:
@@ -348,7 +358,7 @@ def query(
     live = any(is_live(source) for source in inputs)
     if plot is not None:
         _refuse_live("--plot reads complete inputs", inputs)
-    drawn = _Drawing(plan, plot, output is not None or format is not None)
+    drawn, form = _Drawing(plan, plot, output is not None or format is not None), _change_writer(plan, changes)
     with (
         contextlib.nullcontext() if live else interrupting(),
         answer(plan, inputs, on, slots, threads, disorder, idle, settings) as result,
@@ -375,7 +385,7 @@ def query(
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
             batches = drawn.collect(result.batches)
             if drawn.writes_rows:
-                write_answer(plan, batches, kind, text, live=result.live, style=times, raw_csv=raw_csv)
+                write_answer(plan, batches, kind, text, live=result.live, style=times, raw_csv=raw_csv, changes=form)
             else:
                 drawn.read(batches)
         report(result.samples(), result.warnings(), stats=stats)
@@ -400,6 +410,7 @@ def _answer_tables(
     sql: str,
     params: dict[str, object],
     style: tuple[Format, Path | None, Times | None, bool, bool],
+    changes: ChangeForm | None,
     drawing: tuple[Path | None, bool],
 ) -> None:
     """Answer a query over tables."""
@@ -409,7 +420,7 @@ def _answer_tables(
 
     kind, output, times, raw_csv, stats = style
     plan, start = tables.bind(sql, params)
-    drawn = _Drawing(plan, *drawing)
+    drawn, form = _Drawing(plan, *drawing), _change_writer(plan, changes)
     with interrupting(), start() as result:
         with progress_bar() as bar, open_output(output) as sink:
             if bar is not None:
@@ -418,7 +429,7 @@ def _answer_tables(
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
             batches = drawn.collect(result.batches)
             if drawn.writes_rows:
-                write_answer(plan, batches, kind, text, style=times, raw_csv=raw_csv)
+                write_answer(plan, batches, kind, text, style=times, raw_csv=raw_csv, changes=form)
             else:
                 drawn.read(batches)
         if stats:
@@ -427,6 +438,28 @@ def _answer_tables(
             for warning in result.warnings():
                 warn(warning)
     drawn.write()
+
+
+def _check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:
+    """Raise BadParameter for options that are impossible with a form of changes."""
+    if several:
+        raise typer.BadParameter(f"--changes {form}: got several queries, expected one")
+    if plot is not None or kind is Format.OPENMETRICS:
+        given = "--plot" if plot is not None else f"--format {kind}"
+        raise typer.BadParameter(f"--changes {form} with {given}: samples and pictures cannot be corrected")
+    if form is ChangeForm.DEBEZIUM and kind in (Format.TABLE, Format.CSV):
+        raise typer.BadParameter(
+            f"--changes {form} with --format {kind}: rows are in envelopes, expected --format json, arrow or parquet"
+        )
+
+
+def _change_writer(plan: Plan, form: ChangeForm | None) -> ChangeWriter | None:
+    """Return the writer of a form of changes; None without one. Raises InputError for an impossible form."""
+    if form is None:
+        return None
+    from dashboards.output.change_forms import ChangeWriter
+
+    return ChangeWriter(plan, form)
 
 
 def _check_plot(plot: Path, several: bool) -> None:

@@ -23,6 +23,15 @@ class Times(StrEnum):
     NS = "ns"
 
 
+class ChangeForm(StrEnum):
+    """The form of changes (`dashboards.output.change_forms`)."""
+
+    WEIGHTS = "weights"
+    DEBEZIUM = "debezium"
+    FLINK = "flink"
+    DIFF = "diff"
+
+
 DEFAULT_TIMES = {Format.TABLE: Times.ISO, Format.CSV: Times.NS, Format.JSON: Times.NS}
 """Default form of times in each text format."""
 

@@ -17,20 +17,24 @@ import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.private_files import SHARED_FILE_MODE, replacing
-from dashboards.output.formats import DEFAULT_TIMES, Format, Times
+from dashboards.output.formats import DEFAULT_TIMES, ChangeForm, Format, Times
 from dashboards.output.table import ResultTable
 from dashboards.wire_text import escape_json, neutralise_column
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable, readable_schema
 from lowlevel.times import time_texts
+
+if TYPE_CHECKING:
+    from dashboards.output.change_forms import ChangeWriter
 
 
 @contextmanager
@@ -77,17 +81,59 @@ def write_answer(
     live: bool = False,
     style: Times | None = None,
     raw_csv: bool = False,
+    changes: ChangeWriter | None = None,
 ) -> None:
-    """Write the answer of a query in a format. The arguments are those of `write_results`.
+    """Write the answer of a query in a format. `changes`: the form of changes; None writes them as they are.
 
-    Raises OpenMetricsError for OpenMetrics of an answer without windows of time.
+    The other arguments are those of `write_results`. Raises OpenMetricsError for OpenMetrics of an answer without
+    windows of time.
     """
+    if changes is not None:
+        _write_changes(plan, batches, kind, sink, changes, live=live, style=style, raw_csv=raw_csv)
+        return
     if kind is Format.OPENMETRICS:
         from dashboards.output.openmetrics import write_openmetrics
 
         write_openmetrics(plan, batches, sink)
         return
     write_results(batches, plan.schema, kind, sink, live=live, times=plan.times, style=style, raw_csv=raw_csv)
+
+
+def _write_changes(
+    plan: Plan,
+    batches: Iterable[pa.RecordBatch],
+    kind: Format,
+    sink: BinaryIO,
+    changes: ChangeWriter,
+    *,
+    live: bool,
+    style: Times | None,
+    raw_csv: bool,
+) -> None:
+    """Write changes in a form. The rows in the envelopes of Debezium are readable, as rows of the format are."""
+    from dashboards.output.change_forms import ADDED_COLUMNS
+
+    prepare, times = _unchanged, plan.times
+    if changes.form is ChangeForm.DEBEZIUM:
+        iso = plan.times if (style or DEFAULT_TIMES.get(kind)) is Times.ISO else frozenset[str]()
+        prepare, times = partial(_readable_rows, kind, plan.times, iso), frozenset()
+    schema = changes.schema(prepare(pa.schema(list(plan.schema)[:-2]).empty_table()).schema)
+    converted = changes.convert(batches, prepare)
+    own = ADDED_COLUMNS[changes.form]
+    write_results(converted, schema, kind, sink, live=live, times=times, style=style, raw_csv=raw_csv, own=own)
+
+
+def _unchanged(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+def _readable_rows(kind: Format, times: Collection[str], iso: Collection[str], rows: pa.Table) -> pa.Table:
+    """Return rows with the values of a format."""
+    if kind is not Format.JSON:
+        return readable(rows, times)
+    (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
+    texts = _texts(batch, iso)
+    return pa.Table.from_arrays([_to_finite(column) for column in texts.columns], names=texts.schema.names)
 
 
 def write_results(
@@ -100,18 +146,21 @@ def write_results(
     times: Collection[str] = (),
     style: Times | None = None,
     raw_csv: bool = False,
+    own: Collection[str] = (),
 ) -> None:
     """Write result batches as they arrive. In all formats except Parquet, users can read final rows immediately.
 
     * `schema`: the schema of the plan, for the header, which is written even if there are no rows.
     * `live`: batches may arrive for hours. Then a table repeats its header from time to time.
     * `times`: the columns that are times in ns. `style`: their form in text formats; None: the default of the format.
-    * `raw_csv`: write exact texts into CSV. Otherwise they are neutralised (`dashboards.wire_text`).
+    * `raw_csv`: write exact texts into CSV. Otherwise they are neutralised (`dashboards.wire_text`), except in the
+      columns `own`, whose texts are not from the wire.
     """
     style = style or DEFAULT_TIMES.get(kind)
     match kind:
         case Format.CSV:
-            _write_csv(batches, schema, sink, times if style is Times.ISO else (), raw=raw_csv)
+            exact = schema.names if raw_csv else own
+            _write_csv(batches, schema, sink, times if style is Times.ISO else (), exact)
         case Format.JSON:
             _write_json(batches, sink, times if style is Times.ISO else ())
         case Format.TABLE:
@@ -135,8 +184,9 @@ def _texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:
 
 
 def _write_csv(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, iso: Collection[str], *, raw: bool
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, iso: Collection[str], exact: Collection[str]
 ) -> None:
+    """Write a header and the rows. Texts are neutralised except in the columns `exact`."""
     import pyarrow.csv as pa_csv
 
     def write(rows: pa.RecordBatch, texts: Iterable[pa.Array]) -> None:
@@ -146,15 +196,18 @@ def _write_csv(
         sink.flush()
 
     names = pa.array(schema.names, pa.string())
-    names = names if raw else neutralise_column(names)
+    names = names if set(schema.names) <= set(exact) else neutralise_column(names)
     write(pa.RecordBatch.from_arrays([names[i : i + 1] for i in range(len(names))], names=schema.names), [names])
-    for exact in batches:
-        batch = exact if raw else _neutralise_texts(exact)
+    for rows in batches:
+        batch = _neutralise_texts(rows, exact)
         write(_texts(batch, iso), batch.columns)  # addresses become text, which needs no quotes
 
 
-def _neutralise_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [neutralise_column(column) if pa.types.is_string(column.type) else column for column in batch.columns]
+def _neutralise_texts(batch: pa.RecordBatch, exact: Collection[str]) -> pa.RecordBatch:
+    columns = [
+        neutralise_column(column) if pa.types.is_string(column.type) and name not in exact else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 

@@ -27,11 +27,11 @@ def pcap_bytes(
     """
     magic = 0xA1B2CD34 if modified else 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
     unit = 1 if nanoseconds and not modified else 1000
-    data = struct.pack(order + "IHHiIII", magic, *version, 0, 0, 65535, link_type)
+    data = bytearray(struct.pack(order + "IHHiIII", magic, *version, 0, 0, 65535, link_type))
     for ts, frame in records:
         lengths = (len(frame), len(frame) + more_on_wire)
         if version[1] < 3:
             lengths = lengths[::-1]
         data += struct.pack(order + "IIII", ts // NS, ts % NS // unit, *lengths)
         data += (b"\1\0\0\0\x08\0\0\0" if modified else b"") + frame
-    return data
+    return bytes(data)

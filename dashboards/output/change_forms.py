@@ -1,0 +1,206 @@
+"""The forms in which `wiretide query --changes` writes the changes of a query, so that other systems read them.
+
+    weights    the row, `weight` and `final`
+    debezium   an envelope for each change: `op` (c, u, d), the row `before` and `after`, `final`
+    flink      `op` (+I, -U, +U, -D), the row, `final`
+    diff       `mz_timestamp`, `mz_progressed`, `mz_diff`, the row (SUBSCRIBE of Materialize)
+
+A correction is a withdrawn and a new row with equal keys (`highlevel.plan.keys`) in one batch: one update. Debezium
+needs the key, because a table that reads the envelopes replaces rows by it. In the form of Flink an update without a
+key is a deletion and an insertion.
+
+In the form `diff` all changes of a batch have one timestamp, the number of the batch. A row with `mz_progressed`
+follows each batch: no later change has an earlier timestamp. Its time column is the watermark (CTI): rows up to this
+time are final. Its other columns are NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from capture.errors import InputError
+from dashboards.output.formats import ChangeForm
+from highlevel.plan.keys import Key, key_of
+from highlevel.plan.operators.group_numbers import number_groups
+from highlevel.plan.operators.operator import times_of
+from highlevel.plan.plan import Plan
+from highlevel.speculation.changes import Weights, split_changes
+from highlevel.speculation.consistency import FINAL, WEIGHT
+from lowlevel.punctuation import BEGINNING, END
+
+OPERATION, BEFORE, AFTER = "op", "before", "after"
+TIMESTAMP, PROGRESSED, DIFF = "mz_timestamp", "mz_progressed", "mz_diff"
+
+Positions = npt.NDArray[np.int64]
+
+NO_ROW = -1
+
+
+ADDED_COLUMNS = {
+    ChangeForm.WEIGHTS: (),
+    ChangeForm.DEBEZIUM: (),
+    ChangeForm.FLINK: (OPERATION,),
+    ChangeForm.DIFF: (TIMESTAMP, PROGRESSED, DIFF),
+}
+"""Columns beside those of the row, which the row must not have."""
+
+
+class ChangeWriter:
+    """Converts the changes of one query to a form."""
+
+    def __init__(self, plan: Plan, form: ChangeForm) -> None:
+        """Raises InputError if the query has no changes, or if the form is impossible for its results."""
+        if not plan.has_changes:
+            raise InputError(f"--changes {form}: got a query without changes, expected EMIT CHANGES at its end")
+        self.form = form
+        self._plan = plan
+        self._columns = pa.schema(list(plan.schema)[:-2])
+        for name in ADDED_COLUMNS[form]:
+            if name in self._columns.names:
+                raise InputError(f"--changes {form}: got a column {name!r}, expected another name: the form has it too")
+        self._key = key_of(plan.root)
+        if form is ChangeForm.DEBEZIUM:
+            self._check_key()
+
+    def _check_key(self) -> None:
+        expected = "expected --changes flink or --changes diff, which need no key"
+        if self._key is None:
+            columns = ", ".join(self._columns.names)
+            raise InputError(f"--changes debezium: got rows without a key ({columns}), {expected}")
+        if self._key.missing:
+            key, missing = ", ".join((*self._key.columns, *self._key.missing)), ", ".join(self._key.missing)
+            raise InputError(
+                f"--changes debezium: the key of the query is {key}, but the rows have only "
+                f"{', '.join(self._key.columns) or 'none of these columns'}; expected {missing} in the select list, "
+                "or --changes flink"
+            )
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The columns that identify a row; None if there are none, or if the results lack one of them."""
+        return self._key.columns if isinstance(self._key, Key) and not self._key.missing else None
+
+    def schema(self, rows: pa.Schema) -> pa.Schema:
+        """Return the schema of the converted batches. `rows`: the schema of the rows, without weight and final."""
+        final, operation = pa.field(FINAL, pa.bool_()), pa.field(OPERATION, pa.string())
+        match self.form:
+            case ChangeForm.WEIGHTS:
+                return pa.schema([*rows, pa.field(WEIGHT, pa.int64()), final])
+            case ChangeForm.DEBEZIUM:
+                row = pa.struct(list(rows))
+                return pa.schema([operation, pa.field(BEFORE, row), pa.field(AFTER, row), final])
+            case ChangeForm.FLINK:
+                return pa.schema([operation, *rows, final])
+        added = [pa.field(TIMESTAMP, pa.int64()), pa.field(PROGRESSED, pa.bool_()), pa.field(DIFF, pa.int64())]
+        return pa.schema([*added, *rows])
+
+    def convert(
+        self, batches: Iterable[pa.RecordBatch], prepare: Callable[[pa.Table], pa.Table] = lambda rows: rows
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the changes in the form. `prepare` converts the columns of the rows, for the format of the output."""
+        schema = self.schema(prepare(self._columns.empty_table()).schema)
+        number, newest, watermark = 0, BEGINNING, BEGINNING
+        for number, batch in enumerate(batches, 1):
+            rows, weights, final = split_changes(batch)
+            match self.form:
+                case ChangeForm.WEIGHTS:
+                    columns = [*prepare(rows).columns, array_of(weights), array_of(final)]
+                case ChangeForm.DEBEZIUM:
+                    columns = self._debezium(prepare(rows), rows, weights, final)
+                case ChangeForm.FLINK:
+                    columns = self._flink(prepare(rows), rows, weights, final)
+                case _:
+                    count = rows.num_rows
+                    added = [np.full(count, number - 1), np.zeros(count, np.bool_), weights]
+                    columns = [*map(array_of, added), *prepare(rows).columns]
+            yield _batch(columns, schema)
+            if self.form is ChangeForm.DIFF and self._plan.time_column is not None:
+                times = times_of(rows.column(self._plan.time_column).combine_chunks())
+                newest = max(newest, int(times[times < END].max(initial=BEGINNING)))
+                watermark = max(watermark, int(times[final & (times < END)].max(initial=BEGINNING)))
+            if self.form is ChangeForm.DIFF:
+                yield self._progress(number, watermark, prepare, schema)
+        if self.form is ChangeForm.DIFF and newest > watermark:  # after the last batch all rows are final
+            yield self._progress(number + 1, newest, prepare, schema)
+
+    def _progress(
+        self, number: int, watermark: int, prepare: Callable[[pa.Table], pa.Table], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        """Return the row that states that later changes have at least the timestamp `number`."""
+        time = self._plan.time_column
+        values = {time: [watermark]} if time is not None and watermark != BEGINNING else {}
+        arrays = [pa.array(values.get(field.name, [None]), field.type) for field in self._columns]
+        row = prepare(pa.Table.from_arrays(arrays, schema=self._columns))
+        added = [pa.array([number], pa.int64()), pa.array([True]), pa.array([None], pa.int64())]
+        return _batch([*added, *row.columns], schema)
+
+    def _debezium(
+        self, shown: pa.Table, rows: pa.Table, weights: Weights, final: npt.NDArray[np.bool_]
+    ) -> list[pa.Array]:
+        old, new = pair_changes(rows, weights, self.key)
+        names = np.where(old == NO_ROW, "c", np.where(new == NO_ROW, "d", "u"))
+        structs = [_structs(shown, positions) for positions in (old, new)]
+        return [pa.array(names, pa.string()), *structs, array_of(final[np.where(new == NO_ROW, old, new)])]
+
+    def _flink(self, shown: pa.Table, rows: pa.Table, weights: Weights, final: npt.NDArray[np.bool_]) -> list[pa.Array]:
+        old, new = pair_changes(rows, weights, self.key)
+        updated = (old != NO_ROW) & (new != NO_ROW)
+        names = np.stack([np.where(updated, "-U", "-D"), np.where(updated, "+U", "+I")], axis=1)
+        positions = np.stack([old, new], axis=1)
+        chosen = positions.ravel() != NO_ROW
+        positions = positions.ravel()[chosen]
+        columns = shown.take(pa.array(positions)).columns
+        return [pa.array(names.ravel()[chosen], pa.string()), *columns, array_of(final[positions])]
+
+
+def pair_changes(rows: pa.Table, weights: Weights, key: tuple[str, ...] | None) -> tuple[Positions, Positions]:
+    """Return the events of a batch: positions of the withdrawn and of the new row, NO_ROW for none.
+
+    Rows with equal keys are one event. Several equal rows are several events. Events that withdraw a row are first.
+
+    >>> rows = pa.table({"k": [1, 2, 2, 3], "n": [5, 6, 7, 8]})
+    >>> old, new = pair_changes(rows, np.array([-1, -1, 1, 1]), ("k",))
+    >>> old.tolist(), new.tolist()
+    ([0, 1, -1], [-1, 2, 3])
+    """
+    withdrawn, added = np.flatnonzero(weights < 0), np.flatnonzero(weights > 0)
+    withdrawn, added = (np.repeat(each, np.abs(weights[each])) for each in (withdrawn, added))
+    partner = np.full(len(withdrawn), NO_ROW)
+    if key is not None:
+        numbers = number_groups(rows, key)
+        of_withdrawn, of_added = (_numbered(numbers[each]) for each in (withdrawn, added))
+        _, first, second = np.intersect1d(of_withdrawn, of_added, return_indices=True)
+        partner[first] = added[second]
+        added = np.delete(added, second)
+    return np.append(withdrawn, np.full(len(added), NO_ROW)), np.append(partner, added)
+
+
+def _numbered(numbers: Positions) -> Positions:
+    """Return different values for the first, second, … occurrence of each number."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else order
+    ranks = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))
+    values = np.empty(len(numbers), np.int64)
+    values[order] = ordered << 32 | ranks
+    return values
+
+
+def _structs(rows: pa.Table, positions: Positions) -> pa.Array:
+    """Return the rows at positions as structs; NULL for NO_ROW."""
+    if not rows.num_rows:
+        return pa.nulls(len(positions), pa.struct(list(rows.schema)))
+    (batch,) = pc.take(rows, array_of(np.maximum(positions, 0))).combine_chunks().to_batches() or [None]
+    mask = pa.array(positions == NO_ROW)
+    return pa.StructArray.from_arrays(batch.columns, fields=list(rows.schema), mask=mask)
+
+
+def _batch(columns: Iterable[pa.Array | pa.ChunkedArray], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,117 @@
+"""The key of the results of a query: the columns that identify a row, so that a correction replaces one row.
+
+windows                  the end of the window and the columns of the groups
+joins                    the keys of both sides, equal columns once; of the left side only for SEMI and ANTI
+other nodes              the key of their input
+packets, unions, Repeat  none: two rows may be equal in all columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.aggregation import Aggregation, Output
+from highlevel.joins.spec import JoinKind, Port, Tumbling
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges
+from highlevel.plan.nodes import Apply, Distinct, Fill, Join, Node, Over, Repeat, Running, Subset, TimeGroups, Windowed
+from highlevel.plan.nodes import Sort as SortNode
+from lowlevel.expressions.tree import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Columns that identify a row. `missing`: columns of the key that the select list does not contain.
+
+    Without missing columns all rows of a result have different values.
+    """
+
+    columns: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+def key_of(node: Node) -> Key | None:
+    """Return the key of a node's rows; None if they have none."""
+    match node:
+        case ChangingResults():
+            return key_of(node.body)
+        case RowsOfChanges():
+            return key_of(node.input)
+        case Windowed(aggregation=aggregation):
+            end = (WINDOW_END,) if aggregation.windowed else ()
+            return _of_groups(Key((*end, *aggregation.group_by)), aggregation)
+        case TimeGroups(aggregation=aggregation):
+            return _of_groups(Key(tuple(aggregation.group_by)), aggregation)
+        case Running():
+            return _through(Key((node.end, *node.keys)), node.outputs, (node.end,))
+        case Over():
+            return _through(key_of(node.input), node.outputs, node.window_columns)
+        case Apply():
+            return _through(key_of(node.input), node.outputs)
+        case Fill() | SortNode():
+            return _hiding(key_of(node.input), node.hidden)
+        case Distinct():
+            return Key(node.keys)
+        case Repeat():
+            return None
+        case Subset():
+            return key_of(node.input)
+        case Join():
+            return _of_join(node)
+        case _:
+            return None
+
+
+def _of_groups(key: Key, aggregation: Aggregation) -> Key | None:
+    """Return the key of groups in a select list. A missing group that is a column has the name of this column."""
+    selected = _through(key, aggregation.select, (WINDOW_END,))
+    spelled = {one.name: one.expression.name for one in aggregation.low.keys if isinstance(one.expression, Column)}
+    assert selected is not None, "groups have a key"
+    return Key(selected.columns, tuple(spelled.get(name, name) for name in selected.missing))
+
+
+def _of_join(node: Join) -> Key | None:
+    spec, left, right = node.spec, key_of(node.left), key_of(node.right)
+    if spec.kind.is_left_only:
+        return _renamed(left, spec.left.columns)
+    if spec.kind in (JoinKind.INNER, JoinKind.LEFT):
+        right = _without(right, _equal_columns(node, Port.RIGHT))
+    elif spec.kind is JoinKind.RIGHT:
+        left = _without(left, _equal_columns(node, Port.LEFT))
+    first, second = _renamed(left, spec.left.columns), _renamed(right, spec.right.columns)
+    if first is None or second is None:
+        return None
+    return Key((*first.columns, *second.columns), (*first.missing, *second.missing))
+
+
+def _equal_columns(node: Join, port: Port) -> set[str]:
+    """Return the columns of a side that a row of the other side determines."""
+    window = node.spec.window
+    own = (pair[port] for pair in node.spec.keys)
+    names = {key.name for key in own if isinstance(key, Column)}
+    has_equal_times = not isinstance(window, Tumbling) and window.low == window.high == 0
+    return names | ({node.spec.side(port).time} if has_equal_times else set())
+
+
+def _through(key: Key | None, outputs: Sequence[Output], kept: Collection[str] = ()) -> Key | None:
+    """Return a key over the names of outputs. Columns `kept` are in the result with their names."""
+    names = {out.expression.name: out.name for out in outputs if isinstance(out.expression, Column)}
+    return _renamed(key, {**{name: name for name in kept}, **names}.items())
+
+
+def _without(key: Key | None, determined: Collection[str]) -> Key | None:
+    """Return a key without columns that other columns determine."""
+    return None if key is None else Key(tuple(name for name in key.columns if name not in determined), key.missing)
+
+
+def _hiding(key: Key | None, hidden: Collection[str]) -> Key | None:
+    return None if key is None else _renamed(key, ((name, name) for name in key.columns if name not in hidden))
+
+
+def _renamed(key: Key | None, pairs: Iterable[tuple[str, str]]) -> Key | None:
+    if key is None:
+        return None
+    names = dict(pairs)
+    missing = tuple(name for name in key.columns if name not in names)
+    return Key(tuple(names[name] for name in key.columns if name in names), (*key.missing, *missing))
