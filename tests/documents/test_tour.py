@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.documents.blocks import ROOT
+from tests.documents.walks import count
 
 PAGE = (ROOT / "docs" / "internals" / "tour.md").read_text("utf-8")
 WALKS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
@@ -47,3 +48,17 @@ def test_files_and_functions_of_a_walk_exist(walk: str) -> None:
 @pytest.mark.parametrize(("name", "is_defined"), [("A.f", True), ("g", True), ("A.g", False), ("f", False)])
 def test_definitions_are_found_by_their_full_names(name: str, is_defined: bool) -> None:
     assert has_definition("class A:\n    def f(self): ...\n\ndef g(): ...\n", name) is is_defined
+
+
+def test_the_tour_states_the_modules_and_returns_of_its_walks() -> None:
+    walks = [count(step["file"] for step in STEP.finditer(walk)) for walk in WALKS]
+
+    def listed(numbers: list[int]) -> str:
+        return ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
+
+    modules, returns = listed([walk.modules for walk in walks]), listed([walk.returns for walk in walks])
+    assert f"visit {modules} modules, and return {returns} times" in " ".join(PAGE.split())
+
+
+def test_a_step_into_a_module_that_was_left_is_a_return() -> None:
+    assert count(["a", "a", "b", "a", "c", "b", "b"]) == (3, 2)
