@@ -28,7 +28,7 @@ from dashboards.request import is_results
 from dashboards.tables import Tables, tables_by_name
 from highlevel.aggregation import BOUNDS
 from highlevel.inline.table_files import Progress
-from highlevel.inline.tables import BATCH_ROWS, Stream, convert_column, type_of
+from highlevel.inline.tables import BATCH_ROWS, Stream, convert_column, rows_of_leaf, type_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Leaf
 from highlevel.results.stored_columns import KEY, decode_columns, times_of
@@ -104,8 +104,8 @@ class StoredStream(Stream):
     def check(self) -> None:
         """The file was checked when it was opened."""
 
-    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, and the batch.
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
+        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after.
 
         Windows are read in the order of their ends. All windows of a query have one length, or one start.
         """
@@ -114,7 +114,8 @@ class StoredStream(Stream):
         for window in self.stored.in_order(self.query):
             low = {WINDOW_START: window.start, WINDOW_END: window.end}.get(time)
             for batch in window.rows.select(names).to_batches():
-                yield BEGINNING if low is None else low, _rows_of_leaf(leaf, batch)
+                watermark = BEGINNING if low is None else low
+                yield watermark, rows_of_leaf(leaf, batch), watermark
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,8 @@ class ResultFiles(Stream):
     def check(self) -> None:
         """The newest file was read; the others are checked when they are read."""
 
-    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, and the batch.
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
+        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after.
 
         The watermark before a file is the smallest time in this file and all later ones.
         """
@@ -154,16 +155,9 @@ class ResultFiles(Stream):
                 table = pq.read_table(path, columns=names, partitioning=None)
                 arrays = [convert_column(column.name, table[column.name], column.type) for column in self.columns]
             for batch in pa.table(arrays, names).combine_chunks().to_batches(BATCH_ROWS):
-                yield low, _rows_of_leaf(leaf, batch)
+                yield low, rows_of_leaf(leaf, batch), low
             for report in self.progress:
                 report(size, sizes[-1])
-
-
-def _rows_of_leaf(leaf: Leaf, rows: pa.RecordBatch) -> pa.RecordBatch:
-    time = leaf.streams[1]
-    pane = rows[time] if time else pa.array(np.zeros(rows.num_rows, np.int64))
-    arrays = [pa.nulls(rows.num_rows, pa.string()), pane, *rows.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
 
 
 def _smallest_time(path: Path, time: str) -> int:

@@ -15,7 +15,8 @@ from capture.metrics import Samples
 from dashboards.answer import Answer, StartRun
 from dashboards.request import Files, Frame, Streams
 from dashboards.subqueries import compute_with
-from highlevel.inline.table_files import SUFFIXES, FileStream, Progress
+from highlevel.inline.table_files import FileStream, Progress
+from highlevel.inline.table_sources import SUFFIXES
 from highlevel.inline.tables import Stream, TableStream, arrow_table, run_tables
 from highlevel.plan.plan import Plan
 from lowlevel.kinds import TABLE

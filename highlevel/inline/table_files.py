@@ -1,34 +1,36 @@
 """CSV, Parquet and Arrow files, and tables, as streams with a schema: they are read in batches, in bounded memory.
 
-The watermark before a batch is the largest time of the batches before it, minus the band of the time column. So a row
+The watermark after a batch is the largest time so far, minus the band of the time column. So a row
 that is older than its schema allows may be late. Windows that are final do not contain a late row, but count it.
 """
 
 from __future__ import annotations
 
-import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
-from highlevel.inline.tables import BATCH_ROWS, PACKED, Stream, convert_column
+from highlevel.inline.table_sources import (
+    CSV,
+    Source,
+    has_suffix,
+    open_source,
+    read_batches,
+    source_name,
+    source_size,
+)
+from highlevel.inline.tables import BATCH_ROWS, PACKED, Stream, convert_column, rows_of_leaf
 from highlevel.plan.nodes import Leaf
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING
-
-CSV = (".csv", ".csv.gz", ".csv.zst", ".csv.bz2", ".csv.lz4")
-PARQUET = (".parquet", ".pq")
-ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-SUFFIXES = (*CSV, *PARQUET, *ARROW)
-"""Suffixes of files, by format."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes in total."""
@@ -57,19 +59,44 @@ class FileColumn:
     band: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A row of a stream: the number of its source, of its chunk, and of the row in the chunk."""
+
+    source: int = 0
+    chunk: int = 0
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """A batch: its first row, its number of rows, and the smallest and largest value of each time column, in ns."""
+
+    position: Position
+    rows: int
+    bounds: Mapping[str, tuple[int, int]]
+
+
+FIRST_ROW = Position()
+"""The beginning of a stream."""
+
+
 @dataclass(frozen=True)
 class FileStream(Stream):
-    """Files, or one table, as one stream. Each leaf reads them from the beginning."""
+    """Files, or one table, as one stream. Each leaf reads them from the beginning.
 
-    sources: Sequence[Path | pa.Table]
+    All batches except the last have BATCH_ROWS rows, in every format. So the answer does not depend on the format.
+    """
+
+    sources: tuple[Source, ...]
     declared: tuple[FileColumn, ...]
-    progress: list[Progress]
+    progress: list[Progress] = field(compare=False)
 
     @classmethod
     def make(
         cls,
         name: str,
-        sources: Sequence[Path | pa.Table],
+        sources: Sequence[Source],
         declared: Sequence[FileColumn],
         times: tuple[str, ...],
         progress: list[Progress],
@@ -78,40 +105,88 @@ class FileStream(Stream):
         columns = tuple(Column(column.name, column.type, nullable=column.name not in times) for column in declared)
         return cls(name, columns, times, tuple(sources), tuple(declared), progress)
 
+    def absolute(self) -> FileStream:
+        """Return this stream with absolute paths."""
+        sources = tuple(source.absolute() if isinstance(source, Path) else source for source in self.sources)
+        return replace(self, sources=sources)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(source for source in self.sources if isinstance(source, Path))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all sources."""
+        return sum(map(source_size, self.sources))
+
+    def band(self, time: str) -> int | None:
+        """Return how much older than the newest row a value of a time column may be, in ns. None: no watermark."""
+        return next((column.band for column in self.declared if column.name == time), None)
+
     def check(self) -> None:
         """Raise InputError for a source that cannot be opened, or without a declared column."""
         for source in self.sources:
-            with _open(source) as opened:
+            with open_source(source) as opened:
                 self._positions(source, opened.names)
 
-    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, and the batch."""
-        time = leaf.streams[1]
-        band = next((column.band for column in self.declared if column.name == time), None)
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
+        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after."""
+        band = self.band(leaf.streams[1])
         watermark = BEGINNING
-        for rows in self._rows():
-            pane = rows[time] if time else pa.array(np.zeros(rows.num_rows, np.int64))
-            arrays = [pa.nulls(rows.num_rows, pa.string()), pane, *rows.columns]
-            yield watermark, pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
-            if band is not None:
-                watermark = max(watermark, pc.max(pane).as_py() - band)
+        for _, rows, bytes_read in self.rows():
+            batch = rows_of_leaf(leaf, rows)
+            after = watermark if band is None else max(watermark, pc.max(batch["pane"]).as_py() - band)
+            yield watermark, batch, after
+            watermark = after
+            for report in self.progress:
+                report(bytes_read, self.size)
 
-    def _rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches with the columns and types of queries. Raises InputError for wrong values."""
-        finished_bytes, total = 0, sum(_size(source) for source in self.sources)
-        for source in self.sources:
-            with _open(source) as opened:
+    def summaries(self) -> Iterator[BatchSummary]:
+        """Read only the time columns, and yield a summary of each batch."""
+        columns = [column for column in self.declared if column.name in self.times] or self.declared[:1]
+        for position, rows, _ in replace(self, declared=tuple(columns)).rows():
+            bounds = {time: tuple(pc.min_max(rows[time]).as_py().values()) for time in self.times}
+            yield BatchSummary(position, rows.num_rows, bounds)
+
+    def rows(self, start: Position = FIRST_ROW) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
+        """Yield batches with the declared columns: the first row, the batch, the bytes read so far.
+
+        `start` is the first row of a batch. Raises InputError for wrong values.
+        """
+        waiting: deque[tuple[Position, pa.RecordBatch]] = deque()
+        row_count = bytes_read = 0
+        for position, part, bytes_read in self._parts(start):
+            waiting.append((position, part))
+            row_count += part.num_rows
+            while row_count >= BATCH_ROWS:
+                yield (*_take(waiting, BATCH_ROWS), bytes_read)
+                row_count -= BATCH_ROWS
+        if row_count:
+            yield (*_take(waiting, row_count), bytes_read)
+
+    def _parts(self, start: Position) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
+        """Yield batches of any size. Raises InputError for wrong values."""
+        finished_bytes = sum(map(source_size, self.sources[: start.source]))
+        for number, source in enumerate(self.sources[start.source :], start.source):
+            first = start if number == start.source else Position(number)
+            with open_source(source) as opened:
                 positions = self._positions(source, opened.names)
-                for batch in _read_batches(source, opened.batches):
-                    if batch.num_rows:
+                chunk, row = first.chunk, 0
+                for batch_chunk, batch in read_batches(source, opened, first.chunk):
+                    chunk, row = batch_chunk, row if batch_chunk == chunk else 0
+                    skipped = min(batch.num_rows, max(0, first.row - row)) if chunk == first.chunk else 0
+                    part = batch.slice(skipped)
+                    if part.num_rows:
                         pairs = zip(self.declared, positions, strict=True)
-                        arrays = [self._values(source, column, batch.column(position)) for column, position in pairs]
-                        yield pa.RecordBatch.from_arrays(arrays, [column.name for column in self.declared])
-                    for report in self.progress:
-                        report(finished_bytes + min(opened.position(), _size(source)), total)
-            finished_bytes += _size(source)
+                        arrays = [self._values(source, column, part.column(position)) for column, position in pairs]
+                        converted = pa.RecordBatch.from_arrays(arrays, [column.name for column in self.declared])
+                        bytes_read = finished_bytes + min(opened.position(), source_size(source))
+                        yield Position(number, chunk, row + skipped), converted, bytes_read
+                    row += batch.num_rows
+            finished_bytes += source_size(source)
 
-    def _positions(self, source: Path | pa.Table, names: Sequence[str]) -> list[int]:
+    def _positions(self, source: Source, names: Sequence[str]) -> list[int]:
         """Return the position of each declared column in a source. Raises InputError for a missing column."""
         position_of: dict[str, int] = {}
         for position, name in enumerate(names):
@@ -121,13 +196,13 @@ class FileStream(Stream):
                 close = [names[position_of[key]] for key in get_close_matches(column.name.lower(), position_of)]
                 listed = ", ".join([*close, *(name for name in names if name not in close)])
                 raise InputError(
-                    f"{_source_name(source)}: no column {column.name} of {self.name}; the columns are: {listed}"
+                    f"{source_name(source)}: no column {column.name} of {self.name}; the columns are: {listed}"
                 )
         return [position_of[column.name.lower()] for column in self.declared]
 
-    def _values(self, source: Path | pa.Table, column: FileColumn, values: pa.Array) -> pa.Array:
+    def _values(self, source: Source, column: FileColumn, values: pa.Array) -> pa.Array:
         """Convert the values of a column to its type in queries. Raises InputError for values that do not fit."""
-        location = f"{_source_name(source)}: column {column.name}"
+        location = f"{source_name(source)}: column {column.name}"
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
         is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
@@ -139,7 +214,7 @@ class FileStream(Stream):
             Type.BOOL: pa.types.is_boolean(values.type),
             Type.TIME: is_time,
         }
-        is_csv = isinstance(source, Path) and _has_suffix(source, CSV)
+        is_csv = isinstance(source, Path) and has_suffix(source, CSV)
         is_usable = (is_text and (column.type not in fits or is_csv)) or fits.get(column.type, False)
         if not is_usable and not pa.types.is_null(values.type):
             raise InputError(f"{location}: got values of type {values.type}, expected {column.type_name}")
@@ -167,79 +242,20 @@ class FileStream(Stream):
         return array
 
 
-@dataclass(frozen=True)
-class _OpenSource:
-    """An open source: the names of its columns, its batches, and a function that returns the bytes read so far."""
-
-    names: list[str]
-    batches: Iterator[pa.RecordBatch]
-    position: Callable[[], int]
-
-
-@contextlib.contextmanager
-def _open(source: Path | pa.Table) -> Iterator[_OpenSource]:
-    """Open a source. Raises InputError for a file that is missing or has another format."""
-    if isinstance(source, pa.Table):
-        bytes_read = [0]
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in source.to_batches(BATCH_ROWS):
-                yield batch
-                bytes_read[0] += batch.nbytes
-
-        yield _OpenSource(source.schema.names, batches(), lambda: bytes_read[0])
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            opened = _open_file(source, stack)
-        except FileNotFoundError:
-            raise InputError(f"{source}: no such file") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{source}: cannot be read as {_format(source)}: {error}") from error
-        yield opened
-
-
-def _open_file(path: Path, stack: contextlib.ExitStack) -> _OpenSource:
-    file = stack.enter_context(pa.OSFile(str(path)))
-    if _has_suffix(path, CSV):
-        from pyarrow import csv
-
-        compression = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}.get(path.suffix.lower())
-        text = file if compression is None else stack.enter_context(pa.CompressedInputStream(file, compression))
-        # All columns are text at first: types that Arrow guesses from the first block may not fit later ones.
-        reader: Any
-        with contextlib.closing(pa.input_stream(str(path))) as head, contextlib.closing(csv.open_csv(head)) as reader:
-            names = reader.schema.names
-        options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-        reader = stack.enter_context(csv.open_csv(text, convert_options=options))
-        return _OpenSource(names, iter(reader), file.tell)
-    if _has_suffix(path, PARQUET):
-        from pyarrow import parquet
-
-        reader = parquet.ParquetFile(file)
-        return _OpenSource(reader.schema_arrow.names, reader.iter_batches(BATCH_ROWS), file.tell)
-    stream: Any
-    try:
-        stream = stack.enter_context(pa.ipc.open_file(file))
-        batches = (stream.get_batch(number) for number in range(stream.num_record_batches))
-    except pa.ArrowInvalid:
-        file.seek(0)
-        stream = stack.enter_context(pa.ipc.open_stream(file))
-        batches = iter(stream)
-    return _OpenSource(stream.schema.names, batches, file.tell)
-
-
-def _read_batches(source: Path | pa.Table, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches. Raises InputError for a damaged file."""
-    while True:
-        try:
-            batch = next(batches, None)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{_source_name(source)}: cannot be read further: {error}") from error
-        if batch is None:
-            return
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
+def _take(waiting: deque[tuple[Position, pa.RecordBatch]], row_count: int) -> tuple[Position, pa.RecordBatch]:
+    """Remove the first `row_count` rows. Return the position of the first one, and the rows as one batch."""
+    first, pieces = waiting[0][0], []
+    while row_count:
+        position, batch = waiting.popleft()
+        pieces.append(batch.slice(0, row_count))
+        row_count -= pieces[-1].num_rows
+        if pieces[-1].num_rows < batch.num_rows:
+            taken = pieces[-1].num_rows
+            waiting.appendleft((replace(position, row=position.row + taken), batch.slice(taken)))
+    if len(pieces) == 1:
+        return first, pieces[0]
+    (rows,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
+    return first, rows
 
 
 def _first_invalid(values: pa.Array, convert: Callable[[pa.Array], object]) -> object:
@@ -276,20 +292,3 @@ def _check_range(location: str, column: FileColumn, values: pa.Array) -> None:
     for value in pc.min_max(values).as_py().values():
         if value is not None and not minimum <= value <= maximum:
             raise InputError(f"{location}: got {value}, expected {column.type_name}, {minimum} to {maximum}")
-
-
-def _has_suffix(path: Path, suffixes: Sequence[str]) -> bool:
-    return path.name.lower().endswith(tuple(suffixes))
-
-
-def _format(path: Path) -> str:
-    formats = {"CSV": CSV, "Parquet": PARQUET, "Arrow": ARROW}
-    return next((name for name, suffixes in formats.items() if _has_suffix(path, suffixes)), "a table")
-
-
-def _source_name(source: Path | pa.Table) -> str:
-    return "the table" if isinstance(source, pa.Table) else str(source)
-
-
-def _size(source: Path | pa.Table) -> int:
-    return source.nbytes if isinstance(source, pa.Table) else source.stat().st_size

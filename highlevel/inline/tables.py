@@ -69,8 +69,8 @@ class Stream(ABC):
         """Raise InputError for an input that cannot be read."""
 
     @abstractmethod
-    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, and the batch."""
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
+        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after."""
 
 
 @dataclass(frozen=True)
@@ -117,16 +117,13 @@ class TableStream(Stream):
     def check(self) -> None:
         """A table in memory was checked when it was converted."""
 
-    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of a leaf of this table: the watermark before each batch, and the batch."""
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
+        """Yield the rows of a leaf of this table: the watermark before each batch, the batch, the watermark after."""
         time = leaf.streams[1]
-        batches = self.table.to_batches(BATCH_ROWS)
-        panes = [batch[time] if time else pa.array(np.zeros(batch.num_rows, np.int64)) for batch in batches]
-        watermarks = np.array([pc.min(pane).as_py() if time and len(pane) else BEGINNING for pane in panes], np.int64)
-        watermarks = np.minimum.accumulate(watermarks[::-1])[::-1]
-        for batch, pane, watermark in zip(batches, panes, watermarks.tolist(), strict=True):
-            arrays = [pa.nulls(batch.num_rows, pa.string()), pane, *batch.columns]
-            yield watermark, pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
+        batches = [rows_of_leaf(leaf, batch) for batch in self.table.to_batches(BATCH_ROWS)]
+        smallest = [pc.min(batch["pane"]).as_py() if time and batch.num_rows else BEGINNING for batch in batches]
+        watermarks = np.minimum.accumulate(np.array(smallest, np.int64)[::-1])[::-1].tolist()
+        yield from zip(watermarks, batches, [*watermarks[1:], END], strict=False)
 
 
 def arrow_table(frame: Any) -> pa.Table:
@@ -137,6 +134,14 @@ def arrow_table(frame: Any) -> pa.Table:
     if isinstance(frame, pa.Table):
         return frame
     return frame.toArrow() if hasattr(frame, "toArrow") else pa.table(frame)
+
+
+def rows_of_leaf(leaf: Leaf, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a stream as rows of its leaf: `link`, which is NULL, the time as `pane`, and the columns."""
+    time = leaf.streams[1]
+    pane = rows[time] if time else pa.array(np.zeros(rows.num_rows, np.int64))
+    arrays = [pa.nulls(rows.num_rows, pa.string()), pane, *rows.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=leaf.low.schema)
 
 
 def run_tables(
@@ -165,10 +170,14 @@ def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
         zip(itertools.repeat(port), table.batches(leaf))
         for port, (table, leaf) in enumerate(zip(tables, pipeline.plan.leaves, strict=True))
     ]
-    for port, (watermark, batch) in heapq.merge(*feeds, key=lambda fed: fed[1][0]):
-        if watermark != BEGINNING:
-            yield from pipeline.punctuate(port, Punctuation(tables[port].name, watermark))
+    newest = [BEGINNING] * len(tables)
+    for port, (before, batch, after) in heapq.merge(*feeds, key=lambda fed: fed[1][0]):
+        if before > newest[port]:
+            yield from pipeline.punctuate(port, Punctuation(tables[port].name, before))
         yield from pipeline.rows(port, batch)
+        if after > before:
+            yield from pipeline.punctuate(port, Punctuation(tables[port].name, after))
+        newest[port] = max(before, after)
     for port, table in enumerate(tables):
         yield from pipeline.punctuate(port, Punctuation(table.name, END))
 

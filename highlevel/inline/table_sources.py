@@ -1,0 +1,202 @@
+"""Sources of streams with a schema: CSV, Parquet and Arrow files, and tables, in chunks.
+
+A reader can begin at any chunk. The number of a chunk is:
+
+    CSV      the offset of its first byte, after decompression; a chunk ends at the end of a line
+    Parquet  the number of its row group
+    Arrow    the number of its record batch
+    table    0, because a table is one chunk
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
+from highlevel.inline.tables import BATCH_ROWS
+
+CSV = (".csv", ".csv.gz", ".csv.zst", ".csv.bz2", ".csv.lz4")
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".arrows", ".feather", ".ipc")
+SUFFIXES = (*CSV, *PARQUET, *ARROW)
+"""Suffixes of files, by format."""
+
+Source = Path | pa.Table
+
+CSV_BYTES = 1 << 20
+"""Bytes of a chunk of a CSV file, without the rest of its last line."""
+
+BOM = b"\xef\xbb\xbf"
+"""The mark of UTF-8 at the beginning of a file."""
+
+
+@dataclass(frozen=True)
+class OpenSource:
+    """An open source.
+
+    * `names`: the names of its columns.
+    * `batches`: returns batches from the beginning of a chunk, each with the number of its chunk. A chunk may consist
+      of several batches.
+    * `position`: returns the bytes read so far.
+    """
+
+    names: list[str]
+    batches: Callable[[int], Iterator[tuple[int, pa.RecordBatch]]]
+    position: Callable[[], int]
+
+
+@contextlib.contextmanager
+def open_source(source: Source) -> Iterator[OpenSource]:
+    """Open a source. Raises InputError for a file that is missing or has another format."""
+    if isinstance(source, pa.Table):
+        yield _open_table(source)
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            opened = _open_file(source, stack)
+        except FileNotFoundError:
+            raise InputError(f"{source}: no such file") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{source}: cannot be read as {_format(source)}: {error}") from error
+        yield opened
+
+
+def read_batches(source: Source, opened: OpenSource, chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield batches of at most BATCH_ROWS rows, each with its chunk. Raises InputError for a damaged file."""
+    batches = opened.batches(chunk)
+    while True:
+        try:
+            number, batch = next(batches, (0, None))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{source_name(source)}: cannot be read further: {error}") from error
+        if batch is None:
+            return
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield number, batch.slice(start, BATCH_ROWS)
+
+
+def has_suffix(path: Path, suffixes: Sequence[str]) -> bool:
+    """Return whether the name of a file ends in one of `suffixes`, in any case."""
+    return path.name.lower().endswith(tuple(suffixes))
+
+
+def source_name(source: Source) -> str:
+    """Return the name of a source in messages."""
+    return "the table" if isinstance(source, pa.Table) else str(source)
+
+
+def source_size(source: Source) -> int:
+    """Return the bytes of a source."""
+    return source.nbytes if isinstance(source, pa.Table) else source.stat().st_size
+
+
+def _format(path: Path) -> str:
+    formats = {"CSV": CSV, "Parquet": PARQUET, "Arrow": ARROW}
+    return next((name for name, suffixes in formats.items() if has_suffix(path, suffixes)), "a table")
+
+
+def _open_table(table: pa.Table) -> OpenSource:
+    bytes_read = [0]
+
+    def batches(_: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in table.to_batches(BATCH_ROWS):
+            yield 0, batch
+            bytes_read[0] += batch.nbytes
+
+    return OpenSource(table.schema.names, batches, lambda: bytes_read[0])
+
+
+def _open_file(path: Path, stack: contextlib.ExitStack) -> OpenSource:
+    if has_suffix(path, CSV):
+        return _open_csv(path, stack)
+    file = stack.enter_context(pa.OSFile(str(path)))
+    return _open_parquet(file) if has_suffix(path, PARQUET) else _open_arrow(file, stack)
+
+
+def _open_csv(path: Path, stack: contextlib.ExitStack) -> OpenSource:
+    """Open a CSV file. All columns are text at first: types that Arrow guesses may not fit later values."""
+    from pyarrow import csv
+
+    compression = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}.get(path.suffix.lower())
+
+    file: Any = None
+
+    def open_text() -> Any:
+        nonlocal file
+        file = stack.enter_context(pa.OSFile(str(path)))
+        return file if compression is None else stack.enter_context(pa.CompressedInputStream(file, compression))
+
+    lines = open_text().read(CSV_BYTES).splitlines(keepends=True)
+    name_line = next((number for number, line in enumerate(lines) if line.removeprefix(BOM).strip()), 0)
+    head = b"".join(lines[: name_line + 1])
+    names, first_row = csv.open_csv(pa.BufferReader(head)).schema.names, len(head)
+    convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+
+    def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for offset, text in _lines(open_text(), max(chunk, first_row)):
+            # One block, read by threads: Arrow would count the rows of the chunk in its messages otherwise.
+            options = csv.ReadOptions(column_names=names, block_size=len(text) + 1)
+            for batch in csv.read_csv(pa.BufferReader(text), options, convert_options=convert).to_batches():
+                yield offset, batch
+
+    return OpenSource(names, batches, lambda: file.tell())
+
+
+def _lines(text: Any, offset: int) -> Iterator[tuple[int, bytes]]:
+    """Yield whole lines from `offset` on, about CSV_BYTES at a time, each with the offset of its first byte."""
+    skipped = 0
+    while skipped < offset and (data := text.read(min(CSV_BYTES, offset - skipped))):
+        skipped += len(data)
+    rest = b""
+    while data := text.read(CSV_BYTES):
+        end = data.rfind(b"\n") + 1
+        if end:
+            lines = rest + data[:end]
+            yield offset, lines
+            offset, rest = offset + len(lines), data[end:]
+        else:
+            rest += data
+    if rest:
+        yield offset, rest
+
+
+def _open_parquet(file: Any) -> OpenSource:
+    from pyarrow import parquet
+
+    reader = parquet.ParquetFile(file)
+
+    def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for group in range(chunk, reader.num_row_groups):
+            for batch in reader.iter_batches(BATCH_ROWS, row_groups=[group]):
+                yield group, batch
+
+    return OpenSource(reader.schema_arrow.names, batches, file.tell)
+
+
+def _open_arrow(file: Any, stack: contextlib.ExitStack) -> OpenSource:
+    reader: Any
+    try:
+        reader = stack.enter_context(pa.ipc.open_file(file))
+    except pa.ArrowInvalid:
+        file.seek(0)
+        reader = stack.enter_context(pa.ipc.open_stream(file))
+        names = reader.schema.names
+
+        def stream_batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+            file.seek(0)
+            for number, batch in enumerate(pa.ipc.open_stream(file)):
+                if number >= chunk:
+                    yield number, batch
+
+        return OpenSource(names, stream_batches, file.tell)
+
+    def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return ((number, reader.get_batch(number)) for number in range(chunk, reader.num_record_batches))
+
+    return OpenSource(reader.schema.names, batches, file.tell)
