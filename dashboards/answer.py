@@ -161,7 +161,8 @@ def answer_all(
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import open_finite_session
 
-    with open_finite_session(on, [source.path for source in inputs], spark_settings or {}) as spark:
+    captures = [source.path for source in inputs if source.is_capture]
+    with open_finite_session(on, captures, spark_settings or {}) as spark:
         batch = BatchRun(spark, plans, list(inputs), slots or TABLE_SLOTS)
         answers = zip(plans, batch.run(), strict=True)
         batches = (

@@ -32,7 +32,7 @@ from dashboards.analysis import Analysis, BatchAnalysis, InlineAnalysis
 from dashboards.answer import Answer, StartAll, StartRun, answer, answer_all, check_engine
 from dashboards.request import is_results
 from dashboards.stored_results import tables_of
-from dashboards.tables import Tables, tables_in
+from dashboards.tables import Engine, Tables, tables_in
 from highlevel.inline.engine import Input, UnwantedError, check_threads
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.plan import Plan
@@ -426,9 +426,9 @@ def open_inputs(
     Runs open the captures. With `check`, wrong captures are errors of this call.
     """
     if schema is not None:
-        if options != Options():
-            raise ValueError("got options of captures together with a schema, expected only schema")
-        return Inputs(Tables.of_schema(schema, files, streams or {}))
+        if options != Options(on=options.on):
+            raise ValueError("got options of captures together with a schema, expected only schema and on")
+        return Inputs(Tables.of_schema(schema, files, streams or {}, Engine(options.on)))
     tables = tables_in(files, streams)
     if tables and options != Options():
         raise ValueError("got options of captures together with a table, expected only the table")

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
-from dashboards.answer import Answer, StartRun
-from dashboards.request import Files, Frame, Streams
+from dashboards.answer import Answer, StartRun, answer
+from dashboards.request import INLINE, Files, Frame, Streams
 from dashboards.subqueries import compute_with
 from highlevel.inline.table_files import FileStream, Progress
-from highlevel.inline.table_sources import SUFFIXES
+from highlevel.inline.table_sources import Source
 from highlevel.inline.tables import Stream, TableStream, arrow_table, run_tables
 from highlevel.plan.plan import Plan
 from lowlevel.kinds import TABLE
 from queries.gsql import compile_tree
+from queries.pipeline.table_settings import files_of_table, table_input
 from queries.plans.subqueries import ReadableQuery
 from queries.plans.subquery_values import has_subqueries, streams_of, with_values
 from queries.query_text import query_text
 from queries.text.lexer import Kind, tokenize
 from queries.text.parser import parse_query
-from queries.text.schema import Protocol, parse_schema
+from queries.text.schema import parse_schema, read_schema
 from queries.text.tree import Query
 
 EVERY_NAME = "table"
@@ -49,6 +55,17 @@ REMEDY = "a larger banded_increasing in the schema"
 """The remedy in the warning about late rows."""
 
 
+@dataclass(frozen=True)
+class Engine:
+    """The engine of a query (`dashboards.answer`), and settings of Spark."""
+
+    on: str = INLINE
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+INLINE_ENGINE = Engine()
+
+
 class Tables:
     """Tables by their names in FROM, or one table for every name in FROM."""
 
@@ -58,12 +75,14 @@ class Tables:
         progress: list[Progress] | None = None,
         check: Callable[[Plan], None] | None = None,
         groups: Collection[str] = (),
+        engine: Engine = INLINE_ENGINE,
     ) -> None:
         """Read `tables`, by names in lower case. Runs report to the functions in `progress`.
 
         `check` receives each plan before it runs, also those of sub-queries, and may raise an error. `groups`: names
-        before a dot in FROM, in lower case.
+        before a dot in FROM, in lower case. `engine`: Spark reads only files with a schema.
         """
+        self._engine = engine
         self._tables = tables
         self._check = check
         self._groups = groups
@@ -84,13 +103,18 @@ class Tables:
 
     @classmethod
     def of_schema(
-        cls, schema: str | os.PathLike[str], files: Iterable[str | os.PathLike[str] | Frame], streams: Streams
+        cls,
+        schema: str | os.PathLike[str],
+        files: Iterable[str | os.PathLike[str] | Frame],
+        streams: Streams,
+        engine: Engine = INLINE_ENGINE,
     ) -> Tables:
         """Read files or tables as the protocols of a schema: `files` for all of them, `streams` for single ones.
 
-        Raises InputError for a file that cannot be read, QueryError for a wrong schema.
+        Spark reads tables from Parquet files, which are deleted with the returned object. Raises InputError for a file
+        that cannot be read, QueryError for a wrong schema.
         """
-        protocols = parse_schema(_schema_text(schema))
+        protocols = parse_schema(read_schema(schema))
         given = dict(streams)
         unknown = next((name for name in given if name.lower() not in protocols), None)
         if unknown is not None:
@@ -103,7 +127,15 @@ class Tables:
         named: dict[str, Any] = {name.lower(): value for name, value in given.items()}
         for name in () if named else protocols:
             named[name] = every
-        return cls({name: _stream(protocols[name], value, progress) for name, value in named.items()}, progress)
+        tables: dict[str, Stream] = {}
+        opened = cls(tables, progress, engine=engine)
+        folder = None if engine.on == INLINE else Path(tempfile.mkdtemp(prefix="wiretide-tables-"))
+        if folder is not None:
+            weakref.finalize(opened, shutil.rmtree, folder, ignore_errors=True)
+        for name, value in named.items():
+            protocol, sources = protocols[name], _sources(value, folder)
+            tables[name] = FileStream.make(protocol.name, sources, protocol.columns, protocol.times, progress)
+        return opened
 
     def bind(self, sql: str, params: Mapping[str, object] | None) -> tuple[Plan, StartRun]:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
@@ -115,11 +147,22 @@ class Tables:
 
         @contextlib.contextmanager
         def start() -> Iterator[Answer[pa.RecordBatch]]:
+            if self._engine.on != INLINE:
+                with self._start_on_spark(plan) as result:
+                    yield result
+                return
             counters: list[Samples] = []
             with contextlib.closing(run_tables(plan, self._tables, counters.append)) as rows:
                 yield Answer(rows, lambda: counters[0] if counters else Samples(), list, remedy=REMEDY)
 
         return plan, start
+
+    @contextlib.contextmanager
+    def _start_on_spark(self, plan: Plan) -> Iterator[Answer[pa.RecordBatch]]:
+        streams = (self._tables[name.lower()] for name in dict.fromkeys(leaf.streams[0] for leaf in plan.leaves))
+        inputs = [table_input(stream) for stream in streams if isinstance(stream, FileStream)]
+        with answer(plan, inputs, self._engine.on, spark_settings=self._engine.settings) as result:
+            yield Answer(result.batches, result.samples, result.readings, remedy=REMEDY)
 
     def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], None]:
         """Compile queries as `bind` does. None: a run has one query."""
@@ -148,33 +191,35 @@ class Tables:
         raise InputError(f"query query: no table for {unbound[0]}; bound are: {known}")
 
 
-def _stream(protocol: Protocol, value: Any, progress: list[Progress]) -> Stream:
-    """Return files or tables as the stream of a protocol. Raises InputError for a file of another kind."""
-    values = value if isinstance(value, list | tuple) else [value]
-    sources = [_source(value) for value in values]
-    return FileStream.make(protocol.name, sources, protocol.columns, protocol.times, progress)
+def _sources(value: Any, folder: Path | None) -> list[Source]:
+    """Return files or tables as sources. With a `folder` tables are written to files there.
+
+    Raises InputError for a file of another kind.
+    """
+    sources: list[Source] = []
+    for number, item in enumerate(value if isinstance(value, list | tuple) else [value]):
+        if isinstance(item, Frame):
+            sources += [arrow_table(item)] if folder is None else _write_frame(item, folder / f"{number}")
+        elif isinstance(item, str | os.PathLike):
+            sources += files_of_table([os.fspath(item)])
+        else:
+            expected = "the path of a file, or a table"
+            raise InputError(f"got {type(item).__name__} as the input of a schema, expected {expected}")
+    return sources
 
 
-def _source(value: Any) -> Path | pa.Table:
-    if isinstance(value, Frame):
-        return arrow_table(value)
-    if not isinstance(value, str | os.PathLike):
-        expected = "the path of a file, or a table"
-        raise InputError(f"got {type(value).__name__} as the input of a schema, expected {expected}")
-    path = Path(value)
-    if not path.name.lower().endswith(SUFFIXES):
-        raise InputError(f"{path}: got a file with another suffix, expected one of {', '.join(SUFFIXES)}")
-    return path
+def _write_frame(frame: Frame, folder: Path) -> list[Path]:
+    """Write a table as Parquet. Spark writes its own DataFrames, whose rows may not fit into this process."""
+    while folder.exists():
+        folder = folder.with_name(f"{folder.name}-")
+    if hasattr(frame, "toArrow"):
+        cast(Any, frame).write.parquet(folder.as_uri())
+    else:
+        from pyarrow import parquet
 
-
-def _schema_text(schema: str | os.PathLike[str]) -> str:
-    """Return a schema, which is text with PROTOCOL, or the path of a file. Raises InputError."""
-    if isinstance(schema, str) and "{" in schema:
-        return schema
-    try:
-        return Path(schema).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{os.fspath(schema)}: cannot be read as a schema: {error}") from error
+        folder.mkdir()
+        parquet.write_table(arrow_table(frame), folder / "part.parquet")
+    return sorted(folder.glob("*.parquet"))
 
 
 def tables_in(files: Files, streams: Streams | None) -> dict[str, Frame]:

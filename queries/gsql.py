@@ -29,6 +29,7 @@ def compile_query(
     sampling: FixedRates | None = None,
     queries: Mapping[str, NamedQuery] | None = None,
     links: Collection[str] | None = None,
+    tables: Mapping[str, ReadableQuery] | None = None,
 ) -> Plan:
     """Compile one query. Raises QueryError with the position of the first error.
 
@@ -37,6 +38,7 @@ def compile_query(
     sampling  sampling rates of flow exporters, which replace the announced ones
     queries   queries that this query may read by name. The mapping may contain the query itself, under `name`
     links     names of links that FROM may contain in addition to `queries`; None allows any name
+    tables    files with a schema that the query may read, by their names in lower case
 
     >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
     >>> [type(node).__name__ for node in plan.nodes], plan.leaves[0].low.pane // 10**9, plan.schema.names
@@ -44,7 +46,7 @@ def compile_query(
     >>> [type(node).__name__ for node in compile_query("SELECT ts, srcIP FROM M WHERE destPort = 53").nodes]
     ['Leaf', 'Apply']
     """
-    return compile_tree(parse_query(sql), name, layer, sampling, queries, links)
+    return compile_tree(parse_query(sql), name, layer, sampling, queries, links, tables)
 
 
 def compile_tree(
@@ -63,7 +65,7 @@ def compile_tree(
     check_layer(layer)
     named = {key.lower(): query for key, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
-    known = KnownQueries(named, tables or {}, links, path)
+    known = KnownQueries(named, links=links, path=path, tables=tables or {})
     if query.consistency is not None:
         from queries.plans.consistency import apply_late_emit, with_consistency  # most queries do not need it
 

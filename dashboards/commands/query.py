@@ -133,9 +133,7 @@ def query(
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Read CSV, Parquet or Arrow files: FROM names a PROTOCOL of this file. Inline only."
-        ),
+        typer.Option(metavar="FILE", help="Read CSV, Parquet or Arrow files: FROM names a PROTOCOL of this file."),
     ] = None,
     format: Annotated[  # noqa: A002
         Format | None,
@@ -320,15 +318,15 @@ def query(
             "--threads": threads,
             "--slots": slots,
         }
-        given |= {"--on": on != INLINE, "--sampling": sampling, "--layer": layer != Layer.OUTER}
+        given |= {"--on": on != INLINE and schema is None, "--sampling": sampling, "--layer": layer != Layer.OUTER}
         given |= {"several queries": several}
         source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
             expected = "one query, without options of captures"
             if wrong == "--on":
-                expected = "the inline engine: Spark and pipelines read captures, exports and spools only"
+                expected = "the inline engine: Spark reads captures, exports, spools, and files with a schema"
             raise typer.BadParameter(f"{source} and {wrong}: expected {expected}")
-        tables = _tables_of(schema, files, bindings)
+        tables = _tables_of(schema, files, bindings, (on, settings))
         drawing = (plot, output is not None or format is not None)
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing)
         return
@@ -392,12 +390,14 @@ def query(
         drawn.write()
 
 
-def _tables_of(schema: Path | None, files: list[str], streams: dict[str, list[str]]) -> Tables:
-    """Return CSV, Parquet or Arrow files with a schema, or results of runs, as tables."""
+def _tables_of(
+    schema: Path | None, files: list[str], streams: dict[str, list[str]], engine: tuple[str, dict[str, str]]
+) -> Tables:
+    """Return CSV, Parquet or Arrow files with a schema, or results of runs, as tables. `engine`: name and settings."""
     if schema is not None:
-        from dashboards.tables import Tables
+        from dashboards.tables import Engine, Tables
 
-        return Tables.of_schema(schema, files, streams)
+        return Tables.of_schema(schema, files, streams, Engine(*engine))
     from dashboards.stored_results import tables_of
 
     tables = tables_of(files, streams)

@@ -146,7 +146,7 @@ def _service(
 def _folders_of(pipeline: PipelineFile, file: Path) -> dict[Path, str]:
     """Return the folders that the pipeline needs, with the mode of the mount. Folders inside of others are left out."""
     modes: dict[Path, str] = {file.parent: "ro"}
-    files = [path for paths in pipeline.links.values() for path in paths]
+    files = pipeline.read_paths
     files += [link.capture for link in pipeline.spooled.values() if not is_interface(link.capture)]
     for path in files:
         modes.setdefault(_existing_folder(Path(path)), "ro")

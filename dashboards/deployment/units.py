@@ -90,7 +90,7 @@ def _run_unit(pipeline: PipelineFile, service: Service, name: str) -> Iterator[s
     yield "AmbientCapabilities=\n"
     yield "CapabilityBoundingSet=\n"
     yield f"RestrictAddressFamilies={FAMILIES}\n"
-    inputs = [Path(path) for paths in pipeline.links.values() for path in paths]
+    inputs = [Path(path) for path in pipeline.read_paths]
     yield from _files(service, writable_folders(pipeline), inputs)
     yield from _install()
 

@@ -78,7 +78,7 @@ def make_dashboards(
         has_alerts=bool(pipeline.alerts.rules),
         has_changes=any(series.is_provisional for of_topic in queries.values() for series in of_topic),
     )
-    has_links = len(pipeline.links) > 1 or bool(pipeline.spooled)
+    has_links = len(pipeline.link_names) > 1 or bool(pipeline.spooled)
     if has_links or has_comparison:
         dashboards[DISORDER] = make_disorder_dashboard(
             make_uid(name, DISORDER), name, maker, has_links=has_links, has_comparison=has_comparison

@@ -49,7 +49,7 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     first packet is read. If a link fails, the others continue, and NodeFailedError is raised at the end.
     """
     plans = pipeline.plans()
-    check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links may be missing
+    check_names(plans, pipeline.link_names)  # files of other links may be missing
     links = list(open_links(pipeline, pipeline.leaves(plans), select_links(pipeline, names), say))
     if not links:
         return

@@ -77,10 +77,13 @@ class Monitor:
         self.pipeline = pipeline
         self.say = say
         self.plans = pipeline.plans()
-        captures = pipeline.inputs(self.plans)
-        self.inputs = [*captures, *pipeline.spools]
-        for capture in captures:
-            open_finite(capture.path, "the stream engine")
+        files = pipeline.inputs(self.plans)
+        self.inputs = [*files, *pipeline.spools]
+        for file in files:
+            if file.table is None:
+                open_finite(file.path, "the stream engine")
+            else:
+                file.table.check()
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS, *CHANGES_METRICS)
             self.exporter = Exporter(
@@ -178,7 +181,7 @@ class Monitor:
         self.history = History(path, plans, self.exporter.series, page.keep, page.size, self.say)
         assert self.run is not None, "call _prepare() before"
         self.history.continue_after(self.run.continued_batch)
-        links = [*self.pipeline.links, *self.pipeline.spooled]
+        links = self.pipeline.link_names
         return Site(self.history, Views(self.history, lambda: self.exporter.current_samples, self.alerts, links))
 
     def _open_alerts(self) -> None:
@@ -294,10 +297,12 @@ class Monitor:
 
     def _describe_activity(self) -> str:
         pace = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
-        captures = sum(not source.spool for source in self.inputs)
+        captures = sum(source.is_capture for source in self.inputs)
+        table_names = [f"the table {source.link}" for source in self.inputs if source.table is not None]
         spools = [f"the spool of {source.link}" for source in self.inputs if source.spool]
         replaying = [f"replaying {count(captures, 'capture')} {pace}"] if captures else []
-        return ", ".join([*replaying, *([f"reading {', '.join(spools)}"] if spools else [])])
+        read = [*table_names, *spools]
+        return ", ".join([*replaying, *([f"reading {', '.join(read)}"] if read else [])])
 
     def _show_previous_run(self) -> None:
         """After a restart, show the counters and the last windows of the previous run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dashboards.alerts.evaluation import Evaluation
@@ -33,8 +33,8 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     Raises PipelineError and InputError as `wiretide capture` and `wiretide run` do.
     """
     plans = pipeline.plans()
-    check_names(plans, [*pipeline.links, *pipeline.spooled])
-    yield f"pipeline: {count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_count_queries(len(plans))}"
+    check_names(plans, pipeline.link_names)
+    yield f"pipeline: {count(len(pipeline.link_names), 'link')}, {_count_queries(len(plans))}"
     yield _format_line("results", f"{pipeline.folder}, and the state from which `wiretide run` continues")
     for line in _change_lines(pipeline.folder, plans):
         yield _format_line("next start", line)
@@ -47,6 +47,11 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
         yield from ["", f"link {name}: {', '.join(paths)}, which `wiretide run` reads"]
         source = Input(name, Path(paths[0]), name, bound_kinds=pipeline.bound_kinds)
         yield from _run_link_lines([leaf for plan in plans for leaf in plan.leaves if source.feeds(leaf)])
+    for name, table in pipeline.tables.items():
+        yield from ["", f"link {name}: the table {', '.join(table.paths)}, which `wiretide run` reads"]
+        yield from _query_names_line(plan.name for plan in plans if any(leaf.names == (name,) for leaf in plan.leaves))
+        columns = (f"{column.name} {column.type_name}" for column in table.protocol.columns)
+        yield _format_line("columns", ", ".join(columns))
     for plan in plans:
         yield from ["", explain(plan)]
     if pipeline.alerts.rules:
@@ -85,7 +90,7 @@ def _alert_lines(rule: AlertRule, settings: AlertSettings) -> Iterator[str]:
 
 def _spooled_link_lines(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int) -> Iterator[str]:
     """Yield lines about a link that a node reads, with `memory` bytes for its tables."""
-    yield from _query_names_line(leaves)
+    yield from _query_names_line(leaf.name for leaf in leaves)
     if not leaves:
         return
     path = Path(link.capture)
@@ -100,7 +105,7 @@ def _spooled_link_lines(link: SpooledLink, node: NodeSettings, leaves: Sequence[
 
 def _run_link_lines(leaves: Sequence[Leaf]) -> Iterator[str]:
     """Yield lines about a link whose files Spark tasks read."""
-    yield from _query_names_line(leaves)
+    yield from _query_names_line(leaf.name for leaf in leaves)
     if leaves:
         yield _format_line("promise", "exact: each file is scanned before it is read")
         yield _format_line("flush", f"{Policy.AT_ONCE}, and all at the end of each task")
@@ -109,10 +114,8 @@ def _run_link_lines(leaves: Sequence[Leaf]) -> Iterator[str]:
             yield _format_line("memory", "each running task has its own tables")
 
 
-def _query_names_line(leaves: Sequence[Leaf]) -> Iterator[str]:
-    yield _format_line(
-        "queries", ", ".join(dict.fromkeys(leaf.name for leaf in leaves)) or "none: this link is not read"
-    )
+def _query_names_line(names: Iterable[str]) -> Iterator[str]:
+    yield _format_line("queries", ", ".join(dict.fromkeys(names)) or "none: this link is not read")
 
 
 def _table_lines(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[str]:

@@ -112,7 +112,7 @@ class _BoundedTable(TableStream):
     deadline: float
     clock: Callable[[], float]
 
-    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
         """Yield the batches of the table. Raises QueryTimeError after the deadline."""
         for batch in super().batches(leaf):
             if self.clock() > self.deadline:

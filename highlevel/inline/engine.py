@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
 
@@ -23,11 +24,13 @@ from capture.open import allow_open_files, open_capture
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.inline.schedule import LeafShardItem, Schedule, make_shards, run_ahead
 from highlevel.inline.shards import READS_PER_BYTE, LiveShard, Shard, ShardInput, TableSizes
+from highlevel.inline.table_files import FileStream
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.node_operators import NodeOperators
 from highlevel.plan.nodes import Leaf, nodes_of
 from highlevel.plan.pipeline import check_links, query_samples
 from highlevel.plan.plan import Plan, leaf_names
+from lowlevel.kinds import TABLE
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
@@ -93,7 +96,8 @@ class Input:
     `stream` is the name in FROM that reads the capture, in upper or lower case; None for every name. With `follow` the
     input includes data appended later, and new files in the folder or matching the glob. With `spool` the path is the
     folder of a spool (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds`: kinds of rows that are
-    names of links of the run too. `FROM packets` then reads only the link of this name.
+    names of links of the run too. `FROM packets` then reads only the link of this name. `table`: the files with a
+    schema that are the input in place of a capture; the path is the first of them. Only `highlevel.spark` reads it.
     """
 
     link: str
@@ -102,6 +106,22 @@ class Input:
     follow: bool = False
     spool: bool = False
     bound_kinds: frozenset[str] = frozenset()
+    table: FileStream | None = None
+
+    @property
+    def is_capture(self) -> bool:
+        """Return whether the path is a capture: not a spool, and not a file with a schema."""
+        return not self.spool and self.table is None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The paths of the input: several only for a table."""
+        return (self.path,) if self.table is None else self.table.paths
+
+    def absolute(self) -> Input:
+        """Return this input with absolute paths."""
+        table = None if self.table is None else self.table.absolute()
+        return replace(self, path=Path(self.path).absolute(), table=table)
 
     @property
     def name(self) -> str:
@@ -109,7 +129,10 @@ class Input:
         return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
     def feeds(self, leaf: Leaf) -> bool:
-        """Return whether a leaf reads this input. If FROM names only a kind of rows, its leaf reads every input."""
+        """Return whether a leaf reads this input. If FROM names only a kind of rows, its leaf reads every capture."""
+        if self.table is not None or leaf.low.kind == TABLE:
+            is_table = self.table is not None and leaf.low.kind == TABLE
+            return is_table and leaf.streams[0].lower() == str(self.stream).lower()
         if self.stream is None or (leaf.reads_all_links and leaf.low.kind not in self.bound_kinds):
             return True
         return self.stream.lower() in {stream.lower() for stream in leaf.streams}
@@ -179,6 +202,8 @@ class InlineRun:
         for each in self.inputs:
             if each.spool:
                 raise InputError(f"{each.name} is a spool: expected a capture; spools are read by wiretide run")
+            if each.table is not None:
+                raise InputError(f"link {each.link}: got a table, expected captures; tables are read by wiretide run")
         check_one_input(leaves, self.inputs)
         allow_open_files(len(self.inputs))
         captures = [open_capture(each.path, each.follow) for each in self.inputs]

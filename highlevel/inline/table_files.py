@@ -27,7 +27,7 @@ from highlevel.inline.table_sources import (
     source_size,
 )
 from highlevel.inline.tables import BATCH_ROWS, PACKED, Stream, convert_column, rows_of_leaf
-from highlevel.plan.nodes import Leaf
+from highlevel.plan.nodes import Leaf, Node
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING
@@ -123,6 +123,15 @@ class FileStream(Stream):
     def band(self, time: str) -> int | None:
         """Return how much older than the newest row a value of a time column may be, in ns. None: no watermark."""
         return next((column.band for column in self.declared if column.name == time), None)
+
+    def node(self, time: str | None) -> Node:
+        """Return the plan node that reads the rows, with the allowed disorder of its time column."""
+        slack = self.band(time or next(iter(self.times), ""))
+
+        def add_slack(node: Node) -> Node:
+            return replace(node, low=replace(node.low, slack=slack)) if isinstance(node, Leaf) else node
+
+        return super().node(time).transform(add_slack)
 
     def check(self) -> None:
         """Raise InputError for a source that cannot be opened, or without a declared column."""

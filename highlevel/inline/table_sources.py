@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 SUFFIXES = (*CSV, *PARQUET, *ARROW)
 """Suffixes of files, by format."""
 
-Source = Path | pa.Table
+Source: TypeAlias = Path | pa.Table
 
 CSV_BYTES = 1 << 20
 """Bytes of a chunk of a CSV file, without the rest of its last line."""
@@ -132,9 +132,13 @@ def _open_csv(path: Path, stack: contextlib.ExitStack) -> OpenSource:
         file = stack.enter_context(pa.OSFile(str(path)))
         return file if compression is None else stack.enter_context(pa.CompressedInputStream(file, compression))
 
-    lines = open_text().read(CSV_BYTES).splitlines(keepends=True)
-    name_line = next((number for number, line in enumerate(lines) if line.removeprefix(BOM).strip()), 0)
-    head = b"".join(lines[: name_line + 1])
+    head = b""
+    for _, text in _lines(open_text(), 0):
+        lines = text.splitlines(keepends=True)
+        first = next((number for number, line in enumerate(lines) if line.removeprefix(BOM).strip()), len(lines))
+        head += b"".join(lines[: first + 1])
+        if first < len(lines):
+            break
     names, first_row = csv.open_csv(pa.BufferReader(head)).schema.names, len(head)
     convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
 

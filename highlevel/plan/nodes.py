@@ -42,6 +42,7 @@ from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column, Expression, computed_column
 from lowlevel.expressions.types import Type
+from lowlevel.kinds import TABLE
 from lowlevel.layers import Layer
 from lowlevel.plan import LowLevelPlan
 
@@ -107,6 +108,11 @@ class Leaf(Node):
     streams: tuple[str, ...]
     low: LowLevelPlan
     layer: str = Layer.OUTER
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in FROM. The second stream of a table is its time column."""
+        return self.streams[:1] if self.low.kind == TABLE else self.streams
 
     @property
     def reads_all_links(self) -> bool:

@@ -87,7 +87,7 @@ def check_links(plan: Plan, links: Sequence[Sequence[str]]) -> None:
     """Raise ValueError for a leaf of several without `links`."""
     for leaf, names in zip(plan.leaves, links, strict=True):
         if not names and len(plan.leaves) > 1:
-            raise ValueError(f"query {plan.name}: no input for {', '.join(leaf.streams)}, expected at least one")
+            raise ValueError(f"query {plan.name}: no input for {', '.join(leaf.names)}, expected at least one")
 
 
 def query_samples(

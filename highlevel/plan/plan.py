@@ -92,7 +92,7 @@ class Plan:
     @property
     def streams(self) -> tuple[str, ...]:
         """The names in FROM of all leaves."""
-        return tuple(dict.fromkeys(stream for leaf in self.leaves for stream in leaf.streams))
+        return tuple(dict.fromkeys(stream for leaf in self.leaves for stream in leaf.names))
 
     @property
     def joins_without_key(self) -> tuple[Join, ...]:

@@ -17,8 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
-from pathlib import Path
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from capture.metrics import Samples
 from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.inline.readings import Reading, reading_of
+from highlevel.inline.table_files import FileStream
 from highlevel.plan.fragments import cut
 from highlevel.plan.measurement import Measurement, sum_measurements
 from highlevel.plan.plan import Plan, leaves_of
@@ -58,6 +58,7 @@ from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.session import convert_jvm_failures
 from highlevel.speculation.changes import final_changes
+from lowlevel.kinds import TABLE
 from lowlevel.node.node import TABLE_SLOTS
 
 NO_OUTPUT = ARROW_SCHEMA.empty_table()
@@ -98,9 +99,9 @@ class BatchRun:
         used_inputs = [input_ for input_ in self.inputs if any(input_.feeds(leaf) for leaf in self._leaves)]
         check_one_input(self._leaves, used_inputs)
         allow_open_files(len(used_inputs))
-        self.files = [open_finite(input_.path, "the batch engine") for input_ in used_inputs]
-        self.inputs = [replace(input_, path=Path(input_.path).absolute()) for input_ in used_inputs]
-        for kind in self._kinds:
+        self.inputs = [input_.absolute() for input_ in used_inputs]
+        self.files = [input_.table or open_finite(input_.path, "the batch engine") for input_ in used_inputs]
+        for kind in self._kinds - {TABLE}:
             compile_kernels(kind)
 
     @property
@@ -114,7 +115,8 @@ class BatchRun:
 
     def _answer(self) -> list[pa.Table]:
         with convert_jvm_failures():
-            check_executors(self.spark.sparkContext, [input_.path for input_ in self.inputs], self._kinds, self.say)
+            paths = [path for input_ in self.inputs for path in input_.files]
+            check_executors(self.spark.sparkContext, paths, self._kinds, self.say)
         if self._is_divisible:
             answers = self._compute(guess_tasks(self.files, self._task_count))
             if answers is not None:
@@ -204,6 +206,7 @@ class BatchRun:
         self.readings = [
             reading_of(str(file.path), task_samples, file)
             for task_samples, file in zip(samples_by_input, self.files, strict=True)
+            if not isinstance(file, FileStream)
         ]
         for plan, query_counts in zip(self.plans, fragment_counts, strict=True):
             add_counts(self.samples, plan.name, query_counts)

@@ -32,9 +32,11 @@ from capture.files.stream import StreamedCapture
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_finite, open_mapped
 from highlevel.inline.engine import files_of
+from highlevel.inline.table_files import FileStream
 from highlevel.plan.measurement import Measurement
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, leaf_figures, leaf_rows, make_batch
+from highlevel.spark.table_reading import read_table
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 
@@ -73,6 +75,13 @@ class StreamTask:
     def scan(self, file: StreamedCapture) -> StreamScan:
         """Walk the file."""
         return StreamScan(file)
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """Task for the whole input `input_number`, which has a schema."""
+
+    input_number: int
 
 
 MIN_RANGE_BYTES = 8 << 20
@@ -121,7 +130,10 @@ class RangeTask:
         return RangeScan(file, start, self.cut, BLOCK_RECORDS, self.section, self.interfaces)
 
 
-Task = RangeTask | StreamTask
+Task = RangeTask | StreamTask | TableTask
+
+AnyInput = AnyCapture | FileStream
+"""An open capture, or files with a schema."""
 
 
 def count_tasks(size: int, cores: int, is_cluster: bool) -> int:
@@ -138,7 +150,7 @@ def count_tasks(size: int, cores: int, is_cluster: bool) -> int:
     return max(-(-size // largest), min(CLUSTER_RANGES_PER_CORE * cores, max(cores, size // smallest)))
 
 
-def guess_tasks(files: Sequence[AnyCapture], task_count: int) -> list[Task]:
+def guess_tasks(files: Sequence[AnyInput], task_count: int) -> list[Task]:
     """Divide the inputs into about `task_count` ranges of similar size, at least one per input.
 
     More tasks are used if a range would be larger than MAX_RANGE_BYTES. Only classic pcap files are divided at guessed
@@ -146,17 +158,17 @@ def guess_tasks(files: Sequence[AnyCapture], task_count: int) -> list[Task]:
     """
     tasks: list[Task] = []
     for input_number, (file, range_count) in enumerate(zip(files, _count_ranges(files, task_count), strict=True)):
-        file_format = file.format
-        if isinstance(file, StreamedCapture) or not isinstance(file_format, PcapFormat):
+        if not isinstance(file, Capture) or not isinstance(file.format, PcapFormat):
             tasks += _split_input(input_number, file, range_count)
             continue
+        file_format = file.format
         bounds = even_offsets(file_format.first_record, len(file.data), range_count)
         for start, end in pairwise(bounds):
             tasks.append(RangeTask(input_number, start, end, start == bounds[0], file_format))
     return tasks
 
 
-def make_exact_tasks(files: Sequence[AnyCapture], task_count: int) -> list[Task]:
+def make_exact_tasks(files: Sequence[AnyInput], task_count: int) -> list[Task]:
     """Divide the inputs at exact record boundaries, after a walk over the files."""
     files_and_counts = zip(files, _count_ranges(files, task_count), strict=True)
     return [
@@ -166,17 +178,19 @@ def make_exact_tasks(files: Sequence[AnyCapture], task_count: int) -> list[Task]
     ]
 
 
-def make_whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
+def make_whole_tasks(files: Sequence[AnyInput]) -> list[Task]:
     """Make one task of each input, for rows that depend on earlier records."""
     return [task for input_number, file in enumerate(files) for task in _split_input(input_number, file, 1)]
 
 
-def input_size(file: AnyCapture) -> int:
-    """Bytes of the file of an input."""
-    return file.size if isinstance(file, StreamedCapture) else len(file.data)
+def input_size(file: AnyInput) -> int:
+    """Bytes of the files of an input."""
+    return len(file.data) if isinstance(file, Capture) else file.size
 
 
-def _split_input(input_number: int, file: AnyCapture, range_count: int) -> Sequence[Task]:
+def _split_input(input_number: int, file: AnyInput, range_count: int) -> Sequence[Task]:
+    if isinstance(file, FileStream):
+        return [TableTask(input_number)]
     if isinstance(file, StreamedCapture):
         return [StreamTask(input_number)]
     file_format, size = file.format, len(file.data)
@@ -195,7 +209,7 @@ def _split_input(input_number: int, file: AnyCapture, range_count: int) -> Seque
     ]
 
 
-def _count_ranges(files: Sequence[AnyCapture], task_count: int) -> list[int]:
+def _count_ranges(files: Sequence[AnyInput], task_count: int) -> list[int]:
     """Return the number of ranges of each file."""
     sizes = [input_size(file) for file in files]
     range_size = max(MIN_RANGE_BYTES, sum(sizes) // task_count)
@@ -213,7 +227,7 @@ def open_with_size(path: Path, size: int) -> Capture:
     return replace(file, data=file.data[:size])
 
 
-def open_task(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | StreamScan | None]:
+def open_task(task: RangeTask | StreamTask, path: Path, size: int) -> tuple[AnyCapture, RangeScan | StreamScan | None]:
     """Open the input of a task, and the iterator over its blocks (None if no boundary was found)."""
     if isinstance(task, StreamTask):
         stream = task.open(path, size)
@@ -247,6 +261,9 @@ class RangeReader:
 
     def _read(self, task: Task) -> Iterator[list[ArrivalRow]]:
         """Yield the rows of one task, at least once. The last rows are the counters."""
+        if isinstance(task, TableTask):
+            yield from self._read_table(task)
+            return
         begin, waited_seconds = time.perf_counter(), 0.0
         input_ = self.assignment.inputs[task.input_number]
         readers = self.assignment.readers(task.input_number)
@@ -302,6 +319,17 @@ class RangeReader:
             ]
         counter_row = (COUNTERS, COUNTERS, 0, sequence, BEGINNING, BEGINNING, json.dumps(counts).encode())
         yield [*rows, counter_row]
+
+    def _read_table(self, task: TableTask) -> Iterator[list[ArrivalRow]]:
+        """Yield the rows of a file with a schema, then its counters, which are empty."""
+        yield from read_table(self.assignment, task.input_number)
+        size = self.sizes[task.input_number]
+        counts: dict[str, Any] = {
+            "task": {"number": task.input_number, "start": 0},
+            "walked": asdict(ByteRange(0, size)),
+            "samples": [],
+        }
+        yield [(COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, json.dumps(counts).encode())]
 
     def _pack_partials(
         self,

@@ -28,6 +28,7 @@ from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import Input, files_of
 from highlevel.spark.byte_ranges import (
     RangeTask,
+    TableTask,
     Task,
     guess_tasks,
     input_size,
@@ -104,6 +105,7 @@ def read_rows(
     Raises InputError at the end for damage and for a wrong guess.
     """
     input_, task = partition.input, partition.task
+    assert not isinstance(task, TableTask), "the inputs are captures"
     file, scan = open_task(task, input_.path, partition.size)
     if scan is None:
         raise make_guess_error(input_.path, getattr(task, "start", 0))

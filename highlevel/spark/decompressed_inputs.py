@@ -44,7 +44,7 @@ def map_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
     """Replace compressed captures by decompressed files. Raises InputError or FolderError."""
     mapped = []
     for input_ in inputs:
-        if input_.spool:
+        if not input_.is_capture:
             mapped.append(input_)
             continue
         capture = open_finite(input_.path, "the stream engine")

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.fragments import Fragments, sources_of
-from highlevel.plan.node_operators import make_finite_operator, make_operator
+from highlevel.plan.node_operators import LinkUnion, make_finite_operator, make_operator
 from highlevel.plan.nodes import Leaf, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, make_punctuation
 from highlevel.plan.pipeline import Pipeline
@@ -23,6 +23,7 @@ from highlevel.spark.reading import ArrivalRow
 from highlevel.spark.repartition import make_repartition
 from highlevel.speculation.changes import add_up
 from highlevel.speculation.provisional_windows import NO_PARTIALS, with_newest_time
+from lowlevel.kinds import TABLE
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
@@ -63,14 +64,17 @@ class FragmentOutput:
         self.punctuation = later.punctuation or self.punctuation
 
 
-def _order_by_watermarks(arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """Order arrivals by the watermark before them. Arrivals of a port keep their order."""
-    watermarks: dict[int, int] = {}
+def _order_by_watermarks(arrivals: Sequence[Arrival], before: Mapping[int, int]) -> list[Arrival]:
+    """Order arrivals by the watermark before them. Arrivals of a port keep their order.
+
+    `before`: the watermarks of ports before these arrivals.
+    """
+    watermarks = dict(before)
     keys = {}
     for arrival in sorted(arrivals, key=lambda arrival: (arrival.port, arrival.sequence)):
-        before = watermarks.get(arrival.port, BEGINNING)
-        keys[arrival.port, arrival.sequence] = before, arrival.port, arrival.sequence
-        watermarks[arrival.port] = max(before, arrival.watermark)
+        low = watermarks.get(arrival.port, BEGINNING)
+        keys[arrival.port, arrival.sequence] = low, arrival.port, arrival.sequence
+        watermarks[arrival.port] = max(low, arrival.watermark)
     return sorted(arrivals, key=lambda arrival: keys[arrival.port, arrival.sequence])
 
 
@@ -147,8 +151,42 @@ class FragmentTask:
             if not isinstance(node, Leaf)
         ]
 
+    @cached_property
+    def _reads_tables(self) -> bool:
+        return any(leaf.low.kind == TABLE for leaf in self.fragment.leaves)
+
+    @property
+    def _watermarks(self) -> dict[int, int]:
+        """The watermarks of the ports that are links."""
+        operators = zip(self.pipeline.leaf_operators, self.sources, strict=True)
+        return {
+            port: watermark
+            for operator, (_, ports) in operators
+            if isinstance(operator, LinkUnion)
+            for port, watermark in zip(ports, operator.watermarks, strict=True)
+        }
+
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Process the rows of all arrivals in their order, then the watermarks of all arrivals."""
+        """Process the rows of all arrivals in their order, then the watermarks of all arrivals.
+
+        Rows of files with a schema may be late. Then links advance together, as in `finish`.
+        """
+        if self._reads_tables:
+            return self._feed_in_turn(arrivals)
+        return self._feed(arrivals)
+
+    def _feed_in_turn(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
+        """Process the rows of each arrival, then its watermark. The rows that follow the smallest watermark are next.
+
+        So a row is late if it is late in the inline engine, however the rows are divided into micro-batches.
+        """
+        output = FragmentOutput([])
+        own = [arrival for arrival in arrivals if arrival.port in self.ports]
+        for arrival in _order_by_watermarks(own, self._watermarks):
+            output.add_all(self._feed([arrival]))
+        return output
+
+    def _feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         port_arrivals = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
         output = FragmentOutput([])
         if self.fragment.has_changes:
@@ -198,12 +236,7 @@ class FragmentTask:
 
         If rows may be late, links advance together: the rows that follow the smallest watermark are the next.
         """
-        if not self.fragment.is_by_arrival:
-            output = self.feed(arrivals)
-        else:
-            output = FragmentOutput([])
-            for arrival in _order_by_watermarks(arrivals):
-                output.add_all(self.feed([arrival]))
+        output = self._feed_in_turn(arrivals) if self.fragment.is_by_arrival else self._feed(arrivals)
         for port, link in enumerate(self.pipeline.links):
             output.add(self.pipeline.punctuate(port, Punctuation(link, END)))
         return output

@@ -29,6 +29,7 @@ from highlevel.plan.query_fingerprint import query_fingerprint
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.table_reading import digest_table
 
 PARTITIONS = "operator partitions"
 """Key of the number of partitions, which may differ after a restart (`highlevel.spark.state_partitions`)."""
@@ -165,7 +166,10 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
     )
     inputs = []
     for number, input_ in enumerate(assignment.inputs):
-        content = "a spool" if input_.spool else digest_file(open_mapped(input_.path, "the stream engine"))
+        if input_.table is not None:
+            content = digest_table(input_.table)
+        else:
+            content = "a spool" if input_.spool else digest_file(open_mapped(input_.path, "the stream engine"))
         inputs.append(StoredInput(number, str(input_.path), input_.link, input_.stream or "any", content))
     return RunIdentity(settings, queries, tuple(inputs), len(queries))
 

@@ -10,7 +10,7 @@ contains their results.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from highlevel.spark.reading import SPARK_SCHEMA, BlockRange, read_block_range
 from highlevel.spark.spool_backlog import select_segments
 from highlevel.spark.spool_planner import SpoolPlanner
 from highlevel.spark.spool_reading import SpoolRange, read_spool_range
+from highlevel.spark.table_reading import IndexedTable, TableRange, index_table, read_table_range
 from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
@@ -68,7 +69,7 @@ class StreamSpec:
 class RangePartition(InputPartition):
     """Input of a task."""
 
-    def __init__(self, input_range: BlockRange | SpoolRange) -> None:
+    def __init__(self, input_range: BlockRange | SpoolRange | TableRange) -> None:
         """`input_range` is the input."""
         self.input_range = input_range
 
@@ -123,7 +124,16 @@ class CaptureReader(DataSourceStreamReader):
         return {
             input_number: index_file(open_mapped(input_.path, "the stream engine"), self.spec, input_number)
             for input_number, input_ in enumerate(self.spec.assignment.inputs)
-            if not input_.spool
+            if input_.is_capture
+        }
+
+    @cached_property
+    def tables(self) -> dict[int, IndexedTable]:
+        """The batches of each file with a schema, by the number of the input."""
+        return {
+            input_number: index_table(input_.table)
+            for input_number, input_ in enumerate(self.spec.assignment.inputs)
+            if input_.table is not None
         }
 
     @cached_property
@@ -137,8 +147,15 @@ class CaptureReader(DataSourceStreamReader):
 
     @cached_property
     def admission(self) -> Admission:
-        """Selection of the next blocks of captures."""
-        return Admission([capture.index for capture in self.files.values()], self.spec.max_blocks, self.spec.speed)
+        """Selection of the next blocks of captures, and of the next batches of tables."""
+        return Admission([self.indexes[number] for number in self.indexes], self.spec.max_blocks, self.spec.speed)
+
+    @cached_property
+    def indexes(self) -> dict[int, Index]:
+        """The blocks of each capture and the batches of each table, by the number of the input."""
+        return {number: capture.index for number, capture in self.files.items()} | {
+            number: table.index for number, table in self.tables.items()
+        }
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Return the offsets before the first read."""
@@ -163,13 +180,13 @@ class CaptureReader(DataSourceStreamReader):
         """Return the end offsets of the next micro-batch. Inputs that no query reads any more keep their offsets."""
         keys, now = self._keys(), time.monotonic_ns()
         start = self._add_new_inputs(start)
-        block_positions = self.admission.select_blocks([start[keys[number]] for number in self.files], now)
+        block_positions = self.admission.select_blocks([start[keys[number]] for number in self.indexes], now)
         spool_positions = [start[keys[number]] for number in self.spools]
         waiting_segments = [
             spool.list_waiting(position, now)
             for spool, position in zip(self.spools.values(), spool_positions, strict=True)
         ]
-        end_positions = dict(zip(self.files, block_positions, strict=True))
+        end_positions = dict(zip(self.indexes, block_positions, strict=True))
         end_positions |= zip(
             self.spools, select_segments(spool_positions, waiting_segments, self.spec.max_bytes), strict=True
         )
@@ -178,7 +195,7 @@ class CaptureReader(DataSourceStreamReader):
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the end offsets of the available data, for progress reports."""
         keys, now = self._keys(), time.monotonic_ns()
-        end_positions = {keys[number]: len(capture.index.blocks) for number, capture in self.files.items()}
+        end_positions = {keys[number]: len(index.blocks) for number, index in self.indexes.items()}
         for number, spool in self.spools.items():
             waiting_segments = spool.list_waiting(0, now)
             end_positions[keys[number]] = (
@@ -195,11 +212,14 @@ class CaptureReader(DataSourceStreamReader):
             end_position = end.get(key, start_position)  # planned before a query read the input
             if start_position == end_position:
                 continue
-            input_ranges = (
-                self.spools[number].plan_ranges(start_position, end_position, self.spec.task_count)
-                if number in self.spools
-                else self._block_ranges(number, start_position, end_position)
-            )
+            input_ranges: Iterable[BlockRange | SpoolRange | TableRange]
+            if number in self.spools:
+                input_ranges = self.spools[number].plan_ranges(start_position, end_position, self.spec.task_count)
+            elif number in self.tables:
+                first = max(start_position, 0)
+                input_ranges = self.tables[number].ranges(number, first, end_position, self.spec.task_count)
+            else:
+                input_ranges = self._block_ranges(number, start_position, end_position)
             partitions += [RangePartition(input_range) for input_range in input_ranges]
         return partitions
 
@@ -225,6 +245,8 @@ class CaptureReader(DataSourceStreamReader):
         spec, input_range = self.spec, partition.input_range
         if isinstance(input_range, SpoolRange):
             return read_spool_range(spec.assignment, input_range)
+        if isinstance(input_range, TableRange):
+            return read_table_range(spec.assignment, input_range)
         return read_block_range(spec.assignment, input_range, spec.slots, spec.block_records, measure=spec.measure)
 
     def commit(self, end: dict[str, int]) -> None:

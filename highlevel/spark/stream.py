@@ -24,7 +24,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -74,7 +73,7 @@ from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import Ranges
-from lowlevel.kinds import RECORD_KINDS
+from lowlevel.kinds import RECORD_KINDS, TABLE
 from lowlevel.node.node import TABLE_SLOTS
 
 
@@ -173,7 +172,7 @@ class StreamRun:
         used_inputs = [input_ for input_ in inputs if any(input_.feeds(leaf) for leaf in leaves)]
         check_one_input(leaves, used_inputs)
         for plan in leaves:
-            if plan.low.kind not in RECORD_KINDS and any(
+            if plan.low.kind not in (*RECORD_KINDS, TABLE) and any(
                 input_.feeds(plan) and not input_.spool for input_ in used_inputs
             ):
                 problem = f"query {plan.name}: {plan.low.kind} must be read in one pass"
@@ -251,8 +250,11 @@ class StreamRun:
         Raises InputError for an input, FolderError for a folder that is damaged, in use, or of another run.
         """
         for input_ in self.assignment.inputs:
-            if not input_.spool:
-                open_finite(input_.path, "the stream engine")  # before the folder is created
+            # Before the folder is created.
+            if input_.table is not None:
+                input_.table.check()
+            elif not input_.spool:
+                open_finite(input_.path, "the stream engine")
         make_private_folder(self.folder)
         self._check_subfolders()
         in_use = f"{self.folder} is in use by another run; take another folder, or stop that run"
@@ -267,7 +269,7 @@ class StreamRun:
 
     def _check_folder(self) -> None:
         inputs = map_inputs(self.assignment.inputs, self.folder, self.say)
-        inputs = [replace(input_, path=input_.path.absolute()) for input_ in inputs]
+        inputs = [input_.absolute() for input_ in inputs]
         self.assignment = InputAssignment.of(self.assignment.plans, inputs, self.partitions)
         new = describe_run(self.assignment, self.partitions, self.block_records, self.speed is not None)
         stored = read_identity(self.folder)
@@ -348,7 +350,7 @@ class StreamRun:
 
     def _check_executors(self, spark: SparkSession) -> None:
         kinds = {leaf.low.kind for leaf in leaves_of(self.assignment.plans)}
-        paths = [input_.path for input_ in self.assignment.inputs]
+        paths = [path for input_ in self.assignment.inputs for path in input_.files]
         check_executors(spark.sparkContext, paths, kinds, self.say, self.folder)
 
     def _start(self, spark: SparkSession) -> None:
@@ -357,7 +359,7 @@ class StreamRun:
                 self.say(f"warning: {line}")
         for leaf in leaves_of(self.assignment.plans):
             # The node that writes a spool compiles the kernels for its link.
-            if any(input_.feeds(leaf) and not input_.spool for input_ in self.assignment.inputs):
+            if any(input_.feeds(leaf) and input_.is_capture for input_ in self.assignment.inputs):
                 compile_kernels(leaf.low.kind)
         task_count = max(1, spark.sparkContext.defaultParallelism // max(1, len(self.assignment.inputs)))
         spec = StreamSpec(

@@ -45,7 +45,8 @@ partitions = 2                # parts of the operators' state
 
 `[alerts]` and `[receivers]` are described in `queries.pipeline.alert_settings`.
 
-A link may also be a table. Then a node, a separate process with only the low level, pre-aggregates its packets.
+A link may also be a TOML table. `queries.pipeline.table_settings` describes files with a schema. Otherwise a node, a
+separate process with only the low level, pre-aggregates its packets.
 `[node]` configures this process (`queries.pipeline.node_settings`).
 """
 
@@ -68,6 +69,7 @@ from highlevel.plan.plan import Plan, named_leaves
 from highlevel.speculation.consistency import FOREVER
 from lowlevel.durations import parse_duration
 from lowlevel.expressions.user_functions import load
+from lowlevel.kinds import TABLE
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
 from queries.catalogue.catalogue import ready_query
@@ -89,7 +91,9 @@ from queries.pipeline.node_settings import (
 from queries.pipeline.sections import PipelineError, Section
 from queries.pipeline.sinks import check_sinks
 from queries.pipeline.spark_settings import MASTERS, is_master, settings_of
+from queries.pipeline.table_settings import TABLE_KEYS, TableLink, readable_tables, table_link
 from queries.plans.known_queries import NamedQuery
+from queries.plans.subqueries import ReadableQuery
 from queries.query_text import SUFFIX, query_text
 from queries.text.consistency import LEVELS
 from queries.text.errors import QueryError
@@ -120,16 +124,21 @@ class QueryText:
         return f"{self.sql.rstrip().removesuffix(';')}\n{self.clauses}" if self.clauses else self.sql
 
     def plan(
-        self, name: str, queries: Mapping[str, NamedQuery] | None = None, links: Collection[str] | None = None
+        self,
+        name: str,
+        queries: Mapping[str, NamedQuery] | None = None,
+        links: Collection[str] | None = None,
+        tables: Mapping[str, ReadableQuery] | None = None,
     ) -> Plan:
         """Compile the query under its name. Raises PipelineError with the position in the text.
 
-        The query may read `queries` by name. `links` are all other names that FROM may contain. None allows any name.
+        The query may read `queries` by name, and `tables`, by their names in lower case. `links` are all other names
+        that FROM may contain. None allows any name.
         """
         text = self.text
         try:
             with paths_from(self.base or Path.cwd()):
-                plan = compile_query(text, name, self.layer, queries=queries, links=links)
+                plan = compile_query(text, name, self.layer, queries=queries, links=links, tables=tables)
         except QueryError as error:
             is_clause = bool(self.clauses) and error.sql == text and error.position >= len(text) - len(self.clauses)
             key = "consistency, emit" if is_clause else "sql"
@@ -160,8 +169,8 @@ class PageSettings:
 class PipelineFile:
     """The content of a pipeline file. Paths are absolute.
 
-    The process that runs the pipeline reads the files of `links`. A node reads the captures of `spooled`, and the
-    process reads its spools.
+    The process that runs the pipeline reads the files of `links` and of `tables`. A node reads the captures of
+    `spooled`, and the process reads its spools.
     """
 
     folder: Path
@@ -178,11 +187,23 @@ class PipelineFile:
     partitions: int = 2
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
+    tables: Mapping[str, TableLink] = field(default_factory=dict)
     node: NodeSettings = field(default_factory=NodeSettings)
     functions: tuple[Path, ...] = ()
     page: PageSettings = field(default_factory=PageSettings)
     keep_results: int | None = None
     alerts: AlertSettings = field(default_factory=AlertSettings)
+
+    @property
+    def link_names(self) -> list[str]:
+        """The names of all links."""
+        return [*self.links, *self.spooled, *self.tables]
+
+    @property
+    def read_paths(self) -> list[str]:
+        """The paths of captures and tables that the process of the pipeline reads."""
+        paths = [path for paths in self.links.values() for path in paths]
+        return [*paths, *(path for link in self.tables.values() for path in link.paths)]
 
     @property
     def histograms(self) -> dict[str, str]:
@@ -211,8 +232,8 @@ class PipelineFile:
         for path in self.functions:
             load(path)
         named = {name: NamedQuery(query.text, query.layer) for name, query in self.queries.items()}
-        links = [*self.links, *self.spooled]
-        plans = [query.plan(name, named, links) for name, query in self.queries.items()]
+        tables = readable_tables(self.tables)
+        plans = [query.plan(name, named, self.link_names, tables) for name, query in self.queries.items()]
         plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
         check_sinks(plans)
         for plan in plans:
@@ -234,8 +255,11 @@ class PipelineFile:
 
     @staticmethod
     def leaves(plans: Iterable[Plan]) -> list[Leaf]:
-        """Return the leaves of `plans` for a low-level node. Raises PipelineError if two have the same name."""
-        leaves = [leaf for plan in plans for leaf in named_leaves(plan)]
+        """Return the leaves of `plans` for a low-level node, which reads no tables.
+
+        Raises PipelineError if two have the same name.
+        """
+        leaves = [leaf for plan in plans for leaf in named_leaves(plan) if leaf.low.kind != TABLE]
         names = [leaf.name for leaf in leaves]
         if twice := [name for name in names if names.count(name) > 1]:
             raise PipelineError(
@@ -244,8 +268,9 @@ class PipelineFile:
         return leaves
 
     def inputs(self, plans: Sequence[Plan]) -> list[Input]:
-        """Return the files and spools. Raises InputError for a link or a name in FROM without a file."""
+        """Return the captures and tables. Raises InputError for a link or a name in FROM without a file."""
         inputs = [replace(source, bound_kinds=self.bound_kinds) for source in bind_streams(self.links)]
+        inputs += [link.input() for link in self.tables.values()]
         check_streams(plans, [*inputs, *self.spools])
         return inputs
 
@@ -307,8 +332,8 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     }
     if not queries:
         raise PipelineError('no query: expected at least one section [queries.NAME] with sql = "…"')
-    links, spooled = _links(top.section("links"), base)
-    _check_names(queries, [*links, *spooled])
+    links, spooled, tables = _links(top.section("links"), base)
+    _check_names(queries, [*links, *spooled, *tables])
     _check_final_names(queries)
     return PipelineFile(
         folder=_folder(top, base),
@@ -325,6 +350,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
         spark_conf=_spark_conf(spark),
         spooled=spooled,
+        tables=tables,
         node=node_settings(top.section("node", NODE_KEYS)),
         functions=tuple(base / path for path in top.texts("functions"))
         if top.values.get("functions", []) != []
@@ -391,15 +417,19 @@ def _check_final_names(queries: Mapping[str, QueryText]) -> None:
             )
 
 
-def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:
-    """Return the links that this process reads from files, and the spooled links."""
+def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink], dict[str, TableLink]]:
+    """Return the links that this process reads from captures, the spooled links, and the tables."""
     if not section.names:
         raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
     links: dict[str, list[str]] = {}
     spooled: dict[str, SpooledLink] = {}
+    tables: dict[str, TableLink] = {}
     for name in section.names:
         if not isinstance(section.values[name], dict):
             links[name] = [absolute_path(path, base) for path in section.texts(name)]
+            continue
+        if "table" in section.values[name]:
+            tables[name] = table_link(name, section.section(name, TABLE_KEYS), base)
             continue
         link = spooled_link(name, section.section(name, LINK_KEYS), base)
         if isinstance(link, SpooledLink):
@@ -407,7 +437,7 @@ def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str
         else:
             links[name] = [link]
     check_spools(spooled.values())
-    return links, spooled
+    return links, spooled, tables
 
 
 _QUERY_KEYS = ("sql", "rank", "layer", "topic", "params", "histogram", "consistency", "emit", "final")

@@ -167,7 +167,7 @@ def check_names(plans: Iterable[Plan], names: Iterable[str]) -> None:
     valid_names = sorted(set(names))
     valid_lower = {name.lower() for name in valid_names}
     for leaf in (leaf for plan in plans for leaf in plan.leaves):
-        for stream in () if leaf.reads_all_links and valid_lower else leaf.streams:
+        for stream in () if leaf.reads_all_links and valid_lower else leaf.names:
             if stream.lower() not in valid_lower:
                 raise InputError(
                     f"query {leaf.name}: no file for the stream {stream}; bound are: {', '.join(valid_names) or 'none'}"

@@ -132,8 +132,9 @@ class Compiler:
     def _compile_named(self, word: Word) -> ReadableQuery:
         """Compile the query with a name. Raises QueryError with the whole path if it reads itself."""
         name, known = word.text.lower(), self.known
-        if name in known.with_queries:
-            return known.with_queries[name]
+        found = known.find(name)
+        if found is not None:
+            return found
         if name in known.path:
             cycle = [*known.path[known.path.index(name) :], name]
             reads = f"{cycle[0]} reads " + ", which reads ".join(cycle[1:])

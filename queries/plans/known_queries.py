@@ -29,7 +29,7 @@ class NamedQuery:
 class KnownQueries:
     """The queries and links that a query can read.
 
-    * `named`: queries of the pipeline by name in lower case. `with_queries`: queries of WITH.
+    * `named`: queries of the pipeline by name in lower case. `with_queries`: queries of WITH. `tables`: tables.
     * `links`: names of links; None if unknown.
     * `path`: queries that are being compiled, the outermost first. `later`: queries of WITH after the current one.
     """
@@ -39,11 +39,16 @@ class KnownQueries:
     links: Collection[str] | None = None
     path: tuple[str, ...] = ()
     later: frozenset[str] = frozenset()
+    tables: Mapping[str, ReadableQuery] = field(default_factory=dict)
+
+    def find(self, name: str) -> ReadableQuery | None:
+        """Return a query of WITH, or a table, by its name in lower case."""
+        return self.with_queries.get(name) or self.tables.get(name)
 
     def has(self, stream: Stream) -> bool:
-        """Return whether a name is the name of a query."""
+        """Return whether a name is the name of a query or a table."""
         name = stream.word.text.lower()
-        return stream.kind is None and (name in self.with_queries or name in self.named)
+        return stream.kind is None and (self.find(name) is not None or name in self.named)
 
     def check(self, sql: str, streams: Sequence[Stream]) -> None:
         """Raise QueryError for a name that is neither a link nor a query, if the links are known.

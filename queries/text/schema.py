@@ -12,8 +12,11 @@ A protocol has the columns of its bases before its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
+from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.inline.table_files import FileColumn
 from lowlevel.durations import UNITS
@@ -61,6 +64,16 @@ class Protocol:
 def parse_schema(text: str) -> dict[str, Protocol]:
     """Return the protocols of a schema by their names in lower case. Raises QueryError for other text."""
     return _SchemaParser(text).protocols()
+
+
+def read_schema(schema: str | os.PathLike[str]) -> str:
+    """Return a schema, which is text with PROTOCOL, or the path of a file. Raises InputError."""
+    if isinstance(schema, str) and "{" in schema:
+        return schema
+    try:
+        return Path(schema).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(schema)}: cannot be read as a schema: {error}") from error
 
 
 class _SchemaParser:

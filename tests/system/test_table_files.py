@@ -147,7 +147,7 @@ def test_the_command_line_reads_a_schema(tmp_path: Path) -> None:
     status, _, err = run(*bound, cwd=tmp_path)
     assert (status, "wiretide_result_rows_total" in err) == (0, True)
     (tmp_path / "narrow.protocol").write_text(SCHEMA.replace("banded_increasing(5 seconds)", "increasing"))
-    csv.write_csv(pa.concat_tables([events(1, 20_000), events(1)]), tmp_path / "late.csv")
+    csv.write_csv(pa.concat_tables([events(1, 20_000)] * 4), tmp_path / "late.csv")
     late = ("query", "late.csv", "--schema", "narrow.protocol", "SELECT count(*) AS n FROM events [RANGE 1 second]")
     assert "late rows missed a window that was already final" in run(*late, cwd=tmp_path)[2]
     for words, message in (
@@ -207,7 +207,7 @@ def test_wrong_names_and_types_of_tables_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone.csv: no such file"):
         wiretide.query("SELECT a FROM e", tmp_path / "gone.csv", schema="PROTOCOL e { STRING a; }")
     with pytest.raises(ValueError, match="options of captures together with a schema"):
-        wiretide.query("SELECT a FROM e", table, schema="PROTOCOL e { STRING a; }", on="local")
+        wiretide.query("SELECT a FROM e", table, schema="PROTOCOL e { STRING a; }", threads=2)
     for wrong in ([object()], {"e": object()}):
         files, streams = (wrong, None) if isinstance(wrong, list) else ([], wrong)
         with pytest.raises(InputError, match="got object as the input of a schema, expected the path of a file"):
