@@ -22,6 +22,7 @@ from queries.gsql import compile_tree
 from queries.pipeline.alert_settings import RECEIVER_KEYS, RULE_KEYS
 from queries.pipeline.file import PageSettings, PipelineFile, parse_pipeline
 from queries.pipeline.node_settings import LINK_KEYS, NODE_KEYS, NodeSettings
+from queries.pipeline.table_settings import TABLE_KEYS
 from queries.plans.subquery_values import Values, with_values
 from queries.text import tree
 from queries.text.parser import parse_query
@@ -201,7 +202,7 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
     )
     keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
     assert keys == [
-        *("folder", "functions", "speed"), *LINK_KEYS, *("sql", "rank", "layer", "histogram", "topic", "params"),
+        *("folder", "functions", "speed"), *LINK_KEYS, *TABLE_KEYS, *("sql", "rank", "layer", "histogram", "topic", "params"),
         *("consistency", "emit", "final"),
         *("host", "port", "top", "counters", "web_config", "token_file"), *("enabled", "keep", "size"),
         "keep",

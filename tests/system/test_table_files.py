@@ -151,7 +151,7 @@ def test_the_command_line_reads_a_schema(tmp_path: Path) -> None:
     late = ("query", "late.csv", "--schema", "narrow.protocol", "SELECT count(*) AS n FROM events [RANGE 1 second]")
     assert "late rows missed a window that was already final" in run(*late, cwd=tmp_path)[2]
     for words, message in (
-        (["--on", "local"], "--schema and --on"),
+        (["--threads", "2"], "--schema and --threads"),
         (["--follow"], "--schema and --follow"),
         (["--layer", "inner"], "--schema and --layer"),
         (["--schema", "none.protocol"], "none.protocol: cannot be read as a schema"),

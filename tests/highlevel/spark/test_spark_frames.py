@@ -17,12 +17,15 @@ SQL = "SELECT srcIP, count(*) AS n, sum(len) AS bytes, sum(v) AS v FROM rows [RA
 SCHEMA = "PROTOCOL rows { TIME ts (increasing); IP srcIP; INT len; LLONG v; }"
 
 
-@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["no schema", "schema"])
-def test_a_frame_of_spark_is_a_stream(schema: str | None, spark) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"schema": SCHEMA}, {"schema": SCHEMA, "on": "local"}],
+    ids=["no schema", "schema", "schema on Spark"],
+)
+def test_a_frame_of_spark_is_a_stream(options: dict[str, str], spark) -> None:
     frame = spark.sql(ROWS)
     frame.createOrReplaceTempView("rows")
     expected = sorted(tuple(row) for row in spark.sql(EXPECTED).collect())
-    options = {} if schema is None else {"schema": schema}
     answer = wiretide.query(SQL, frame, **options)
     starts = [int(time.timestamp()) for time in answer["window_start"].to_pylist()]
     others = [answer[name].to_pylist() for name in ("srcIP", "n", "bytes", "v")]

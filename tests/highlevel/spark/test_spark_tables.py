@@ -6,6 +6,7 @@ batches of the usual size.
 """
 
 import datetime as dt
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -26,7 +27,9 @@ from highlevel.results.user_types import readable
 from highlevel.spark.table_reading import index_table
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
+from queries.pipeline.sections import PipelineError
 from queries.pipeline.table_settings import table_input
+from queries.plans.subqueries import ReadableQuery
 from queries.text.schema import parse_schema
 from tests.harness.stream_steps import spec, steps
 
@@ -71,7 +74,7 @@ def write(random: Random, table: pa.Table, folder: Path, name: str) -> list[Path
     """Write a table as some files of random formats."""
     bounds = sorted({0, table.num_rows, *(random.randrange(table.num_rows) for _ in range(random.randrange(3)))})
     paths = []
-    for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for number, (start, end) in enumerate(pairwise(bounds)):
         part = table.slice(start, end - start)
         path = folder / f"{name}{number}{random.choice(['.csv', '.csv.gz', '.parquet', '.arrow', '.arrows'])}"
         match path.suffixes:
@@ -118,7 +121,7 @@ def ordered(batches: list) -> list[tuple]:
     return sorted((tuple(row.values()) for batch in batches for row in batch.to_pylist()), key=repr)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_micro_batches_have_the_rows_and_the_late_rows_of_the_inline_engine(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,18 +129,18 @@ def test_micro_batches_have_the_rows_and_the_late_rows_of_the_inline_engine(
     monkeypatch.setattr(table_files, "BATCH_ROWS", 7)
     monkeypatch.setattr("highlevel.inline.table_sources.CSV_BYTES", random.choice([1, 100, 1 << 20]))
     files = {
-        name: write(random, rows_of(random, random.randrange(1, 150), random.choice([0.1, 5])), tmp_path, name)
+        name: write(random, rows_of(random, random.randrange(1, 100), random.choice([0.1, 5])), tmp_path, name)
         for name in ("events", "others", "plain")
     }
     inputs = inputs_of(files)
     plans = [plan_of(name, inputs) for name in QUERIES]
     used = spec(inputs, random, plans)
     found: dict[str, list] = {name: [] for name in QUERIES}
-    totals = None
-    for results, totals in steps(used, tmp_path / "state", random):
+    batches = list(steps(used, tmp_path / "state", random))
+    for results, _ in batches:
         for name, rows in results.items():
             found[name].append(readable(rows, plans[list(QUERIES).index(name)].times))
-    assert totals is not None
+    _, totals = batches[-1]
     late_rows = 0.0
     for name, sql in QUERIES.items():
         expected, late = inline(sql, files)
@@ -150,7 +153,7 @@ def test_micro_batches_have_the_rows_and_the_late_rows_of_the_inline_engine(
 def test_every_batch_can_be_read_from_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "BATCH_ROWS", 7)
     monkeypatch.setattr("highlevel.inline.table_sources.CSV_BYTES", 100)
-    for seed in range(10):
+    for seed in range(5):
         random = Random(seed)
         (source,) = inputs_of({"events": write(random, rows_of(random, 100, 3), tmp_path, f"e{seed}-")})
         assert source.table is not None
@@ -201,20 +204,19 @@ def test_a_run_on_spark_stops_and_continues_and_batches_have_its_rows(spark, tmp
     with start() as answer:
         assert ordered([readable(batch, plan.times) for batch in answer.batches]) == expected
         assert answer.samples().total(LATE_PARTIALS) == late
-    frame = spark.read.parquet(str(tmp_path / "e.parquet"))
-    with pytest.warns(RuntimeWarning, match="late"):
-        counted = wiretide.query(LARGE, frame, schema=SCHEMA, on="local")
-    assert sum(counted["n"].to_pylist()) + late == frame.count()
 
 
-def _readable(inputs: list[Input]) -> dict:
-    from queries.plans.subqueries import ReadableQuery
-
+def _readable(inputs: list[Input]) -> dict[str, ReadableQuery]:
     return {
         stream.name: ReadableQuery(stream.columns, stream.times, stream.node, Plan(stream.name, "", stream.node(None)))
         for stream in (source.table for source in inputs)
         if stream is not None
     }
+
+
+def _bind(text: str, folder: Path) -> list[Input]:
+    pipeline = parse_pipeline(text, folder)
+    return pipeline.inputs(pipeline.plans())
 
 
 PIPELINE = """
@@ -260,21 +262,22 @@ def test_a_pipeline_file_reads_tables(tmp_path: Path) -> None:
         ('protocol = "x"', "", "links.others.protocol: others is no protocol of the schema, which has x; expected the"),
         ('protocol = "x"', 'protocol = "y"', "y is no protocol of the schema, which has x; expected one of them"),
         ('schema = "my.protocol"', 'schema = "none"', "cannot be read as a schema"),
-        ("UINT bytes; }\"", "UNIT bytes; }\"", "unknown type 'UNIT'"),
+        ('UINT bytes; }"', 'UNIT bytes; }"', "unknown type 'UNIT'"),
         ('table = ["o.csv"]', "table = []", "links.others.table: got [], expected a path or a list of paths"),
         ('table = ["o.csv"]', 'table = "o.csv"\ncapture = "x"', "links.others.capture is not known; valid here: table"),
         ('table = ["o.csv"]', 'table = "o.txt"', "another suffix, expected one of .csv"),
         ('table = ["o.csv"]', 'table = "none/*"', "no file"),
-        ("SELECT max(n) AS most FROM users [", "SELECT max(len) AS most FROM nobody [", "no file for the stream nobody"),
+        (
+            "SELECT max(n) AS most FROM users [",
+            "SELECT max(len) AS most FROM nobody [",
+            "no file for the stream nobody",
+        ),
     ],
 )
 def test_wrong_tables_of_a_pipeline_are_errors(old: str, new: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "my.protocol").write_text(SCHEMA)
     (tmp_path / "events.csv").write_text("")
     assert old in PIPELINE
-    from queries.pipeline.sections import PipelineError
-
     with pytest.raises((PipelineError, InputError)) as error:
-        pipeline = parse_pipeline(PIPELINE.replace(old, new), tmp_path)
-        pipeline.inputs(pipeline.plans())
+        _bind(PIPELINE.replace(old, new), tmp_path)
     assert message in str(error.value)
