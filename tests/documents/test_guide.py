@@ -202,7 +202,8 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
     )
     keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
     assert keys == [
-        *("folder", "functions", "speed"), *LINK_KEYS, *TABLE_KEYS, *("sql", "rank", "layer", "histogram", "topic", "params"),
+        *("folder", "functions", "speed"), *LINK_KEYS, *TABLE_KEYS,
+        *("sql", "rank", "layer", "histogram", "topic", "params"),
         *("consistency", "emit", "final"),
         *("host", "port", "top", "counters", "web_config", "token_file"), *("enabled", "keep", "size"),
         "keep",
