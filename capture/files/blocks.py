@@ -83,10 +83,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Index:
-    """All blocks of a capture. `damage`: the name (from DAMAGE) of the damage after the last block, or None."""
+    """All blocks of a capture. `damage`: the name (from DAMAGE) of the damage after the last block, or None.
+
+    `is_exact`: no record of a block is older than the watermark before the block.
+    """
 
     blocks: list[Block]
     damage: str | None
+    is_exact: bool = True
 
     @property
     def records(self) -> int:

@@ -167,19 +167,27 @@ def run_tables(
 def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
     """Yield the results and watermarks of a plan. The tables advance together."""
     feeds = [
-        zip(itertools.repeat(port), table.batches(leaf))
+        zip(itertools.repeat(port), _until_end(table.batches(leaf)))
         for port, (table, leaf) in enumerate(zip(tables, pipeline.plan.leaves, strict=True))
     ]
     newest = [BEGINNING] * len(tables)
     for port, (before, batch, after) in heapq.merge(*feeds, key=lambda fed: fed[1][0]):
         if before > newest[port]:
             yield from pipeline.punctuate(port, Punctuation(tables[port].name, before))
-        yield from pipeline.rows(port, batch)
-        if after > before:
+        if batch is not None:
+            yield from pipeline.rows(port, batch)
+        if after > max(before, newest[port]):
             yield from pipeline.punctuate(port, Punctuation(tables[port].name, after))
         newest[port] = max(before, after)
-    for port, table in enumerate(tables):
-        yield from pipeline.punctuate(port, Punctuation(table.name, END))
+
+
+def _until_end(batches: Iterator[tuple[int, pa.RecordBatch, int]]) -> Iterator[tuple[int, pa.RecordBatch | None, int]]:
+    """Yield batches with their watermarks, then the end of the stream with the last watermark before it."""
+    last = BEGINNING
+    for before, batch, after in batches:
+        yield before, batch, after
+        last = max(before, after)
+    yield last, None, END
 
 
 def type_of(name: str, arrow: pa.DataType) -> Type | None:

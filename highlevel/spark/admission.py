@@ -27,7 +27,7 @@ import numpy as np
 
 from capture.files.blocks import Block, Index
 from capture.units import SECOND
-from lowlevel.punctuation import END
+from lowlevel.punctuation import BEGINNING, END
 
 UNREAD = -1
 """Offset of an input that has not emitted its initial watermark. An offset >= 0 is the number of blocks read."""
@@ -58,8 +58,7 @@ class Admission:
         block_counts = [0] * len(positions)
         replay_time = self._replay_time(positions, wall_time)
         queue = [
-            (watermark_after(index, positions[input_number]), input_number)
-            for input_number, index in enumerate(self.indexes)
+            (order_of(index, positions[input_number]), input_number) for input_number, index in enumerate(self.indexes)
         ]
         heapify(queue)
         while queue:
@@ -73,7 +72,7 @@ class Admission:
                 continue
             positions[input_number] += 1
             block_counts[input_number] += 1
-            heappush(queue, (watermark_after(index, positions[input_number]), input_number))
+            heappush(queue, (order_of(index, positions[input_number]), input_number))
         return positions
 
     def _replay_time(self, positions: Sequence[int], wall_time: int) -> int | None:
@@ -115,6 +114,15 @@ def compute_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
 def watermark_after(index: Index, position: int) -> int:
     """Return the watermark of an input after `position` blocks, END after the last."""
     return index.watermark if position == 0 else index.blocks[position - 1].watermark
+
+
+def order_of(index: Index, position: int) -> int:
+    """Return the time by which inputs are ordered: the block after `position` of the smallest one is the next.
+
+    If rows may be late, the first blocks of all inputs come first, as in the inline engine. A row of another input is
+    late only if the watermarks of all inputs are larger.
+    """
+    return BEGINNING if position == 0 and not index.is_exact else watermark_after(index, position)
 
 
 def due_time(index: Index, position: int) -> int:

@@ -82,7 +82,7 @@ def index_table(stream: FileStream) -> IndexedTable:
     if not blocks:  # one batch without rows, whose watermark is the end
         starts, newest, blocks = [Position()], [so_far], [Block(0, 1, 0, 0, 0, END)]
     blocks[-1] = replace(blocks[-1], watermark=END)
-    return IndexedTable(Index(blocks, None), starts, newest)
+    return IndexedTable(Index(blocks, None, is_exact=False), starts, newest)
 
 
 def read_table_range(assignment: InputAssignment, table_range: TableRange) -> Iterator[pa.RecordBatch]:
@@ -109,11 +109,15 @@ def read_table_range(assignment: InputAssignment, table_range: TableRange) -> It
 
 
 def read_table(assignment: InputAssignment, input_number: int) -> Iterator[list[ArrivalRow]]:
-    """Yield the rows of all batches of an input, for the batch engine."""
+    """Yield the rows of all batches of an input, then its end, for the batch engine."""
     stream = _stream_of(assignment, input_number)
     newest = dict.fromkeys(stream.times, BEGINNING)
-    for number, (_, rows, _) in enumerate(stream.rows()):
-        yield _arrivals(assignment, input_number, number, rows, newest)
+    count = 0
+    for count, (_, rows, _) in enumerate(stream.rows(), 1):
+        yield _arrivals(assignment, input_number, count - 1, rows, newest)
+    end = LeafOutput(END, [])
+    for reader in assignment.readers(input_number):
+        yield [*leaf_rows(assignment, reader, input_number, count, end)]
 
 
 def digest_table(stream: FileStream) -> str:
