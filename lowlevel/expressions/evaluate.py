@@ -76,9 +76,26 @@ def longest_prefix(vector: AnyVector, version: Version) -> TextVector:
     else:
         assert isinstance(vector, AddressVector)
         indexes = _range_indexes(vector, version.contents)
+    return _label_texts(indexes, vector.valid, version)
+
+
+def _label_texts(indexes: Numbers, known: Mask | None, version: Version) -> TextVector:
+    """Return labels as texts; NULL for NONE, and where the argument is not `known`."""
     valid: Mask = np.asarray(indexes != NONE)
     ids = indexes if version.ids is None else np.append(version.ids, NONE)[indexes]
-    return TextVector(ids, version.names, valid if vector.valid is None else valid & vector.valid)
+    return TextVector(ids, version.names, valid if known is None else valid & known)
+
+
+def _labels_at(vector: AnyVector, times: Vector, contents: Contents) -> Vector:
+    """Return the label of each address at its time, or NONE. A NULL address or time gives NULL."""
+    assert isinstance(vector, AddressVector)
+    assert contents.history is not None, "a list of rows with lifetimes"
+    shape = np.broadcast_shapes(vector.low.shape, times.data.shape)
+    parts = (np.broadcast_to(part, shape).reshape(-1) for part in (vector.high, vector.low, times.data))
+    version = np.broadcast_to(vector.version, shape).reshape(-1) if np.ndim(vector.version) else vector.version
+    labels = contents.history.find(version, *parts).reshape(shape)
+    masks = [np.broadcast_to(mask, shape) for mask in (vector.valid, times.valid) if mask is not None]
+    return Vector(labels, np.logical_and.reduce(masks) if masks else None)
 
 
 def _range_indexes(vector: AddressVector, contents: Contents) -> Numbers:
@@ -122,10 +139,16 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return _in_list(evaluate(operand, columns), values)
         case InPrefix(operand, prefixes):
             return _in_prefixes(evaluate(operand, columns), prefixes)
-        case InWatchlist(operand, Watchlist() as file):
+        case InWatchlist(operand, Watchlist() as file, None):
             return in_watchlist(evaluate(operand, columns), file.version.contents)
-        case LongestPrefix(operand, Watchlist() as file):
+        case LongestPrefix(operand, Watchlist() as file, None):
             return longest_prefix(evaluate(operand, columns), file.version)
+        case InWatchlist(operand, Watchlist() as file, time) if time is not None:
+            labels = _labels_at(evaluate(operand, columns), _values(time, columns), file.version.contents)
+            return Vector(labels.data != NONE, labels.valid)
+        case LongestPrefix(operand, Watchlist() as file, time) if time is not None:
+            labels = _labels_at(evaluate(operand, columns), _values(time, columns), file.version.contents)
+            return _label_texts(labels.data, labels.valid, file.version)
         case SettingValue(Watchlist() as file):
             return Vector(np.array(file.version.contents.value))
         case InWatchlist() | LongestPrefix() | SettingValue():

@@ -160,23 +160,25 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class InWatchlist(Membership):
-    """`in_list(operand, 'file')`: whether an address or an integer is in the list.
+    """`in_list(operand, 'file')`: whether an address or an integer is in the list, with `time` at this time.
 
     Plans contain a `WatchedFile`. Before the evaluation, the owner of the open files replaces it by a `Watchlist`.
     """
 
     file: WatchedFile | Watchlist
+    time: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LongestPrefix:
     """`getlpmid(address, 'file')`: the label of the file's longest prefix with the address, NULL if there is none.
 
-    `mac_vendor(mac, 'file')` is the same for MAC addresses.
+    With `time` the prefix is true at this time. `mac_vendor(mac, 'file')` is the same for MAC addresses.
     """
 
     operand: Expression
     file: WatchedFile | Watchlist
+    time: Expression | None = None
     type: ClassVar[Type] = Type.TEXT
     nullable: ClassVar[bool] = True
 

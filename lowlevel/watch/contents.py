@@ -18,6 +18,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.history import COLUMNS, History, read_rows
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
 from lowlevel.watch.settings import Setting
 
@@ -183,6 +184,17 @@ class Form(StrEnum):
     NUMBERS = "integer"
     LABELS = "prefix and label"
     VENDORS = "MAC prefix and vendor"
+    LIFETIMES = "prefix and lifetime"
+    HISTORY = "prefix, label and lifetime"
+
+    @property
+    def expected(self) -> str:
+        """The file that is expected, for messages."""
+        return COLUMNS if self in TIMED else f"a file with one {self} per line"
+
+
+TIMED = (Form.LIFETIMES, Form.HISTORY)
+"""Forms whose rows are true for a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +205,23 @@ class Contents:
     * `ranges`: ranges of IP addresses, or of MAC addresses in a file of vendors. Their labels are indexes into
       `labels`, or 0 in a list without labels.
     * `numbers`: sorted integers, in a list of integers.
+    * `history`: the rows of a file whose rows are true for a time. Their labels are as in `ranges`.
     * `value`: the value of a setting.
     """
 
     entries: int
     ranges: AddressRanges | None = None
     numbers: Numbers | None = None
+    history: History | None = None
     labels: tuple[str, ...] = ()
     value: int | float | bool = 0
 
     @property
     def bytes(self) -> int:
-        """Memory of ranges and numbers, in bytes."""
-        return (0 if self.ranges is None else self.ranges.bytes) + (0 if self.numbers is None else self.numbers.nbytes)
+        """Memory of ranges, numbers and history, in bytes."""
+        parts = (self.ranges, self.history)
+        of_numbers = 0 if self.numbers is None else self.numbers.nbytes
+        return of_numbers + sum(part.bytes for part in parts if part is not None)
 
     def contains(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Return which integers are in the list."""
@@ -220,6 +236,8 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
     """Read the text of a watchlist or a setting. Raises WatchlistError for the first invalid line."""
     if isinstance(form, Setting):
         return Contents(1, value=form.read(data))
+    if form in TIMED:
+        return _read_history(data, form)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -245,6 +263,24 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
         _sort_distinct(ipv4, lines[is_ipv4, LINE], names), _sort_distinct(ipv6, lines[~is_ipv4, LINE], names)
     )
     return Contents(len(lines), ranges, labels=names)
+
+
+def _read_history(data: bytes, form: Form) -> Contents:
+    """Read a file whose rows are true for a time."""
+    texts, labels, starts, ends, first = read_rows(data, labelled=form is Form.HISTORY)
+    for row, text in enumerate(texts):
+        if not text.isascii() or any(character in text for character in " \t,#\n\r"):
+            raise WatchlistError(f"line {first + row}: got '{text}', expected an address or a prefix like '10.0.0.0/8'")
+    words = "\n".join(texts).encode()
+    lines = lines_of(words)
+    rows = np.arange(len(lines))
+    lines[:, LINE] += first - 1
+    is_ipv4 = lines[:, CODE] != OTHER
+    ipv4 = _ipv4_prefixes(lines[is_ipv4], rows[is_ipv4])
+    ipv6 = _ipv6_prefixes(words, lines[~is_ipv4], rows[~is_ipv4])
+    ids: dict[str, int] = {}
+    numbers = np.array([ids.setdefault(label, len(ids)) for label in labels], np.int64)
+    return Contents(len(texts), history=History(ipv4, ipv6, starts, ends, numbers), labels=tuple(ids))
 
 
 def _text(data: bytes, line: Numbers, begin: int = BEGIN, end: int = END) -> str:

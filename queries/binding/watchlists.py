@@ -29,9 +29,12 @@ FORMS = {
 }
 """The form of a file's lines, by function and type of the first argument."""
 
+TIMED_FORMS = {IN_LIST: Form.LIFETIMES, LONGEST_PREFIX: Form.HISTORY}
+"""The form of a file whose rows are true for a time, by function of an address and a time."""
+
 USAGES = {
-    IN_LIST: "in_list(x, 'file')",
-    LONGEST_PREFIX: "getlpmid(address, 'file')",
+    IN_LIST: "in_list(x, 'file'), or in_list(address, 'file', ts) for rows that are true for a time",
+    LONGEST_PREFIX: "getlpmid(address, 'file'), or getlpmid(address, 'file', ts) for rows that are true for a time",
     MAC_VENDOR: "mac_vendor(mac, 'file')",
 }
 """Functions by name, each with an example of its call."""
@@ -74,7 +77,8 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
     _check_allowed(sql, name)
     function = name.text.lower()
     forms, usage = FORMS[function], USAGES[function]
-    if len(operands) != 2:
+    is_timed = len(operands) == 3 and function in TIMED_FORMS
+    if len(operands) != 2 and not is_timed:
         problem = f"{function} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, usage)
     subject, path = operands[0], operands[1].meeting(Type.TEXT)
@@ -83,13 +87,19 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
         subject.fail(f"{function} over {received}", f"a column or expression of type {' or '.join(forms)}")
     if not isinstance(path.bound, Literal) or not isinstance(path.bound.value, str):
         path.fail(f"{function} of a file that is no text", usage)
-    file = WatchedFile(str((_folder.get() or Path.cwd()) / path.bound.value), forms[subject.type])
+    form, time = forms[subject.type], None
+    if is_timed:
+        form, time = TIMED_FORMS[function], operands[2].bound
+        if subject.type is not Type.ADDRESS:
+            subject.fail(f"{function} at a time over a value of type {subject.type}", "an address")
+        if time.type is not Type.TIME:
+            operands[2].fail(f"{function} at a value of type {time.type}", "a time, for example ts")
+    file = WatchedFile(str((_folder.get() or Path.cwd()) / path.bound.value), form)
     try:
         read_watchlist(file)
     except InputError as error:
-        expected = f"a file with one {file.form} per line, from {_folder.get() or Path.cwd()} if relative"
-        path.fail(str(error), expected)
-    return (InWatchlist if function == IN_LIST else LongestPrefix)(subject.bound, file)
+        path.fail(str(error), f"{form.expected}, from {_folder.get() or Path.cwd()} if relative")
+    return (InWatchlist if function == IN_LIST else LongestPrefix)(subject.bound, file, time)
 
 
 def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingValue:

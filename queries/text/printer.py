@@ -94,11 +94,11 @@ def _print(expression: Expression) -> tuple[str, int]:
         case InPrefix(operand, prefixes):
             listed = ", ".join(f"'{prefix_text(prefix)}'" for prefix in prefixes)
             return f"{_within(operand, BITWISE)} IN {f'({listed})' if len(prefixes) > 1 else listed}", RANGE
-        case InWatchlist(operand, file):
-            return f"in_list({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
-        case LongestPrefix(operand, file):
-            function = "mac_vendor" if operand.type is Type.MAC else "getlpmid"
-            return f"{function}({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
+        case InWatchlist(operand, file, time) | LongestPrefix(operand, file, time):
+            by_label = "mac_vendor" if operand.type is Type.MAC else "getlpmid"
+            function = by_label if isinstance(expression, LongestPrefix) else "in_list"
+            at = "" if time is None else f", {_print(time)[0]}"
+            return f"{function}({_print(operand)[0]}, {_quoted(file.path)}{at})", _ATOM
         case SettingValue(file):
             return f"setting({', '.join(_setting(file))})", _ATOM
         case SeenWithin(duration, matches, condition):

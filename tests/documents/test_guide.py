@@ -35,6 +35,8 @@ MAX_NOTEBOOK_BYTES = 64 << 10
 PAGES = [ROOT / "README.md", *sorted(GUIDE.glob("*.md"))]
 LISTS = {
     "bad.txt": "203.0.113.7\n198.51.100.0/24\n",
+    "leases.csv": "prefix,label,from,to\n192.0.2.5,printer,2024-05-01T09:10:00Z,\n",
+    "blocked.csv": "prefix,from,to\n192.0.2.5,2024-05-01T09:10:00Z,\n",
     "usual_ports.txt": "53\n80\n443\n",
     "monitoring.txt": "192.0.2.5\n",
     "manuf": "00:00:0c Cisco Systems\n",

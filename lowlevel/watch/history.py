@@ -1,0 +1,194 @@
+"""Watchlists whose rows are true for a time: leases of addresses, routes, entries of a list.
+
+    prefix          label    from                  to
+    192.0.2.5       laptop   2024-05-01T08:00:00Z  2024-05-01T09:30:00Z
+    192.0.2.5       printer  2024-05-01T09:10:00Z                         the address is given to another host
+    192.0.2.0/24    guests                                                always
+
+An address at a time has the label of the longest prefix that contains it and is true then. Rows of one prefix follow
+each other: a later row ends the row before it, as a new lease of an address does. So at 09:20 the address above belongs
+to the printer.
+
+The file is CSV, NDJSON or Parquet; its content tells which. Missing times and NULL: always before, or still true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from lowlevel.punctuation import BEGINNING, END
+from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.ranges import NONE, AddressRanges, Halves, Numbers, Prefixes
+
+PREFIX, LABEL, FROM, TO = "prefix", "label", "from", "to"
+"""The columns of a file. Other columns are ignored."""
+
+COLUMNS = "a CSV, NDJSON or Parquet file with the columns prefix, label, from and to"
+
+PARQUET_MARK, OBJECT_MARK = b"PAR1", b"{"
+"""First bytes of Parquet and of NDJSON."""
+
+
+class History:
+    """The rows of a file, for the label of an address at a time. Immutable."""
+
+    def __init__(self, ipv4: Prefixes, ipv6: Prefixes, starts: Numbers, ends: Numbers, labels: Numbers) -> None:
+        """Build the history of rows with prefixes whose labels are the numbers of their rows."""
+        rows: list[Numbers] = []
+        parents: list[Numbers] = []
+        distinct: list[Prefixes] = []
+        count = 0
+        for prefixes in (ipv4, ipv6):
+            ordered, _ = prefixes.sorted()
+            repeats = ordered.repeated()
+            places = np.arange(len(ordered.lows))
+            numbers = count + places - np.searchsorted(repeats, places, "right")
+            rows.append(np.stack([numbers, ordered.labels]))
+            kept = ordered.without(repeats)
+            named = Prefixes(kept.bits, kept.highs, kept.lows, kept.lengths, count + np.arange(len(kept.lows)))
+            parents.append(_parents(named))
+            distinct.append(named)
+            count += len(kept.lows)
+        number, row = np.concatenate(rows, axis=1)
+        order = np.lexsort((row, starts[row], number))
+        number, row = number[order], row[order]
+        # Of rows of a prefix with equal starts the last one counts.
+        is_last = np.append((np.diff(number) != 0) | (np.diff(starts[row]) != 0), True)[: len(row)]
+        self._numbers, row = number[is_last], row[is_last]
+        self._ranges = AddressRanges(*distinct)
+        self._parents = np.concatenate(parents)
+        self._times = np.unique(starts[row])
+        self._keys = self._numbers * (len(self._times) + 1) + np.searchsorted(self._times, starts[row], "right")
+        self._ends = ends[row]
+        self._labels = labels[row]
+
+    @property
+    def bytes(self) -> int:
+        """Memory in bytes."""
+        arrays = (self._numbers, self._parents, self._times, self._keys, self._ends, self._labels)
+        return self._ranges.bytes + sum(array.nbytes for array in arrays)
+
+    def find(self, version: Numbers, high: Halves, low: Halves, times: Numbers) -> Numbers:
+        """Return the label of each address at its time (ns), or NONE. `version` as in AddressRanges."""
+        found = np.full(len(low), NONE)
+        if not len(self._keys):
+            return found
+        numbers = self._ranges.find(version, high, low)
+        ranks = np.searchsorted(self._times, times, "right")
+        searched = np.flatnonzero(numbers != NONE)
+        while len(searched):
+            number = numbers[searched]
+            keys = number * (len(self._times) + 1) + ranks[searched]
+            position = np.maximum(np.searchsorted(self._keys, keys, "right") - 1, 0)
+            has_begun = (self._numbers[position] == number) & (self._keys[position] <= keys)
+            is_true = has_begun & (times[searched] < self._ends[position])
+            found[searched[is_true]] = self._labels[position[is_true]]
+            numbers[searched] = self._parents[number]
+            searched = searched[~is_true & (numbers[searched] != NONE)]
+        return found
+
+
+def _parents(prefixes: Prefixes) -> Numbers:
+    """Return for each prefix the label of the longest shorter prefix that contains it, or NONE. They are sorted."""
+    parents = np.full(len(prefixes.lows), NONE)
+    stack: list[tuple[int, int, int]] = []  # the last address, and the label
+    starts = ((int(high) << 64) | int(low) for high, low in zip(prefixes.highs, prefixes.lows, strict=True))
+    for position, (start, length) in enumerate(zip(starts, prefixes.lengths.tolist(), strict=True)):
+        last = start | ((1 << (prefixes.bits - length)) - 1)
+        while stack and stack[-1][0] < start:
+            stack.pop()
+        if stack:
+            parents[position] = stack[-1][1]
+        stack.append((last, int(prefixes.labels[position]), length))
+    return parents
+
+
+def read_rows(data: bytes, *, labelled: bool) -> tuple[list[str], list[str], Numbers, Numbers, int]:
+    """Return prefixes, labels, starts and ends (ns) of a file, and the number of its first row.
+
+    The labels are empty texts unless `labelled`. Raises WatchlistError for a file without the columns.
+    """
+    table, first = _read_table(data)
+    names = {name.lower(): name for name in reversed(table.column_names)}
+    missing = [name for name in (PREFIX, *([LABEL] if labelled else []), FROM, TO) if name not in names]
+    if missing and table.num_columns:
+        raise WatchlistError(f"got the columns {', '.join(table.column_names)}, expected {', '.join(missing)} too")
+    if not table.num_columns:
+        return [], [], np.zeros(0, np.int64), np.zeros(0, np.int64), first
+    prefixes = _texts(table, names[PREFIX], first)
+    labels = _texts(table, names[LABEL], first) if labelled else [""] * table.num_rows
+    starts, ends = _times(table, names[FROM], first, BEGINNING), _times(table, names[TO], first, END)
+    wrong = np.flatnonzero(ends < starts)
+    if len(wrong):
+        raise WatchlistError(f"line {first + wrong[0]}: got an end before the start, expected from <= to")
+    return prefixes, labels, starts, ends, first
+
+
+def _read_table(data: bytes) -> tuple[pa.Table, int]:
+    """Return the columns of a file as text or timestamps, and the number of the line of its first row."""
+    read: Callable[[], Any]
+    if not data.strip():
+        return pa.table({}), 1
+    source = pa.BufferReader(data)
+    if data.startswith(PARQUET_MARK):
+        from pyarrow import parquet
+
+        read, first = (lambda: parquet.read_table(source)), 1
+    elif data.lstrip().startswith(OBJECT_MARK):
+        from pyarrow import json
+
+        read, first = (lambda: json.read_json(source)), 1
+    else:
+        from pyarrow import csv
+
+        names = csv.read_csv(pa.BufferReader(data)).column_names
+        options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        read, first = (lambda: csv.read_csv(source, convert_options=options)), 2
+    try:
+        return read(), first
+    except (pa.ArrowInvalid, OSError) as error:
+        raise WatchlistError(f"{error}; expected {COLUMNS}") from None
+
+
+def _texts(table: pa.Table, name: str, first: int) -> list[str]:
+    texts = [text.strip() if isinstance(text, str) else text for text in table[name].to_pylist()]
+    for row, text in enumerate(texts):
+        if not isinstance(text, str) or not text:
+            raise WatchlistError(f"line {first + row}: got {text!r} as {name}, expected a text")
+    return texts
+
+
+def _times(table: pa.Table, name: str, first: int, default: int) -> Numbers:
+    """Return times in ns since the epoch, UTC if they have no zone; `default` for a missing one."""
+    column = table[name].combine_chunks()
+    if pa.types.is_null(column.type):
+        return np.full(len(column), default)
+    if pa.types.is_string(column.type):
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+        column = _parse(column, name, first)
+    if not pa.types.is_timestamp(column.type):
+        raise WatchlistError(f"got {name} of type {column.type}, expected times such as 2024-05-01T08:00:00Z")
+    nanoseconds = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+    words: npt.NDArray[np.int64] = pc.fill_null(nanoseconds, default).to_numpy(zero_copy_only=False)
+    return words
+
+
+def _parse(texts: pa.Array, name: str, first: int) -> pa.Array:
+    for kind in (pa.timestamp("ns", "UTC"), pa.timestamp("ns")):
+        try:
+            return texts.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    for row, text in enumerate(texts):
+        try:
+            text.cast(pa.timestamp("ns", "UTC"))
+        except pa.ArrowInvalid:
+            expected = "a time such as 2024-05-01T08:00:00Z, with a zone in all rows or in none"
+            raise WatchlistError(f"line {first + row}: got {text.as_py()!r} as {name}, expected {expected}") from None
+    raise WatchlistError(f"got {name} with a zone in some rows, expected a zone in all rows or in none")

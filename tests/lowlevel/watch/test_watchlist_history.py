@@ -1,0 +1,189 @@
+"""Watchlists whose rows are true for a time: files of three formats, and the label of an address at a time.
+
+Random files are compared with a search through all rows. The tests detect a lifetime that contains its end, a row that
+hides a shorter prefix after its end, and a new lease that does not end the one before it.
+"""
+
+import csv
+import io
+import json
+from collections import Counter
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from capture.errors import InputError
+from highlevel.inline.engine import InlineRun, Input
+from lowlevel.watch.contents import Form, read_contents
+from lowlevel.watch.errors import WatchlistError
+from queries.gsql import compile_query
+from queries.text.errors import QueryError
+from tests.conftest import Rounds
+from tests.harness.links import write_links
+from tests.harness.spark_tasks import batch_answer
+from tests.references.packet_rows import decode_file
+
+Row = tuple[str, str, int | None, int | None]
+"""Prefix, label, start and end in ns."""
+
+
+def time_text(time: int | None) -> str | None:
+    return None if time is None else f"{np.datetime64(time, 'ns')}Z"
+
+
+def csv_file(rows: list[Row]) -> bytes:
+    sink = io.StringIO()
+    writer = csv.writer(sink)
+    writer.writerow(["note", "to", "prefix", "Label", "from"])
+    writer.writerows(["x", time_text(end), prefix, label, time_text(start)] for prefix, label, start, end in rows)
+    return sink.getvalue().encode()
+
+
+def json_file(rows: list[Row]) -> bytes:
+    names = ("prefix", "label", "from", "to")
+    lines = [{**dict(zip(names, row, strict=True)), "from": time_text(row[2]), "to": time_text(row[3])} for row in rows]
+    return "\n".join(map(json.dumps, lines)).encode()
+
+
+def parquet_file(rows: list[Row]) -> bytes:
+    prefixes, labels, starts, ends = (list(column) for column in zip(*rows, strict=True))
+    times = pa.timestamp("ns", "UTC")
+    table = pa.table(
+        {"prefix": prefixes, "label": labels, "from": pa.array(starts, times), "to": pa.array(ends, times)}
+    )
+    sink = io.BytesIO()
+    parquet.write_table(table, sink)
+    return sink.getvalue()
+
+
+FORMATS = {"csv": csv_file, "ndjson": json_file, "parquet": parquet_file}
+
+
+def label_at(rows: list[Row], address: str, time: int) -> str | None:
+    """Look at the last row of each prefix that has begun, the longest prefix first."""
+    newest: dict[str, tuple[int, Row]] = {}
+    for row in rows:
+        begun = -(2**63) if row[2] is None else row[2]
+        if begun <= time and (row[0] not in newest or begun >= newest[row[0]][0]):
+            newest[row[0]] = (begun, row)
+    found = [
+        (ip_network(prefix).prefixlen, row[1])
+        for prefix, (_, row) in newest.items()
+        if ip_address(address) in ip_network(prefix) and (row[3] is None or time < row[3])
+    ]
+    return max(found)[1] if found else None
+
+
+def made_rows(random: Random) -> list[Row]:
+    prefixes = ["10.0.0.0/29", "10.0.0.4/31", "10.0.0.5/32", "10.0.0.4/30", "2001:db8::/64", "2001:db8::2/127"]
+    rows: list[Row] = []
+    for number in range(random.randrange(1, 20)):
+        start = random.choice([None, random.randrange(50)])
+        end = random.choice([None, (start or 0) + random.randrange(30)])
+        rows.append((random.choice(prefixes), f"host {number % 7}", start, end))
+    return rows
+
+
+def test_an_address_has_the_label_of_the_longest_prefix_that_is_true_then(rounds: Rounds) -> None:
+    addresses = [f"10.0.0.{number}" for number in range(9)] + [f"2001:db8::{number}" for number in range(5)]
+    for seed in rounds(40):
+        random = Random(seed)
+        rows = made_rows(random)
+        contents = read_contents(random.choice(list(FORMATS.values()))(rows), Form.HISTORY)
+        asked = [(random.choice(addresses), random.randrange(-5, 90)) for _ in range(200)]
+        numbers = [int(ip_address(address)) for address, _ in asked]
+        assert contents.history is not None
+        found = contents.history.find(
+            np.array([ip_address(address).version for address, _ in asked]),
+            np.array([number >> 64 for number in numbers], np.uint64),
+            np.array([number & (2**64 - 1) for number in numbers], np.uint64),
+            np.array([time for _, time in asked]),
+        )
+        names = [None if label < 0 else contents.labels[label] for label in found.tolist()]
+        assert names == [label_at(rows, *each) for each in asked], seed
+
+
+def test_formats_have_equal_contents() -> None:
+    rows = made_rows(Random(5))
+    read = [read_contents(write(rows), Form.HISTORY) for write in FORMATS.values()]
+    assert {each.labels for each in read} == {read[0].labels}
+    assert {each.entries for each in read} == {len(rows)}
+    assert read_contents(b"", Form.HISTORY).entries == 0
+
+
+WRONG = {
+    b"prefix,label,from\n10.0.0.1,a,": "got the columns prefix, label, from, expected to too",
+    b"prefix,label,from,to\n10.0.0.1,a,soon,": "line 2: got 'soon' as from, expected a time such as 2024-05-01T08:00",
+    b"prefix,label,from,to\n10.0.0.300,a,,": "line 2: got '10.0.0.300', expected an address or a prefix like",
+    b"prefix,label,from,to\n,a,,": "line 2: got '' as prefix, expected a text",
+    b"prefix,label,from,to\n10.0.0.1 b,a,,": "line 2: got '10.0.0.1 b', expected an address or a prefix",
+    b"prefix,label,from,to\n10.0.0.1,a,2024-01-02,2024-01-01": "line 2: got an end before the start, expected from <=",
+    b"prefix,label,from,to\n10.0.0.1,a,2024-01-02T00:00:00Z,\n10.0.0.2,a,2024-01-01,": "zone in all rows or in none",
+    b'{"prefix": 5, "label": "a", "from": null, "to": null}': "line 1: got 5 as prefix, expected a text",
+    b'{"prefix": "10.0.0.1", "label": "a", "from": 7, "to": null}': "got from of type int64, expected times such as",
+    b'{"prefix": ': "expected a CSV, NDJSON or Parquet file with the columns prefix, label, from and to",
+    b"PAR1 and nothing else": "expected a CSV, NDJSON or Parquet file with the columns",
+}
+
+
+@pytest.mark.parametrize("data", WRONG)
+def test_a_wrong_file_is_refused_with_its_line(data: bytes) -> None:
+    with pytest.raises(WatchlistError) as caught:
+        read_contents(data, Form.HISTORY)
+    assert WRONG[data] in str(caught.value)
+
+
+def leases(folder: Path, inputs: list[Input]) -> tuple[list[Row], list[dict]]:
+    """Leases of the sources of captures, and the packets."""
+    packets = [row for source in inputs for row in decode_file(source.path, names=("ts", "srcIP"))[0]]
+    random = Random(3)
+    times = sorted(packet["ts"] for packet in packets)
+    sources = sorted({str(packet["srcIP"]) for packet in packets if packet["srcIP"] is not None})
+    rows: list[Row] = [("10.0.0.0/8", "somebody", None, times[len(times) // 2])]
+    for address in sources:
+        for number in range(3):
+            begin = random.choice(times)
+            end = random.choice([None, begin + random.randrange(1, times[-1] - times[0])])
+            rows.append((address, f"host {number}", begin, end))
+    (folder / "leases.csv").write_bytes(csv_file(rows))
+    return rows, packets
+
+
+def test_packets_have_the_owner_of_their_address_at_their_time_on_all_engines(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 21)
+    rows, packets = leases(tmp_path, inputs)
+    path = tmp_path / "leases.csv"
+    plan = compile_query(f"SELECT getlpmid(srcIP, '{path}', ts) AS owner, count(*) AS n FROM packets GROUP BY owner")
+    expected: Counter[str | None] = Counter()
+    for packet in packets:
+        address = packet["srcIP"]
+        expected[None if address is None else label_at(rows, str(address), packet["ts"])] += 1
+    inline = [batch for _, batch in InlineRun([plan], inputs).results()]
+    assert {row["owner"]: row["n"] for batch in inline for row in batch.to_pylist()} == expected
+    assert len(expected) == 5
+    assert {row["owner"]: row["n"] for row in batch_answer(plan, inputs, 3, Random(2)).to_pylist()} == expected
+    listed = compile_query(f"SELECT count(*) AS n FROM packets WHERE in_list(srcIP, '{path}', ts)")
+    ((_, batch),) = InlineRun([listed], inputs).results()
+    assert batch.to_pylist() == [{"n": sum(n for label, n in expected.items() if label is not None)}]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("getlpmid(srcIP, 'leases.csv', len)", "getlpmid at a value of type integer; expected a time, for example ts"),
+        ("in_list(len, 'leases.csv', ts)", "in_list at a time over a value of type integer; expected an address"),
+        ("mac_vendor(srcMAC, 'leases.csv', ts)", "mac_vendor with 3 arguments; expected mac_vendor(mac, 'file')"),
+        ("getlpmid(srcIP, 'nothing.csv', ts)", "expected a CSV, NDJSON or Parquet file with the columns prefix, label"),
+    ],
+)
+def test_wrong_uses_are_refused(call: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leases.csv").write_bytes(csv_file(made_rows(Random(1))))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((QueryError, InputError)) as caught:
+        compile_query(f"SELECT {call} AS x, count(*) FROM packets GROUP BY {call}")
+    assert message in str(caught.value)
