@@ -7,6 +7,7 @@ irrevocable action is caused by a result that is withdrawn; a counter counts wha
 
 import json
 from collections import Counter
+from io import BytesIO
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from capture.errors import InputError
 from capture.units import SECOND
 from dashboards.changes.compaction import compact
 from dashboards.changes.metrics import PROVISIONAL_BYTES
+from dashboards.output.openmetrics import OpenMetricsError, write_openmetrics
+from dashboards.plots.answer_charts import AnswerRows, PlotError
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
 from highlevel.spark import result_files
 from highlevel.spark.totals import TotalsFiles
 from highlevel.speculation.current_results import CurrentResults
 from queries.gsql import compile_query
-from tests.harness.change_runs import LENGTH, PIPELINE, Change, ChangeRun, rows_of
+from queries.pipeline.sections import PipelineError
+from tests.harness.change_runs import JOINED, LENGTH, PIPELINE, Change, ChangeRun, rows_of
 from tests.references.exporter_rows import samples
 
 A, B = "10.0.0.1", "10.0.0.2"
@@ -260,3 +264,14 @@ def test_tables_of_some_queries_go_to_another_folder(tmp_path: Path) -> None:
     assert table.path == tmp_path / "tables" / "talkers.parquet"
     assert pq.read_table(table.path).to_pylist()[0]["final"] is True
     assert (table.rows, table.provisional) == (1, 0)
+
+
+def test_a_sink_that_cannot_withdraw_rows_refuses_changes(tmp_path: Path) -> None:
+    sql = "SELECT srcIP, count(*) AS n [RANGE 10 seconds] FROM packets GROUP BY srcIP EMIT CHANGES"
+    with pytest.raises(OpenMetricsError, match="has EMIT CHANGES: expected final results, as samples stay"):
+        write_openmetrics(compile_query(sql), [], BytesIO())
+    with pytest.raises(PlotError, match="got a query with EMIT CHANGES, expected final results"):
+        AnswerRows(compile_query(sql))
+    rule = '[alerts.pairs]\nquery = "talkers"\nwhere = "n > 100"\n'
+    with pytest.raises(PipelineError, match="which has no windows of a fixed length of time"):
+        ChangeRun(tmp_path, rule, JOINED)

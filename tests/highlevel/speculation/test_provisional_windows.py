@@ -187,6 +187,24 @@ def test_a_watermark_advances_the_clock_by_what_is_remembered() -> None:
     assert changes_in(feed(operator, -8)) == {((0, 10, "a", 1, 1), 1, False): 1}
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("consistency", [Consistency(2, 20), Consistency(5, 20, early=6)], ids=["WAIT", "EARLY"])
+def test_a_result_that_waits_comes_after_a_restore_without_further_rows(
+    consistency: Consistency, restart: bool
+) -> None:
+    """A lull of the link raises the watermark by the clock, so it is the only event after the restore."""
+    node = ChangingWindows(ROWS, aggregation_of(SlidingWindow(10, 10)), "ts", consistency)
+    operator = make_operator(node)
+    assert feed(operator, [(5, "a", 1)]) == []
+    if restart:
+        tables = through_ipc(operator.snapshot())
+        operator = make_operator(node)
+        operator.restore(tables)
+    assert feed(operator, -15) == [], "the newest packet of the link has the time 5"
+    due = -14 if consistency.early is not None else -8
+    assert changes_in(feed(operator, due)) == {((0, 10, "a", 1, 1), 1, False): 1}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
