@@ -71,6 +71,12 @@ FLOW_RECORDS_MERGED = Metric(
     ("query",),
     "Records that MERGE added to an earlier record of the same flow, of flows that are final.",
 )
+WITHDRAWALS_UNMATCHED = Metric(
+    "wiretide_withdrawals_unmatched_total",
+    "counter",
+    ("query",),
+    "Rows that a source of CHANGES BY withdrew more often than it inserted them.",
+)
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
 )
@@ -263,8 +269,8 @@ FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 RUNNING_METRICS = (RUNNING_GROUPS_CUT,)
 """Metrics of queries with CLOSING WHEN, on every engine."""
 
-REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED)
-"""Metrics of queries with DISTINCT ON or MERGE, on every engine."""
+REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED, WITHDRAWALS_UNMATCHED)
+"""Metrics of queries with DISTINCT ON, MERGE or CHANGES BY, on every engine."""
 
 GRAPH_METRICS = (
     OPERATOR_ROWS_RECEIVED,

@@ -133,7 +133,7 @@ def query(
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Read CSV, Parquet or Arrow files: FROM names a PROTOCOL of this file."),
+        typer.Option(metavar="FILE", help="Read CSV, JSON, Parquet, Arrow files: FROM names a PROTOCOL of this file."),
     ] = None,
     format: Annotated[  # noqa: A002
         Format | None,
@@ -393,7 +393,7 @@ def query(
 def _tables_of(
     schema: Path | None, files: list[str], streams: dict[str, list[str]], engine: tuple[str, dict[str, str]]
 ) -> Tables:
-    """Return CSV, Parquet or Arrow files with a schema, or results of runs, as tables. `engine`: name and settings."""
+    """Return files with a schema, or results of runs, as tables. `engine`: name and settings."""
     if schema is not None:
         from dashboards.tables import Engine, Tables
 

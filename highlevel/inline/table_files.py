@@ -1,4 +1,4 @@
-"""CSV, Parquet and Arrow files, and tables, as streams with a schema: they are read in batches, in bounded memory.
+"""CSV, JSON, Parquet and Arrow files, and tables, as streams with a schema, read in batches and in bounded memory.
 
 The watermark after a batch is the largest time so far, minus the band of the time column. So a row
 that is older than its schema allows may be late. Windows that are final do not contain a late row, but count it.
@@ -19,6 +19,7 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.inline.table_sources import (
     CSV,
+    JSON,
     Source,
     has_suffix,
     open_source,
@@ -42,6 +43,9 @@ EXAMPLES_OF: Mapping[Type, str] = {
     Type.MAC: ", for example 00:11:22:aa:bb:cc",
 }
 """Examples of values in messages."""
+
+JSON_TYPES: Mapping[Type, pa.DataType] = {Type.INT: pa.int64(), Type.FLOAT: pa.float64(), Type.BOOL: pa.bool_()}
+"""Types of values in files of JSON lines; other values are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +137,15 @@ class FileStream(Stream):
 
         return super().node(time).transform(add_slack)
 
+    @property
+    def _json_schema(self) -> pa.Schema:
+        """The declared columns, with the types that their values have in JSON."""
+        return pa.schema([(column.name, JSON_TYPES.get(column.type, pa.string())) for column in self.declared])
+
     def check(self) -> None:
         """Raise InputError for a source that cannot be opened, or without a declared column."""
         for source in self.sources:
-            with open_source(source) as opened:
+            with open_source(source, self._json_schema) as opened:
                 self._positions(source, opened.names)
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
@@ -179,7 +188,7 @@ class FileStream(Stream):
         finished_bytes = sum(map(source_size, self.sources[: start.source]))
         for number, source in enumerate(self.sources[start.source :], start.source):
             first = start if number == start.source else Position(number)
-            with open_source(source) as opened:
+            with open_source(source, self._json_schema) as opened:
                 positions = self._positions(source, opened.names)
                 chunk, row = first.chunk, 0
                 for batch_chunk, batch in read_batches(source, opened, first.chunk):
@@ -224,7 +233,8 @@ class FileStream(Stream):
             Type.TIME: is_time,
         }
         is_csv = isinstance(source, Path) and has_suffix(source, CSV)
-        is_usable = (is_text and (column.type not in fits or is_csv)) or fits.get(column.type, False)
+        has_texts = isinstance(source, Path) and has_suffix(source, (*CSV, *JSON))
+        is_usable = (is_text and (column.type not in fits or has_texts)) or fits.get(column.type, False)
         if not is_usable and not pa.types.is_null(values.type):
             raise InputError(f"{location}: got values of type {values.type}, expected {column.type_name}")
         if is_csv and column.type is not Type.TEXT:

@@ -1,8 +1,9 @@
-"""Sources of streams with a schema: CSV, Parquet and Arrow files, and tables, in chunks.
+"""Sources of streams with a schema: CSV, JSON, Parquet and Arrow files, and tables, in chunks.
 
 A reader can begin at any chunk. The number of a chunk is:
 
     CSV      the offset of its first byte, after decompression; a chunk ends at the end of a line
+    JSON     the same, for files with an object in each line
     Parquet  the number of its row group
     Arrow    the number of its record batch
     table    0, because a table is one chunk
@@ -22,15 +23,16 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.inline.tables import BATCH_ROWS
 
 CSV = (".csv", ".csv.gz", ".csv.zst", ".csv.bz2", ".csv.lz4")
+JSON = tuple(f"{kind}{packed}" for kind in (".ndjson", ".jsonl") for packed in ("", ".gz", ".zst", ".bz2", ".lz4"))
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-SUFFIXES = (*CSV, *PARQUET, *ARROW)
+SUFFIXES = (*CSV, *JSON, *PARQUET, *ARROW)
 """Suffixes of files, by format."""
 
 Source: TypeAlias = Path | pa.Table
 
-CSV_BYTES = 1 << 20
-"""Bytes of a chunk of a CSV file, without the rest of its last line."""
+TEXT_BYTES = 1 << 20
+"""Bytes of a chunk of a CSV or JSON file, without the rest of its last line."""
 
 BOM = b"\xef\xbb\xbf"
 """The mark of UTF-8 at the beginning of a file."""
@@ -52,14 +54,17 @@ class OpenSource:
 
 
 @contextlib.contextmanager
-def open_source(source: Source) -> Iterator[OpenSource]:
-    """Open a source. Raises InputError for a file that is missing or has another format."""
+def open_source(source: Source, schema: pa.Schema) -> Iterator[OpenSource]:
+    """Open a source. Raises InputError for a file that is missing or has another format.
+
+    `schema`: the columns to read from JSON, with the types of their values.
+    """
     if isinstance(source, pa.Table):
         yield _open_table(source)
         return
     with contextlib.ExitStack() as stack:
         try:
-            opened = _open_file(source, stack)
+            opened = _open_file(source, schema, stack)
         except FileNotFoundError:
             raise InputError(f"{source}: no such file") from None
         except (OSError, ValueError) as error:
@@ -97,7 +102,7 @@ def source_size(source: Source) -> int:
 
 
 def _format(path: Path) -> str:
-    formats = {"CSV": CSV, "Parquet": PARQUET, "Arrow": ARROW}
+    formats = {"CSV": CSV, "JSON lines": JSON, "Parquet": PARQUET, "Arrow": ARROW}
     return next((name for name, suffixes in formats.items() if has_suffix(path, suffixes)), "a table")
 
 
@@ -112,28 +117,60 @@ def _open_table(table: pa.Table) -> OpenSource:
     return OpenSource(table.schema.names, batches, lambda: bytes_read[0])
 
 
-def _open_file(path: Path, stack: contextlib.ExitStack) -> OpenSource:
+def _open_file(path: Path, schema: pa.Schema, stack: contextlib.ExitStack) -> OpenSource:
     if has_suffix(path, CSV):
-        return _open_csv(path, stack)
+        return _open_csv(_TextFile(path, stack))
+    if has_suffix(path, JSON):
+        return _open_json(_TextFile(path, stack), schema)
     file = stack.enter_context(pa.OSFile(str(path)))
     return _open_parquet(file) if has_suffix(path, PARQUET) else _open_arrow(file, stack)
 
 
-def _open_csv(path: Path, stack: contextlib.ExitStack) -> OpenSource:
+class _TextFile:
+    """A file of text, which may be compressed."""
+
+    def __init__(self, path: Path, stack: contextlib.ExitStack) -> None:
+        self._path, self._stack = path, stack
+        self._compression = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}.get(path.suffix.lower())
+        self._file: Any = None
+
+    def lines(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Open the file again, and yield whole lines from an offset on."""
+        self._file = self._stack.enter_context(pa.OSFile(str(self._path)))
+        text = self._file
+        if self._compression is not None:
+            text = self._stack.enter_context(pa.CompressedInputStream(self._file, self._compression))
+        return _lines(text, offset)
+
+    def position(self) -> int:
+        """Return the bytes read so far."""
+        position: int = self._file.tell()
+        return position
+
+
+def _open_json(file: _TextFile, schema: pa.Schema) -> OpenSource:
+    """Open a file of JSON lines. Arrow would guess types from the first lines, and read texts like times as times."""
+    from pyarrow import json
+
+    parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    next(file.lines(0), None)  # raises an error for a file that cannot be read
+
+    def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for offset, text in file.lines(chunk):
+            if text.strip():
+                options = json.ReadOptions(block_size=len(text) + 1)
+                for batch in json.read_json(pa.BufferReader(text), options, parse).to_batches():
+                    yield offset, batch
+
+    return OpenSource(schema.names, batches, file.position)
+
+
+def _open_csv(file: _TextFile) -> OpenSource:
     """Open a CSV file. All columns are text at first: types that Arrow guesses may not fit later values."""
     from pyarrow import csv
 
-    compression = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}.get(path.suffix.lower())
-
-    file: Any = None
-
-    def open_text() -> Any:
-        nonlocal file
-        file = stack.enter_context(pa.OSFile(str(path)))
-        return file if compression is None else stack.enter_context(pa.CompressedInputStream(file, compression))
-
     head = b""
-    for _, text in _lines(open_text(), 0):
+    for _, text in file.lines(0):
         lines = text.splitlines(keepends=True)
         first = next((number for number, line in enumerate(lines) if line.removeprefix(BOM).strip()), len(lines))
         head += b"".join(lines[: first + 1])
@@ -143,22 +180,22 @@ def _open_csv(path: Path, stack: contextlib.ExitStack) -> OpenSource:
     convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
 
     def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for offset, text in _lines(open_text(), max(chunk, first_row)):
+        for offset, text in file.lines(max(chunk, first_row)):
             # One block, read by threads: Arrow would count the rows of the chunk in its messages otherwise.
             options = csv.ReadOptions(column_names=names, block_size=len(text) + 1)
             for batch in csv.read_csv(pa.BufferReader(text), options, convert_options=convert).to_batches():
                 yield offset, batch
 
-    return OpenSource(names, batches, lambda: file.tell())
+    return OpenSource(names, batches, file.position)
 
 
 def _lines(text: Any, offset: int) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines from `offset` on, about CSV_BYTES at a time, each with the offset of its first byte."""
+    """Yield whole lines from `offset` on, about TEXT_BYTES at a time, each with the offset of its first byte."""
     skipped = 0
-    while skipped < offset and (data := text.read(min(CSV_BYTES, offset - skipped))):
+    while skipped < offset and (data := text.read(min(TEXT_BYTES, offset - skipped))):
         skipped += len(data)
     rest = b""
-    while data := text.read(CSV_BYTES):
+    while data := text.read(TEXT_BYTES):
         end = data.rfind(b"\n") + 1
         if end:
             lines = rest + data[:end]

@@ -38,7 +38,14 @@ from highlevel.plan.nodes import (
     Union,
     Windowed,
 )
-from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge
+from highlevel.plan.revision_nodes import (
+    ChangingFirstCopies,
+    ChangingFlowMerge,
+    ChangingNetRows,
+    FirstCopies,
+    FlowMerge,
+    NetRows,
+)
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from lowlevel.expressions.tree import Column, Literal
 from lowlevel.expressions.types import Type
@@ -155,6 +162,8 @@ def without_changes(node: Node) -> Node:
         case ChangingFlowMerge():
             parameters = (node.keys, node.roles, node.within, node.idle, node.start, node.ended)
             return FlowMerge(node.input, *parameters)
+        case ChangingNetRows():
+            return NetRows(node.input, node.change)
         case Apply(outputs=(*outputs, Output(name=weight), Output(name=final))) if (weight, final) == (WEIGHT, FINAL):
             return replace(node, outputs=tuple(outputs))
         case _:

@@ -40,6 +40,7 @@ from highlevel.plan.operators.counters import (
     count_fill,
     count_flows,
     count_join,
+    count_net_rows,
     count_nothing,
     count_rows_held,
     count_running,
@@ -58,7 +59,14 @@ from highlevel.plan.partitioning import (
     Partitioning,
     SameRows,
 )
-from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge
+from highlevel.plan.revision_nodes import (
+    ChangingFirstCopies,
+    ChangingFlowMerge,
+    ChangingNetRows,
+    FirstCopies,
+    FlowMerge,
+    NetRows,
+)
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,13 @@ def _make_flow_merge(node: FlowMerge) -> NodeOperator:
     return RevisionOperator(node, FlowRule(node))
 
 
+def _make_net_rows(node: NetRows) -> NodeOperator:
+    from highlevel.plan.operators.revision import RevisionOperator
+    from highlevel.speculation.change_logs import NetRule
+
+    return RevisionOperator(node, NetRule(node))
+
+
 def _make_distinct(node: Distinct) -> NodeOperator:
     from highlevel.plan.operators.distinct import DistinctOperator
 
@@ -214,8 +229,10 @@ REGISTRY: Mapping[type[Node], Entry] = {
     NetChanges: Entry(_make_net_changes, SameRows()),
     FirstCopies: Entry(_make_first_copies, ByDistinctKeys(), count_copies),
     FlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
+    NetRows: Entry(_make_net_rows, ByDistinctKeys(), count_net_rows),
     ChangingFirstCopies: Entry(_make_first_copies, ByDistinctKeys(), count_copies),
     ChangingFlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
+    ChangingNetRows: Entry(_make_net_rows, ByDistinctKeys(), count_net_rows),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_rows_held),
     Over: Entry(_make_over, InOnePartition(), count_rows_held),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),

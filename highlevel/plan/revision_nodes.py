@@ -2,8 +2,10 @@
 
     FirstCopies          rows without those that follow an equal row within a short time (DISTINCT ON … WITHIN)
     FlowMerge            one row for all records of a flow (MERGE … WITHIN)
+    NetRows              the rows that remain of a log of inserts and withdrawals (CHANGES BY)
     ChangingFirstCopies  the changes of the rows of FirstCopies
     ChangingFlowMerge    the changes of the rows of FlowMerge
+    ChangingNetRows      the changes of the rows of NetRows
 
 Rows have a key. Each result depends on the rows of one key only, and on times that are at most `within` apart. The
 nodes without changes return a row when no later row of the input can change it.
@@ -77,6 +79,33 @@ class FlowMerge(Node):
 
 
 @dataclass(frozen=True)
+class NetRows(Node):
+    """The rows that remain when the changes of `input` are added up.
+
+    The column `change` has an operation or a weight (`highlevel.speculation.change_logs`). Rows that are equal in all
+    other columns are the same row.
+    """
+
+    input: Node
+    change: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of the input except `change`."""
+        return tuple(column.name for column in self.input.columns if column.name != self.change)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of `keys`."""
+        return tuple(column for column in self.input.columns if column.name != self.change)
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The time column of the input."""
+        return self.input.time_columns
+
+
+@dataclass(frozen=True)
 class ChangingFirstCopies(FirstCopies):
     """The changes of the rows of FirstCopies.
 
@@ -100,4 +129,16 @@ class ChangingFlowMerge(FlowMerge):
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of FlowMerge, `weight` and `final`."""
+        return (*super().columns, *CHANGE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class ChangingNetRows(NetRows):
+    """The changes of the rows of NetRows. `consistency` is that of ChangingFirstCopies."""
+
+    consistency: Consistency = Consistency()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of NetRows, `weight` and `final`."""
         return (*super().columns, *CHANGE_COLUMNS)

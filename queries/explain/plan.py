@@ -35,7 +35,15 @@ from highlevel.plan.nodes import (
 from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import Plan
 from highlevel.plan.result_windows import result_windows
-from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge, Role
+from highlevel.plan.revision_nodes import (
+    ChangingFirstCopies,
+    ChangingFlowMerge,
+    ChangingNetRows,
+    FirstCopies,
+    FlowMerge,
+    NetRows,
+    Role,
+)
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import LifetimeWindow
 from lowlevel.durations import duration_text
@@ -121,6 +129,11 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             )
             yield line("state", f"rows of the last {length_text(node.within)}, and those that can still be copies")
             if isinstance(node, ChangingFirstCopies):
+                yield from _waiting_rows(node.consistency)
+        case NetRows():
+            yield line("add up", f"the changes of equal rows, by {node.change}; a row that was withdrawn is left out")
+            yield line("state", "different rows, until the watermark is later than their time")
+            if isinstance(node, ChangingNetRows):
                 yield from _waiting_rows(node.consistency)
         case FlowMerge():
             idle = "" if node.idle is None else f", and begin at most {length_text(node.idle)} after the one before"

@@ -7,12 +7,12 @@
     changes ► Repeat                        ChangingRepeat
     changes ► Union                         ChangingUnion
     changes, changes ► Join                 ChangingJoin
-    rows ► FirstCopies, FlowMerge           ChangingFirstCopies, ChangingFlowMerge
+    rows ► FirstCopies, FlowMerge, NetRows  ChangingFirstCopies, ChangingFlowMerge, ChangingNetRows
     changes ► any other node                ChangingResults
 
 Rows of links, and everything that is computed from single rows, are rows that are never withdrawn. They become changes
 only if another input of a node has changes, or if the node can withdraw results: OUTER, FULL and ANTI joins,
-DISTINCT ON and MERGE.
+DISTINCT ON, MERGE and CHANGES BY.
 """
 
 from __future__ import annotations
@@ -54,7 +54,14 @@ from highlevel.plan.nodes import (
     Union,
     Windowed,
 )
-from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge
+from highlevel.plan.revision_nodes import (
+    ChangingFirstCopies,
+    ChangingFlowMerge,
+    ChangingNetRows,
+    FirstCopies,
+    FlowMerge,
+    NetRows,
+)
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column, Literal
@@ -121,7 +128,7 @@ class PlanChanges:
             and node.aggregation.windowed
         ):
             return self._windows_of_rows(node.with_inputs(inputs))
-        if isinstance(node, FirstCopies | FlowMerge):
+        if isinstance(node, FirstCopies | FlowMerge | NetRows):
             self._check_names(node)
             return self._revised(node.with_inputs(inputs))
         if isinstance(node, Apply | Filter | Repeat | Union | Distinct):
@@ -161,9 +168,11 @@ class PlanChanges:
         newest = SubAggregate(NEWEST, Kind.MAX, Column("ts", Type.TIME))
         return replace(counting, low=replace(counting.low, subaggregates=(*counting.low.subaggregates, newest)))
 
-    def _revised(self, node: FirstCopies | FlowMerge) -> ChangingFirstCopies | ChangingFlowMerge:
+    def _revised(self, node: FirstCopies | FlowMerge | NetRows) -> Node:
         if isinstance(node, FirstCopies):
             return ChangingFirstCopies(node.input, node.keys, node.within, self._consistency)
+        if isinstance(node, NetRows):
+            return ChangingNetRows(node.input, node.change, self._consistency)
         parameters = (node.keys, node.roles, node.within, node.idle, node.start, node.ended)
         return ChangingFlowMerge(node.input, *parameters, self._consistency)
 

@@ -1,4 +1,4 @@
-"""DISTINCT ON and MERGE after a table in FROM: tables whose rows are made of several rows of another table.
+"""DISTINCT ON, MERGE and CHANGES BY after a table in FROM: tables whose rows are made of several rows of another table.
 
 A condition on columns of the key selects whole keys, so it is evaluated before. Other conditions are about the results.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.plan.nodes import Apply, Filter, Node, TimeOutput
-from highlevel.plan.revision_nodes import OPEN, RECORDS, FirstCopies, FlowMerge, Role
+from highlevel.plan.revision_nodes import OPEN, RECORDS, FirstCopies, FlowMerge, NetRows, Role
 from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, computed_column
 from lowlevel.expressions.types import Op, Type
 from queries.binding.binder import Binder
@@ -123,9 +123,37 @@ class FlowsRelation:
         return Conditional(IsNull(reason), closed, Binary(Op.NE, reason, Literal(ACTIVE_TIMEOUT, Type.INT)))
 
 
+@dataclass(frozen=True)
+class NetRelation:
+    """The rows that remain of a change log. `change`: the column with the operation or the weight."""
+
+    inner: Relation
+    change: str
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The time columns of the table."""
+        return self.inner.times
+
+    @property
+    def visible_names(self) -> tuple[str, ...]:
+        """The columns of the table except `change`."""
+        return tuple(name for name in self.inner.visible_names if name != self.change)
+
+    def column(self, name: str) -> Column | None:
+        """Return a column of the table except `change`."""
+        return None if name.lower() == self.change.lower() else self.inner.column(name)
+
+    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+        """Return the rows. All columns decide which row is withdrawn, so none is left out."""
+        placed = self.inner.place(self.inner.visible_names, time or self.times[0], where)
+        node = NetRows(placed.node, placed.names[self.change])
+        return RelationNode(node, {name: column for name, column in placed.names.items() if name != self.change})
+
+
 def without_copies(sql: str, clause: tree.DistinctOn, inner: Relation) -> CopiesRelation:
     """Bind DISTINCT ON. Raises QueryError for a table without a time column, and for columns of bytes."""
-    _check_time(sql, clause.keyword, inner)
+    _check_time(sql, "DISTINCT ON", clause.keyword, inner)
     return CopiesRelation(inner, _bind_keys(sql, "DISTINCT ON", clause.columns, inner), _bind(sql, clause.within))
 
 
@@ -140,14 +168,30 @@ def merged_flows(sql: str, clause: tree.MergeRecords, inner: Relation) -> FlowsR
     return FlowsRelation(inner, keys, _bind(sql, clause.within), idle)
 
 
+def remaining_rows(sql: str, clause: tree.ChangeLog, inner: Relation) -> NetRelation:
+    """Bind CHANGES BY. Raises QueryError for packets, for rows without a time, and for a column of another type."""
+    if isinstance(inner, LinkRelation):
+        expected = "a table or a query: captures have no withdrawn rows"
+        raise QueryError(f"CHANGES BY of {inner.links.source.kind}", sql, clause.keyword.start, expected)
+    _check_time(sql, "CHANGES BY", clause.keyword, inner)
+    word, column = clause.column, inner.column(clause.column.text)
+    if column is None:
+        expected = "the column with the operation or the weight of each change"
+        raise QueryError(f"unknown column '{word.text}'", sql, word.start, expected, inner.visible_names, word.text)
+    if column.type not in (Type.INT, Type.TEXT):
+        expected = "a text such as +I, -D, insert or delete, or an integer: the weight"
+        raise QueryError(f"CHANGES BY a column of type {column.type}", sql, word.start, expected)
+    return NetRelation(inner, column.name)
+
+
 def _bind(sql: str, length: tree.Length) -> int:
     return 0 if float(length.number) == 0 else duration_of(sql, length)
 
 
-def _check_time(sql: str, keyword: tree.Word, inner: Relation) -> None:
+def _check_time(sql: str, clause: str, keyword: tree.Word, inner: Relation) -> None:
     if not inner.times:
         expected = "rows with a time: a query that selects ts, or a table with a time column"
-        raise QueryError("DISTINCT ON of rows without a time", sql, keyword.start, expected)
+        raise QueryError(f"{clause} of rows without a time", sql, keyword.start, expected)
 
 
 def _bind_keys(sql: str, clause: str, columns: Sequence[tree.Expression], inner: Relation) -> tuple[str, ...]:

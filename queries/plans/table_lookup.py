@@ -13,6 +13,7 @@ from queries.plans.relations import LinkRelation, QueryRelation, Relation, union
 from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
 from queries.text.tree import (
+    ChangeLog,
     DistinctOn,
     Merge,
     MergeRecords,
@@ -62,6 +63,10 @@ class TableLookup:
                 from queries.plans.revisions import without_copies  # most queries have no such table
 
                 return without_copies(self.sql, table, self.relation(inner))
+            case ChangeLog(table=inner):
+                from queries.plans.revisions import remaining_rows
+
+                return remaining_rows(self.sql, table, self.relation(inner))
             case MergeRecords(table=inner):
                 from queries.plans.revisions import merged_flows
 

@@ -15,6 +15,7 @@ Commas or JOIN separate the items of FROM:
     FROM (MERGE a.ts : b.ts FROM Main1 a, Main2 b) m
     FROM tap1 UNION tap2 DISTINCT ON (srcIP, destIP, ip_id) WITHIN 10 ms AS p [RANGE 1 minute]
     FROM flows MERGE BY (srcIP, destIP, protocol) WITHIN 31 minutes IDLE 15 seconds
+    FROM leases CHANGES BY op
 
 Three spellings of papers are accepted: GROUP-BY, GROUPBY, and a comma after the last item of a join. AS before a name
 in FROM is optional. An error names SQL syntax that GSQL does not support, and its position.
@@ -35,6 +36,7 @@ from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, SAMPLING_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
+    ChangeLog,
     Condition,
     Consistency,
     Constant,
@@ -607,13 +609,18 @@ class _QueryParser(WindowParser):
         return self._revised(parts[0] if len(parts) == 1 else Union(tuple(parts)))
 
     def _revised(self, table: Table) -> Table:
-        """Read DISTINCT ON or MERGE after a table, if it follows."""
+        """Read CHANGES BY, DISTINCT ON or MERGE after a table, if it follows."""
         token, following = self._token, self._ahead().keyword
         if token.keyword == "DISTINCT" and following == "ON":
             keyword = self._word()
             self._at += 1
             columns = self._key_columns("DISTINCT ON")
             return self._revised(DistinctOn(table, keyword, columns, self._within("DISTINCT ON")))
+        if token.keyword == "CHANGES" and following == "BY":
+            keyword = self._word()
+            self._at += 1
+            column = self._from_name("the column with the operation or the weight of a change after CHANGES BY")
+            return self._revised(ChangeLog(table, keyword, column))
         if token.keyword != "MERGE" or following not in ("BY", "WITHIN"):
             return table
         keyword = self._word()

@@ -416,7 +416,16 @@ class MergeRecords:
     idle: Length | None
 
 
-Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords
+@dataclass(frozen=True, slots=True)
+class ChangeLog:
+    """`table CHANGES BY column`: the rows that remain of inserts and withdrawals."""
+
+    table: Table
+    keyword: Word
+    column: Word
+
+
+Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords | ChangeLog
 """Every kind of table in FROM."""
 
 
@@ -591,7 +600,7 @@ def first_word(table: Table) -> Word:
             return query.keyword
         case SetOperation(queries=queries):
             return queries[0].keyword
-        case DistinctOn(table=inner) | MergeRecords(table=inner):
+        case DistinctOn(table=inner) | MergeRecords(table=inner) | ChangeLog(table=inner):
             return first_word(inner)
 
 

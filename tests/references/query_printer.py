@@ -111,6 +111,8 @@ def table(node: tree.Table) -> str:
             text = f"({query_text(query)})"
         case tree.DistinctOn(inner, _, columns, within):
             text = f"{table(inner)} DISTINCT ON ({', '.join(map(expression, columns))}) WITHIN {length(within)}"
+        case tree.ChangeLog(inner, _, column):
+            text = f"{table(inner)} CHANGES BY {word(column)}"
         case tree.MergeRecords(inner, _, columns, within, idle):
             key = f" BY ({', '.join(map(expression, columns))})" if columns else ""
             text = f"{table(inner)} MERGE{key} WITHIN {length(within)}" + (f" IDLE {length(idle)}" if idle else "")

@@ -1,4 +1,4 @@
-"""Slow reference implementations of DISTINCT ON and MERGE: each row is compared with the rows of its key, one by one.
+"""Slow reference implementations of DISTINCT ON, MERGE and CHANGES BY: rows of a key are compared one by one.
 
 The inputs have the columns `ts, other, g, n` of `tests.references.plan_references`. For flows `other` is the start,
 `g` the key, and `n` the counter; a record with the number 4 ends its flow.
@@ -11,7 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
 from highlevel.plan.nodes import Node
-from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge, Role
+from highlevel.plan.revision_nodes import (
+    ChangingFirstCopies,
+    ChangingFlowMerge,
+    ChangingNetRows,
+    FirstCopies,
+    FlowMerge,
+    NetRows,
+    Role,
+)
 from highlevel.speculation.consistency import Consistency
 from lowlevel.expressions.tree import Binary, Literal
 from lowlevel.expressions.types import Op, Type
@@ -83,7 +91,19 @@ def flows(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
     return found
 
 
+def net_rows(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    """Add up the weights of equal rows, which are in the last column."""
+    found: Counter[tuple] = Counter()
+    for *row, weight in inputs[0]:
+        found[tuple(row)] += weight
+    return +found
+
+
 REFERENCES = {
+    NetRows: Reference(lambda random: NetRows(ROWS, "n"), net_rows),
+    ChangingNetRows: Reference(
+        lambda random: ChangingNetRows(ROWS, "n", Consistency(random.choice([0, 0, 5, 30, None]))), net_rows
+    ),
     FirstCopies: Reference(draw_copies, first_copies),
     ChangingFirstCopies: Reference(changing_copies, first_copies),
     FlowMerge: Reference(draw_flows, flows),

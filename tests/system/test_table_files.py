@@ -1,10 +1,11 @@
-"""CSV, Parquet and Arrow files, and tables, with a schema: their answers are those of the table in memory.
+"""CSV, JSON, Parquet and Arrow files, and tables, with a schema: their answers are those of the table in memory.
 
 The tests can find a watermark that closes a window too early, a row that is neither in a window nor counted as late,
 and a wrong value that is read as another value.
 """
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -63,9 +64,19 @@ def write_gzip(table: pa.Table, path: str) -> None:
         csv.write_csv(table, sink)
 
 
+def write_json(table: pa.Table, path: str) -> None:
+    """Write JSON lines: names as in the schema, times and addresses as texts, and a value that no protocol has."""
+    names = [name.replace("TS", "ts") for name in table.column_names]
+    lines = [json.dumps(dict(zip(names, row.values(), strict=True)), default=str) for row in table.to_pylist()]
+    with pa.output_stream(path) as sink:
+        sink.write("\n".join(lines).encode())
+
+
 WRITERS: dict[str, Callable[[pa.Table, str], object]] = {
     "e.csv": csv.write_csv,
     "e.csv.gz": write_gzip,
+    "e.ndjson": write_json,
+    "e.jsonl.gz": write_json,
     "e.parquet": lambda table, path: parquet.write_table(table, path, row_group_size=50),
     "e.arrow": lambda table, path: feather.write_feather(table, path, chunksize=30),
     "e.arrows": write_arrows,
@@ -178,6 +189,9 @@ WRONG = [
     ("e.csv", "a,b\n,1\n", "PROTOCOL e { TIME a; INT b; }", "a row without a time"),
     ("e.csv", "a\n1\n1,2\n", "PROTOCOL e { INT a; }", "e.csv: cannot be read"),
     ("e.csv", "", "PROTOCOL e { INT a; }", "cannot be read as CSV"),
+    ("e.ndjson", '{"a": "soon"}', "PROTOCOL e { TIME a; }", "got 'soon', expected TIME"),
+    ("e.ndjson", '{"a": "x"}', "PROTOCOL e { INT a; }", "e.ndjson: cannot be read further: JSON parse error"),
+    ("e.ndjson", '{"b": 1}', "PROTOCOL e { TIME a; }", "a row without a time"),
     ("e.parquet", "a\n1\n", "PROTOCOL e { INT a; }", "cannot be read as Parquet"),
     ("e.arrow", "a\n1\n", "PROTOCOL e { INT a; }", "cannot be read as Arrow"),
     ("e.txt", "a\n1\n", "PROTOCOL e { INT a; }", "another suffix, expected one of .csv"),

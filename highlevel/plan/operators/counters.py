@@ -27,6 +27,7 @@ from highlevel.metrics import (
     RUNNING_GROUPS_CUT,
     STATE_BYTES,
     WINDOWS_OPEN,
+    WITHDRAWALS_UNMATCHED,
 )
 from lowlevel.integer_ranges import Ranges, count
 
@@ -108,7 +109,7 @@ class Revising(Holding, Protocol):
 
     @property
     def absorbed(self) -> int:
-        """Rows that are no rows of the result: copies, or records that were merged into another one."""
+        """Rows that are no rows of the result: copies, merged records, or unmatched withdrawals."""
         ...
 
     @property
@@ -244,6 +245,13 @@ def count_flows(samples: Samples, operator: Revising, query: str, name: str | No
     """Add the counters of MERGE."""
     count_rows_held(samples, operator, query, name)
     samples.add(FLOW_RECORDS_MERGED, operator.absorbed, query)
+    samples.add(CORRECTIONS, operator.withdrawn, query)
+
+
+def count_net_rows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
+    """Add the counters of CHANGES BY."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(WITHDRAWALS_UNMATCHED, operator.absorbed, query)
     samples.add(CORRECTIONS, operator.withdrawn, query)
 
 

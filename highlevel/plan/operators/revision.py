@@ -1,4 +1,4 @@
-"""The operator of FirstCopies and FlowMerge, with and without changes.
+"""The operator of FirstCopies, FlowMerge and NetRows, with and without changes.
 
     rows ──► waiting ──► stored, by key ──► results of the changed keys, before and after ──► changes
                                       └───► results that cannot change
@@ -22,7 +22,14 @@ from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.meld import UNION
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
-from highlevel.plan.revision_nodes import ChangingFirstCopies, ChangingFlowMerge, FirstCopies, FlowMerge
+from highlevel.plan.revision_nodes import (
+    ChangingFirstCopies,
+    ChangingFlowMerge,
+    ChangingNetRows,
+    FirstCopies,
+    FlowMerge,
+    NetRows,
+)
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.keyed_rows import KeyedRows, Mask, Numbers, Rule, sort_rows
 from lowlevel.plan import ARROW_TYPES
@@ -37,7 +44,7 @@ STORED, WAITING, READY, STATE = "stored", "waiting", "ready", "state"
 COVERED_SHARE = 4
 """The table of keys is made again when 1/4 of its keys have no rows."""
 
-RevisionNode = FirstCopies | FlowMerge
+RevisionNode = FirstCopies | FlowMerge | NetRows
 """The nodes whose results depend on the rows of one key."""
 
 
@@ -49,8 +56,10 @@ class RevisionOperator:
         self._rule = rule
         self._max_rows = max_rows
         self._time = node.time_columns[0]
-        self._has_changes = isinstance(node, ChangingFirstCopies | ChangingFlowMerge)
-        self._wait = node.consistency.wait if isinstance(node, ChangingFirstCopies | ChangingFlowMerge) else None
+        self._has_changes = isinstance(node, ChangingFirstCopies | ChangingFlowMerge | ChangingNetRows)
+        self._wait = None
+        if isinstance(node, ChangingFirstCopies | ChangingFlowMerge | ChangingNetRows):
+            self._wait = node.consistency.wait
         kinds = {column.name: ARROW_TYPES[column.type] for column in node.input.columns}
         self._key_names = list(node.keys)
         self._key_types = [kinds[name] for name in node.keys]
@@ -67,7 +76,7 @@ class RevisionOperator:
         self.withdrawn = 0
         """Results that were returned and then withdrawn."""
         self.absorbed = 0
-        """Rows that are copies, or records that were merged into another one, and cannot change any more."""
+        """Rows that cannot change any more and are no results: copies, merged records, or unmatched withdrawals."""
 
     @property
     def rows_held(self) -> int:

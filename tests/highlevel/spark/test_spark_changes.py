@@ -46,6 +46,8 @@ GRAPHS = {
     "union": f"SELECT window_end, n FROM ({SENT}) UNION SELECT window_end, n FROM ({SENT.replace('5', '10')})",
     "join": f"SELECT a.window_end, a.srcIP, a.n, b.n AS m FROM ({SENT}) a [RANGE 0 s, WA window_end] "
     f"JOIN ({GROUPS}) b [RANGE 0 s, WA window_end] ON a.srcIP = b.srcIP",
+    "without copies": "SELECT srcIP, count(*) AS n FROM packets DISTINCT ON (srcIP, len) WITHIN 1 s [RANGE 10 seconds] "
+    "GROUP BY srcIP",
     "limit": f"{SENT} ORDER BY n DESC LIMIT 2",
     "lifetimes": "SELECT srcIP, count(*) AS n, max(len) AS m FROM packets [LIFETIME 4 s] GROUP BY srcIP",
     "absence": "SELECT p.ts, p.srcIP FROM packets p [RANGE 2 seconds] ANTI JOIN packets q [RANGE 0 s] "

@@ -48,6 +48,8 @@ QUERIES = {
     "two levels": "WITH n AS (SELECT user, count(*) AS n FROM events [RANGE 2 seconds] GROUP BY user) "
     "SELECT n, count(*) AS users FROM n [RANGE 8 seconds] GROUP BY n",
     "both": "SELECT user, count(*) AS n FROM events UNION others [RANGE 2 seconds] GROUP BY user",
+    "withdrawn rows": "SELECT user, count(*) AS n FROM (SELECT ts, user, 1 - bytes % 3 AS weight FROM events) "
+    "CHANGES BY weight [RANGE 2 seconds] GROUP BY user",
     "no watermark": "SELECT count(*) AS n, sum(bytes) AS b FROM plain [RANGE 2 seconds]",
 }
 STARTED = int(dt.datetime(2024, 5, 1, tzinfo=dt.UTC).timestamp() * 1e6)
@@ -127,7 +129,7 @@ def test_micro_batches_have_the_rows_and_the_late_rows_of_the_inline_engine(
 ) -> None:
     random = Random(seed)
     monkeypatch.setattr(table_files, "BATCH_ROWS", 7)
-    monkeypatch.setattr("highlevel.inline.table_sources.CSV_BYTES", random.choice([1, 100, 1 << 20]))
+    monkeypatch.setattr("highlevel.inline.table_sources.TEXT_BYTES", random.choice([1, 100, 1 << 20]))
     files = {
         name: write(random, rows_of(random, random.randrange(1, 100), random.choice([0.1, 5])), tmp_path, name)
         for name in ("events", "others", "plain")
@@ -152,7 +154,7 @@ def test_micro_batches_have_the_rows_and_the_late_rows_of_the_inline_engine(
 
 def test_every_batch_can_be_read_from_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "BATCH_ROWS", 7)
-    monkeypatch.setattr("highlevel.inline.table_sources.CSV_BYTES", 100)
+    monkeypatch.setattr("highlevel.inline.table_sources.TEXT_BYTES", 100)
     for seed in range(5):
         random = Random(seed)
         (source,) = inputs_of({"events": write(random, rows_of(random, 100, 3), tmp_path, f"e{seed}-")})

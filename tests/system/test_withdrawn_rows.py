@@ -1,0 +1,113 @@
+"""CHANGES BY over files and tables: windows without the rows that the source withdrew.
+
+The tests detect a window that still contains a withdrawn row, corrections that do not add up, and a late withdrawal
+that is not counted.
+"""
+
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+import wiretide
+from highlevel.inline import table_files
+
+SCHEMA = "PROTOCOL log { TIME ts (banded_increasing(%s seconds)); STRING host; UINT bytes; STRING op; }"
+WINDOWS = "SELECT host, count(*) AS n, sum(bytes) AS b, max(bytes) AS m FROM log CHANGES BY op [RANGE 20 seconds] "
+GROUPS = f"{WINDOWS} GROUP BY host"
+STARTED = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+
+
+def change_log(seed: int, rows: int = 300) -> pa.Table:
+    """Rows of five minutes; a third of them is withdrawn, and some of these replaced, up to 30 seconds later."""
+    random, changes = Random(seed), []
+    for number in range(rows):
+        row = (number, random.choice("abc"), random.randrange(100))
+        changes.append((number, (*row, "+I")))
+        if random.random() < 0.3:
+            changes.append((number + random.random() * 30, (*row, "-U")))
+            changes.append((number + random.random() * 30, (*row[:2], random.randrange(100), "+U")))
+        elif random.random() < 0.1:
+            changes.append((number + random.random() * 30, (*row, "-D")))
+    seconds, hosts, sizes, operations = zip(*(change for _, change in sorted(changes)), strict=True)
+    times = pa.array([STARTED + dt.timedelta(seconds=second) for second in seconds], pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "host": hosts, "bytes": sizes, "op": operations})
+
+
+def remaining(log: pa.Table) -> Counter[tuple]:
+    """The groups of the rows that are left when each withdrawal has removed one equal row."""
+    left: Counter[tuple] = Counter()
+    for row in log.to_pylist():
+        left[row["ts"], row["host"], row["bytes"]] += 1 if row["op"].startswith("+") else -1
+    groups: dict[tuple, list[int]] = {}
+    for ts, host, size in left.elements():
+        groups.setdefault((int((ts - STARTED).total_seconds()) // 20, host), []).append(size)
+    return Counter((*key, len(sizes), sum(sizes), max(sizes)) for key, sizes in groups.items())
+
+
+def groups_of(table: pa.Table) -> Counter[tuple]:
+    found: Counter[tuple] = Counter()
+    for row in table.to_pylist():
+        window = int((row["window_start"] - STARTED).total_seconds()) // 20
+        found[window, row["host"], row["n"], row["b"], row["m"]] += row.get("weight", 1)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "BATCH_ROWS", 20)
+
+
+@pytest.mark.parametrize("clauses", ["", "EMIT CHANGES", "WITH CONSISTENCY (WAIT 10 seconds) EMIT CHANGES"])
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_have_the_rows_that_remain(seed: int, clauses: str) -> None:
+    log = change_log(seed)
+    sql = f"{GROUPS} {clauses}"
+    answer = wiretide.query(sql, log, schema=SCHEMA % 60)
+    found = groups_of(answer)
+    assert +found == remaining(log)
+    if clauses:
+        weights = answer["weight"].to_pylist()
+        assert min(weights) < 0 < len([final for final in answer["final"].to_pylist() if final])
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
+def test_files_of_changes(name: str, tmp_path: Path) -> None:
+    log = change_log(7)
+    (csv.write_csv if name.endswith("csv") else parquet.write_table)(log, str(tmp_path / name))
+    assert groups_of(wiretide.query(GROUPS, tmp_path / name, schema=SCHEMA % 60)) == remaining(log)
+    total = duckdb.sql("SELECT sum(if(op[1] = '+', bytes, -bytes))::BIGINT FROM log").fetchall()[0]
+    sql = "SELECT sum(bytes) AS b FROM log CHANGES BY op [RANGE 1 day]"
+    assert wiretide.query(sql, tmp_path / name, schema=SCHEMA % 60)["b"].to_pylist() == list(total)
+
+
+def test_changes_of_wiretide_are_a_source(tmp_path: Path) -> None:
+    """The changes of a query, read as a change log, add up to its answer."""
+    log = change_log(9)
+    changes = wiretide.query(f"{GROUPS} EMIT CHANGES", log, schema=SCHEMA % 60)
+    sql = "SELECT window_end, host, n FROM changes CHANGES BY weight"
+    found = wiretide.query(sql, streams={"changes": changes.drop_columns(["final"])})
+    expected = wiretide.query(GROUPS, log, schema=SCHEMA % 60)
+    assert Counter(found["n"].to_pylist()) == Counter(expected["n"].to_pylist())
+
+
+def test_a_withdrawal_beyond_the_band_is_late_and_counted() -> None:
+    log, sql = change_log(3), "SELECT sum(bytes) AS b FROM log CHANGES BY op [RANGE 1 day]"
+    with pytest.warns(RuntimeWarning, match="late rows? missed a window that was already final") as warned:
+        answer = wiretide.query(sql, log, schema=SCHEMA % 1)
+    assert "use a larger banded_increasing in the schema" in str(warned[0].message)
+    assert answer["b"].to_pylist() != wiretide.query(sql, log, schema=SCHEMA % 60)["b"].to_pylist()
+
+
+def test_captures_and_rows_without_a_time_are_refused() -> None:
+    with pytest.raises(wiretide.QueryError, match="CHANGES BY of packets; expected a table or a query"):
+        wiretide.query("SELECT count(*) FROM packets CHANGES BY len", "none.pcap")
+    schema = "PROTOCOL log { STRING host; STRING op; }"
+    log = pa.table({"host": ["a"], "op": ["+"]})
+    with pytest.raises(wiretide.QueryError, match="CHANGES BY of rows without a time"):
+        wiretide.query("SELECT count(*) FROM log CHANGES BY op", log, schema=schema)
