@@ -12,7 +12,7 @@ number of rows of each micro-batch. A repeated micro-batch replaces its own rows
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +25,7 @@ from capture import arrow_compute as pc
 from capture.private_files import make_private_folder, replace_file, replacing
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.plan import Plan
-from highlevel.results.stored_columns import KEY, decode_columns
+from highlevel.results.stored_columns import KEY, decode_columns, time_of
 from highlevel.results.user_types import internal
 from highlevel.spark.checked_files import REMEDY
 from highlevel.spark.errors import FolderError
@@ -43,7 +43,7 @@ BATCHES = b"wiretide.batches"
 """The key of the micro-batches in the metadata of a file: a JSON list of (ID, number of rows), in their order."""
 
 DELETED = "deleted-until"
-"""The file with the end of the newest window of which a file was deleted. Changes of such a window are incomplete."""
+"""The file with the time of the newest row of which a file was deleted. Changes up to this time are incomplete."""
 
 Batches = list[tuple[int, int]]
 
@@ -91,10 +91,18 @@ def _convert_damage(path: Path) -> Iterator[None]:
         raise FolderError(f"{path}: damaged: {str(error).splitlines()[0]}; {REMEDY}") from None
 
 
-def write_results(output: Path, batch_id: int, results: dict[str, pa.Table], keep: int | None = None) -> None:
+def write_results(
+    output: Path,
+    batch_id: int,
+    results: dict[str, pa.Table],
+    keep: int | None = None,
+    final_until: Mapping[str, int] | None = None,
+) -> None:
     """Write the readable results of a micro-batch in place of those that an earlier attempt wrote.
 
-    With `keep`, complete files are deleted when all their windows end more than `keep` ns before the newest window.
+    With `keep`, complete files are deleted when all their rows are more than `keep` ns older than the newest one, by
+    the end of the window or the time column of changes. A file of changes stays until its rows cannot change any more:
+    `final_until` contains for each query with changes the time (ns) up to which rows were final before the micro-batch.
     """
     for query, table in results.items():
         folder = query_folder(output, query)
@@ -103,7 +111,7 @@ def write_results(output: Path, batch_id: int, results: dict[str, pa.Table], kee
             make_private_folder(folder)
             _append(folder, batch_id, table)
             if keep is not None:
-                _delete_old(folder, table, keep)
+                _delete_old(folder, table, keep, (final_until or {}).get(query, END))
 
 
 def discard_batches(folder: Path, batch_id: int) -> None:
@@ -142,21 +150,27 @@ def _write(path: Path, rows: pa.Table, batches: Batches) -> None:
         pq.write_table(rows.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
 
 
-def _delete_old(folder: Path, newest_rows: pa.Table, keep: int) -> None:
-    """Delete the oldest files whose windows end more than `keep` ns before the newest window; never the newest file."""
-    if WINDOW_END not in newest_rows.column_names:
+def _delete_old(folder: Path, newest_rows: pa.Table, keep: int, final_until: int) -> None:
+    """Delete the oldest files whose rows are all final and more than `keep` ns older than the newest one.
+
+    The newest file is never deleted.
+    """
+    time = time_of(newest_rows.schema)
+    if time not in newest_rows.column_names:
         return
-    bound = pc.max(newest_rows[WINDOW_END].cast(pa.int64())).as_py() - keep
+    if time != WINDOW_END and not pa.types.is_timestamp(newest_rows.schema.field(time).type):
+        return  # a number of an interval
+    bound = pc.max(newest_rows[time].cast(pa.int64())).as_py() - keep
     for path in list_files(folder)[:-1]:
-        end = largest_time(path)
-        if end >= bound:
+        end = largest_time(path, time)
+        if end >= bound or end > final_until:
             return
         replace_file(folder / DELETED, str(max(end, deleted_until(folder))).encode())
         path.unlink(missing_ok=True)
 
 
 def deleted_until(folder: Path) -> int:
-    """Return the end (ns) of the newest window of which results were deleted; BEGINNING if none were."""
+    """Return the time (ns) of the newest row of which results were deleted; BEGINNING if none were."""
     try:
         return int((folder / DELETED).read_text("ascii"))
     except FileNotFoundError:

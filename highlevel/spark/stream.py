@@ -75,6 +75,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import Ranges
 from lowlevel.kinds import RECORD_KINDS, TABLE
 from lowlevel.node.node import TABLE_SLOTS
+from lowlevel.punctuation import BEGINNING
 
 
 class Locks:
@@ -427,6 +428,9 @@ class StreamRun:
             plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
             for query, plan in enumerate(self.assignment.plans)
         }
+        final_until = {
+            plan.name: totals.watermarks.get(plan.name, BEGINNING) for plan in self.assignment.plans if plan.has_changes
+        }
         totals.add(self.assignment, task_counters, host_counters)
         if self._measure:
             self._add_measurements(batch_id, task_counters, host_counters)
@@ -434,7 +438,7 @@ class StreamRun:
             plan.name: self._make_readable(query, results[plan.name], totals.sampled_ranges)
             for query, plan in enumerate(self.assignment.plans)
         }
-        write_results(self.folder / "output", batch_id, readable_results, self.keep_results)
+        write_results(self.folder / "output", batch_id, readable_results, self.keep_results, final_until)
         totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
         self.totals = totals

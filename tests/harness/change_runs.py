@@ -83,8 +83,9 @@ class ChangeRun:
 
     def start(self) -> None:
         """Start the process, which continues after the last micro-batch with totals."""
-        last = self._totals.last_batch_id()
+        last = self.last_batch
         self.totals = self._totals.load(last) if last >= 0 else self.totals
+        self.number = max(self.number, last)
         self.monitor = Monitor(parse_pipeline(self._text, self.folder), self.lines.append)
         self.monitor.run = EmptyRun(self.totals, last)  # type: ignore[assignment]
         self.monitor._open_alerts()
@@ -92,6 +93,11 @@ class ChangeRun:
         self.monitor._continue_changes()
         self.monitor._show_previous_run()
         (self.plan,) = self.monitor.plans
+
+    @property
+    def last_batch(self) -> int:
+        """The last micro-batch with totals; -1 before the first."""
+        return self._totals.last_batch_id()
 
     def crash(self) -> None:
         """End the process, and start it again."""

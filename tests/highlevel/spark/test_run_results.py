@@ -12,6 +12,8 @@ import pytest
 from capture.metrics import RECORDS_READ, Samples
 from dashboards.monitors.pipeline import Monitor
 from highlevel.metrics import LOW_WATERMARK
+from highlevel.results.stored_columns import with_columns
+from highlevel.results.user_types import readable
 from highlevel.spark import result_files
 from highlevel.spark.errors import FolderError
 from highlevel.spark.result_files import (
@@ -22,6 +24,7 @@ from highlevel.spark.result_files import (
     write_results,
 )
 from highlevel.spark.totals import Totals
+from lowlevel.punctuation import BEGINNING
 from queries.gsql import compile_query
 from queries.pipeline.file import read_pipeline
 from tests.harness.links import write_links
@@ -113,6 +116,35 @@ def test_old_files_are_deleted_by_the_time_of_their_windows(tmp_path: Path, monk
     assert len(list((tmp_path / "no windows").iterdir())) == 5
     write_results(tmp_path, 10, {"q": window(99)}, keep=180 * SECOND)
     assert starts(read_results(tmp_path, PLAN)) == [99]
+
+
+def test_a_file_of_changes_stays_until_its_rows_are_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_files, "MAX_BATCHES", 2)
+    plan, keep = compile_query(f"{PLAN.sql} EMIT CHANGES", "q"), 180 * SECOND
+
+    def changes(number: int) -> pa.Table:
+        rows = window(number).append_column("weight", pa.array([1])).append_column("final", pa.array([False]))
+        return with_columns(rows, plan.root.columns, plan.time_column)
+
+    for batch in range(10):
+        write_results(tmp_path, batch, {"q": changes(batch)}, keep, {"q": BEGINNING})
+    assert starts(read_results(tmp_path, plan)) == list(range(10)), "no row is final"
+    for batch, final_minute, first in ((10, 2, 2), (11, 3, 2), (12, 7, 6), (13, 100, 10)):
+        write_results(tmp_path, batch, {"q": changes(batch)}, keep, {"q": final_minute * 60 * SECOND})
+        assert starts(read_results(tmp_path, plan)) == list(range(first, batch + 1)), batch
+
+
+def test_rows_of_changes_without_windows_are_deleted_by_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_files, "MAX_BATCHES", 1)
+    sql = "SELECT p.ts, p.srcIP FROM M p [RANGE 1 s] ANTI JOIN M q [RANGE 0 s] ON p.srcIP = q.destIP EMIT CHANGES"
+    plan = compile_query(sql, "q")
+    for batch in range(5):
+        rows = pa.table([[batch * 60 * SECOND], [bytes(4)], [1], [True]], schema=plan.schema)
+        stored = with_columns(readable(rows, plan.times), plan.root.columns, plan.time_column)
+        write_results(tmp_path, batch, {"q": stored}, 90 * SECOND, {"q": batch * 60 * SECOND})
+    assert [time // 60 // SECOND for time in read_results(tmp_path, plan)["ts"].to_pylist()] == [3, 4]
 
 
 def test_a_damaged_file_is_not_continued(tmp_path: Path) -> None:
