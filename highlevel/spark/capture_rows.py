@@ -38,9 +38,9 @@ from highlevel.spark.byte_ranges import (
 )
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.data_source_options import Damage, Ranges, SourceOptions
-from highlevel.spark.pushed_filters import PushedFilters
+from highlevel.spark.row_condition import RowCondition
 from lowlevel.expressions.arrow import to_text
-from lowlevel.expressions.tree import Column, Expression
+from lowlevel.expressions.tree import Column, Expression, columns_of
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import SEPARABLE_KINDS
 from lowlevel.rows.batches import row_batch
@@ -98,9 +98,9 @@ def read_rows(
     partition: FileRange,
     options: SourceOptions,
     columns: Sequence[Column],
-    conditions: Sequence[Expression] = (),
+    where: Expression | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one byte range that pass all conditions.
+    """Yield the rows of one byte range that pass the condition `where`.
 
     Raises InputError at the end for damage and for a wrong guess.
     """
@@ -109,18 +109,20 @@ def read_rows(
     file, scan = open_task(task, input_.path, partition.size)
     if scan is None:
         raise make_guess_error(input_.path, getattr(task, "start", 0))
-    filters = PushedFilters(conditions)
+    condition = RowCondition(where)
     # A pcapng may have times that the reader replaces, and flows have times of their own.
     skips_blocks = options.kind in SEPARABLE_KINDS and isinstance(file.format, PcapFormat)
     needed = {"ts", *(column.name for column in columns)}
+    if where is not None:
+        needed |= {column.name for column in columns_of(where)}
     reader = make_reader(options.kind, input_.link, file, needed, BLOCK_RECORDS, files=partition.files)
     for block in scan:
-        if not (skips_blocks and filters.excludes(block)):
+        if not (skips_blocks and condition.excludes(block)):
             for rows in reader.read(block):
-                for chosen in filters.select(rows):
+                for chosen in condition.select(rows):
                     yield from make_batches(chosen, columns, options)
     for rows in reader.finish():
-        for chosen in filters.select(rows):
+        for chosen in condition.select(rows):
             yield from make_batches(chosen, columns, options)
     check_walk(file, task, scan.range, options)
 

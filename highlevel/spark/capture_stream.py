@@ -20,7 +20,7 @@ from capture.errors import InputError
 from highlevel.inline.engine import Input
 from highlevel.spark.capture_rows import BindFiles, FileRange, plan_ranges, read_rows
 from highlevel.spark.data_source_options import SourceOptions
-from lowlevel.expressions.tree import Column
+from lowlevel.expressions.tree import Column, Expression
 
 MAX_FILES = 20_000
 """Maximum number of files in the folders of a stream. An offset contains them all."""
@@ -31,10 +31,18 @@ Offset = dict[str, dict[str, int]]
 class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches of whole files. `read` runs in the tasks."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[Column, ...], bind_files: BindFiles, cores: int) -> None:
-        """Read `columns`."""
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: tuple[Column, ...],
+        bind_files: BindFiles,
+        cores: int,
+        where: Expression | None,
+    ) -> None:
+        """Read `columns` of the rows that pass `where`."""
         self.options = options
         self.columns = columns
+        self.where = where
         self.bind_files = bind_files
         self.cores = cores
         self._last_files: dict[str, int] | None = None
@@ -108,7 +116,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""
         assert isinstance(partition, FileRange)
-        return read_rows(partition, self.options, self.columns)
+        return read_rows(partition, self.options, self.columns, self.where)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: the files belong to the user."""

@@ -12,12 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 
 from capture.errors import InputError
@@ -25,12 +26,12 @@ from highlevel.plan.plan import Plan
 from highlevel.spark.capture_rows import BindFiles, FileRange, plan_ranges, read_rows
 from highlevel.spark.capture_stream import CaptureStreamReader
 from highlevel.spark.data_source_options import FORMAT, SourceOptions
-from highlevel.spark.pushed_filters import convert_filter
 from highlevel.spark.query_reader import QueryReader
+from highlevel.spark.row_condition import compile_condition
 from lowlevel.expressions.tree import Column, Expression
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Without this setting Spark refuses a Python data source that accepts filters."""
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 CompileQuery = Callable[[str], Plan]
 """Function that returns the plan of the text of a query."""
@@ -61,10 +62,16 @@ class CaptureTable(DataSource):
         """Schema of the rows. Raises InputError for a path that does not exist, before the job."""
         parsed = self.parsed
         check_paths(parsed.paths)
+        self._condition(parsed)
         return parsed.schema_of(parsed.columns if parsed.sql is None else self._plan(parsed.sql).root.columns)
 
     def _plan(self, sql: str) -> Plan:
         return type(self).compile_query(sql)
+
+    def _condition(self, options: SourceOptions) -> Expression | None:
+        if options.where is None:
+            return None
+        return compile_condition(options.where, options.kind, type(self).compile_query)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader. Raises ValueError for a schema with other columns or types, and for wrong options."""
@@ -73,7 +80,7 @@ class CaptureTable(DataSource):
             raise ValueError("option maxFilesPerTrigger: got it with spark.read, expected spark.readStream")
         bind_files = type(self).bind_files
         if parsed.sql is None:
-            return TableReader(parsed, parsed.select(schema), bind_files, self.cores)
+            return TableReader(parsed, parsed.select(schema), bind_files, self.cores, self._condition(parsed))
         plan = self._plan(parsed.sql)
         if schema != parsed.schema_of(plan.root.columns):
             raise ValueError(f"schema: got {schema.simpleString()}, expected no schema: the query selects the columns")
@@ -89,7 +96,8 @@ class CaptureTable(DataSource):
                 "option link: got one link for all files of flows with spark.readStream, expected none: templates of "
                 "earlier files are not known"
             )
-        return CaptureStreamReader(parsed, parsed.select(schema), type(self).bind_files, self.cores)
+        bind_files, where = type(self).bind_files, self._condition(parsed)
+        return CaptureStreamReader(parsed, parsed.select(schema), bind_files, self.cores, where)
 
 
 def check_paths(paths: Sequence[str]) -> None:
@@ -102,22 +110,20 @@ def check_paths(paths: Sequence[str]) -> None:
 class TableReader(DataSourceReader):
     """Plan the tasks of a DataFrame. `read` runs in the tasks."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[Column, ...], bind_files: BindFiles, cores: int) -> None:
-        """Read `columns`."""
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: tuple[Column, ...],
+        bind_files: BindFiles,
+        cores: int,
+        where: Expression | None,
+    ) -> None:
+        """Read `columns` of the rows that pass `where`."""
         self.options = options
         self.columns = columns
         self.bind_files = bind_files
         self.cores = cores
-        self.conditions: tuple[Expression, ...] = ()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
-        """Take the filters that the tasks evaluate, and yield the others."""
-        for filter_ in filters:
-            condition = convert_filter(filter_, self.columns)
-            if condition is None:
-                yield filter_
-            else:
-                self.conditions += (condition,)
+        self.where = where
 
     def partitions(self) -> list[InputPartition]:
         """Divide the captures into byte ranges. Raises InputError for a file that is no capture."""
@@ -126,27 +132,40 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""
         assert isinstance(partition, FileRange)
-        return read_rows(partition, self.options, self.columns, self.conditions)
+        return read_rows(partition, self.options, self.columns, self.where)
 
 
 def register_source(spark: object, bind_files: BindFiles, compile_query: CompileQuery) -> None:
-    """Make the format `wiretide` known to a session. Raises ValueError for an object that is no classic session.
+    """Make the format `wiretide` known to a session, classic or of Spark Connect. Raises ValueError for another object.
 
-    Python workers of a session on this machine run the Python of this process, unless PYSPARK_PYTHON or
-    `spark.pyspark.python` selects another one: a plain `python3` has no Wiretide.
+    Python workers of a classic session on this machine run the Python of this process, unless PYSPARK_PYTHON or
+    `spark.pyspark.python` selects another one: a plain `python3` has no Wiretide. A server of Spark Connect has its own
+    Python, in which Wiretide is installed.
     """
-    if not isinstance(spark, SparkSession):
-        got = f"{type(spark).__module__}.{type(spark).__qualname__}"
-        raise ValueError(f"got {got}, expected a pyspark.sql.SparkSession without Spark Connect")
-    context = spark.sparkContext
-    use_this_python(context)
-    spark.conf.set(PUSHDOWN, "true")
     attributes: dict[str, Any] = {
         "bind_files": staticmethod(bind_files),
         "compile_query": staticmethod(compile_query),
-        "cores": context.defaultParallelism,
     }
+    if isinstance(spark, SparkSession):
+        use_this_python(spark.sparkContext)
+        attributes["cores"] = spark.sparkContext.defaultParallelism
+    elif is_connected(spark):
+        attributes["cores"] = count_cores(spark)
+    else:
+        got = f"{type(spark).__module__}.{type(spark).__qualname__}"
+        raise ValueError(f"got {got}, expected a pyspark.sql.SparkSession or a session of Spark Connect")
     spark.dataSource.register(type("BoundCaptureTable", (CaptureTable,), attributes))
+
+
+def is_connected(spark: object) -> TypeGuard[ConnectSession]:
+    """Return True for a session of Spark Connect. Its package is not imported, because it needs grpcio."""
+    return type(spark).__module__ == "pyspark.sql.connect.session"
+
+
+def count_cores(spark: ConnectSession) -> int:
+    """Return the number of tasks that run at the same time on the server, by a small job."""
+    parts = spark.range(1 << 16).select(spark_partition_id().alias("part")).distinct()
+    return max(1, parts.count())
 
 
 def use_this_python(context: SparkContext) -> None:

@@ -66,10 +66,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 MAX_FILES = "maxfilespertrigger"
 
-OPTIONS = ("path", "paths", "columns", "link", "sql", MAX_FILES, *CHOICES)
+OPTIONS = ("path", "paths", "columns", "link", "sql", "where", MAX_FILES, *CHOICES)
 """Names of the options, in lower case. Spark sets `path` or `paths` from the arguments of `load`."""
 
-SELECTING = ("columns", "kind", "link", "ranges")
+SELECTING = ("columns", "kind", "link", "ranges", "where")
 """Options that a query replaces."""
 
 LOCAL_PREFIX = re.compile(r"file:(?://)?(?=/)")
@@ -98,6 +98,7 @@ class SourceOptions:
     * `names`: names of columns, None for all listed ones.
     * `times`, `damage`, `ranges`: see their classes.
     * `sql`: the query whose results are the rows; None for the rows of captures.
+    * `where`: the condition that rows must pass, as in a query; None for all rows.
     * `max_files`: the number of files of a micro-batch of a stream, None for all.
     """
 
@@ -109,6 +110,7 @@ class SourceOptions:
     damage: str = Damage.ERROR
     ranges: str = Ranges.GUESSED
     sql: str | None = None
+    where: str | None = None
     max_files: int | None = None
 
     def __post_init__(self) -> None:
@@ -141,7 +143,7 @@ class SourceOptions:
             names = tuple(name.strip() for name in options["columns"].split(","))
             if not all(names):
                 raise ValueError(f"option columns: got {options['columns']!r}, expected names separated by commas")
-        values = {name: options[name].strip() for name in ("link", *CHOICES) if name in options}
+        values = {name: options[name].strip() for name in ("link", "where", *CHOICES) if name in options}
         max_files = None
         if MAX_FILES in options:
             text = options[MAX_FILES].strip()

@@ -25,7 +25,7 @@ COLUMNS = "ts, link, srcIP, len"
 
 def make_reader(path: Path, **options: str) -> CaptureStreamReader:
     parsed = SourceOptions.parse({"path": str(path), "columns": COLUMNS, "times": "ns"} | options)
-    return CaptureStreamReader(parsed, parsed.columns, bind_files, 2)
+    return CaptureStreamReader(parsed, parsed.columns, bind_files, 2, None)
 
 
 def rows_between(reader: CaptureStreamReader, start: dict, end: dict) -> list[tuple]:

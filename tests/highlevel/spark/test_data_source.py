@@ -9,33 +9,24 @@ Plans and tasks are called here as Spark calls them, without Spark, unless a tes
 
 import json
 import operator
-import re
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
 
 import wiretide
 from capture.errors import InputError
 from highlevel.spark import byte_ranges
 from highlevel.spark.capture_rows import plan_ranges, read_rows
-from highlevel.spark.data_source import CaptureTable, TableReader
+from highlevel.spark.data_source import CaptureTable
 from highlevel.spark.data_source_options import SourceOptions
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files
@@ -45,6 +36,7 @@ from tests.references.imitating_frames import START, imitating_frames
 from tests.references.pcap_bytes import NS, pcap_bytes
 from tests.references.written_exports import write_exports
 
+ROOT = Path(__file__).resolve().parents[3]
 NUMBERS = {"times": "ns"}
 
 
@@ -162,65 +154,100 @@ def test_a_wrong_guess_fails_and_exact_ranges_do_not(tmp_path: Path, monkeypatch
     assert read(path, 64, ranges="exact", **options).num_rows == len(imitating_frames(1))
 
 
-def random_filter(random: Random, rows: list[dict]) -> tuple[Filter, Callable[[dict], bool]]:
-    """A filter, and its definition over one row of a DataFrame with timestamps."""
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+def random_condition(random: Random, rows: list[dict]) -> tuple[str, Callable[[dict], bool]]:
+    """A condition, and its definition over one row of a DataFrame with times in ns."""
     name = random.choice(["ts", "ts", "srcIP", "destPort", "protocol", "len"])
     value = random.choice(rows)[name]
-    if name == "ts":
-        value += timedelta(microseconds=random.choice([-1, 0, 0, 1]))
-    if random.random() < 0.2 and name != "ts" and value is not None:
-        values = (value, random.choice(rows)["srcIP"] if name == "srcIP" else 6)
-        return In((name,), values), lambda row: row[name] in values
-    kinds: dict[type, Callable] = {EqualTo: operator.eq}
-    if name != "srcIP":
-        kinds |= {GreaterThan: operator.gt, GreaterThanOrEqual: operator.ge, LessThan: operator.lt}
-        kinds |= {LessThanOrEqual: operator.le}
-    kind = random.choice([*kinds])
     value = 53 if value is None else value
-    return kind((name,), value), lambda row: row[name] is not None and kinds[kind](row[name], value)
+    if name == "ts":
+        value += random.choice([-1, 0, 0, 1])
+    sign = random.choice([*OPERATORS] if name != "srcIP" else ["=", "<>"])
+    literal = f"'{value}'" if name == "srcIP" else value
+    return f"{name} {sign} {literal}", lambda row: row[name] is not None and OPERATORS[sign](row[name], value)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_pushed_filters_choose_the_rows_of_their_definition(
+def test_a_condition_chooses_the_rows_of_its_definition(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 64)  # so that blocks are skipped
     monkeypatch.setattr(byte_ranges, "MIN_RANGE_BYTES", 20_000)
     random = Random(seed)
     path = write_links(tmp_path, seed)[0].path
-    rows = read(path).to_pylist()
-    parsed = SourceOptions.parse({"path": str(path)})
+    rows = wanted(path, "packets")
     for _ in range(6):
-        pairs = [random_filter(random, rows) for _ in range(random.randrange(1, 3))]
-        reader = TableReader(parsed, parsed.columns, bind_files, 4)
-        assert list(reader.pushFilters([filter_ for filter_, _ in pairs])) == []
+        pairs = [random_condition(random, rows) for _ in range(random.randrange(1, 3))]
+        table = make_table(path, where=" AND ".join(text for text, _ in pairs), columns="srcIP, len", **NUMBERS)
+        table.cores = 4
+        reader = table.reader(table.schema())
         got = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-        assert got == [row for row in rows if all(holds(row) for _, holds in pairs)]
+        kept = [row for row in rows if all(holds(row) for _, holds in pairs)]
+        assert got == [{name: row[name] for name in ("srcIP", "len")} for row in kept]
 
 
-def test_other_filters_remain_in_spark() -> None:
-    parsed = SourceOptions.parse({"path": "a.pcap", "columns": "ts, srcIP, srcMAC, len"})
-    filters = [
-        *(EqualTo(("srcIP",), "10.0.0.01"), EqualTo(("srcIP",), "x"), LessThan(("srcIP",), "10.0.0.1")),
-        *(EqualTo(("srcMAC",), "00:00:00:00:00:00"), EqualTo(("len",), 1.5), EqualTo(("destPort",), 53)),
-        *(GreaterThan(("ts",), datetime(2024, 1, 1)), Not(EqualTo(("len",), 60)), IsNotNull(("len",))),  # noqa: DTZ001
-    ]
-    assert list(TableReader(parsed, parsed.columns, bind_files, 1).pushFilters(filters)) == filters
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("ln > 5", "line 1, column 31: unknown column 'ln'"),
+        ("len > (SELECT max(len) FROM packets)", "line 1, column 37: a sub-query in WHERE"),
+        ("len > 1) UNION SELECT ts FROM packets WHERE (len > 1", "expected a condition over the columns of one row"),
+    ],
+)
+def test_a_wrong_condition_is_an_error_before_the_job(where: str, message: str, tmp_path: Path) -> None:
+    path = write_links(tmp_path, 3)[0].path
+    with pytest.raises(ValueError, match=r"^option where: .*") as raised:
+        make_table(path, where=where).schema()
+    assert message in str(raised.value)
 
 
 @pytest.mark.spark
-def test_spark_pushes_filters_and_the_answer_is_the_same(spark, captures: Path) -> None:
+def test_filters_of_one_job_do_not_change_the_next(spark, captures: Path) -> None:
+    """Spark stores the reader that has taken a filter, and uses it for other jobs over the same DataFrame."""
     wiretide.register(spark)
     path = str(captures / "pcap" / "1kxun.pcap")
-    frame = spark.read.format("wiretide").option("columns", "ts, srcIP, destPort, protocol").load(path)
-    rows = [tuple(row) for row in frame.collect()]
-    start, source = sorted(rows)[len(rows) // 3][:2]
-    where = (frame.ts >= start) & (frame.srcIP == source) & (frame.protocol == 6) & frame.destPort.isin(80, 443)
-    pushed = frame.where(where)
-    optimized = pushed._jdf.queryExecution().optimizedPlan().toString()
-    assert not re.search(r"=|<|>| IN ", optimized), optimized
-    got = [tuple(row) for row in pushed.collect()]
-    assert got == [row for row in rows if row[0] >= start and row[1:2] == (source,) and row[2] in (80, 443)] != []
+    frame = spark.read.format("wiretide").option("columns", "protocol, len").load(path)
+    lengths = [row.len for row in frame.collect()]
+    large = sum(length > 100 for length in lengths)
+    assert 0 < large < len(lengths)
+    assert frame.where("len > 100").count() == large
+    assert frame.count() == len(lengths)
+    assert frame.where("len > 100").union(frame.where("len <= 100")).count() == len(lengths)
+    chosen = spark.read.format("wiretide").option("columns", "protocol").option("where", "len > 100").load(path)
+    assert chosen.count() == large
+
+
+CONNECTED = """
+import sys
+from pyspark.sql import SparkSession
+import wiretide
+
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+wiretide.register(spark)
+rows = spark.read.format("wiretide").option("columns", "protocol, len").load(sys.argv[1])
+counts = rows.groupBy("protocol").count()
+counts.write.json(sys.argv[2] + "/rows")
+sql = "SELECT protocol, count(*) AS count FROM packets GROUP BY protocol"
+spark.read.format("wiretide").option("sql", sql).load(sys.argv[1]).write.json(sys.argv[2] + "/query")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow("starts a server of Spark Connect")
+def test_a_session_of_spark_connect_reads_captures(tmp_path: Path) -> None:
+    path = write_links(tmp_path, 5)[0].path
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", CONNECTED, str(path), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = Counter(row["protocol"] for row in wanted(path, "packets"))
+    for name in ("rows", "query"):
+        lines = [line for file in (tmp_path / name).glob("*.json") for line in file.read_text().splitlines()]
+        assert {row["protocol"]: row["count"] for row in map(json.loads, lines)} == expected
 
 
 @pytest.mark.parametrize("lost", [1, 70])
@@ -276,7 +303,7 @@ def test_a_large_batch_is_divided(captures: Path, monkeypatch: pytest.MonkeyPatc
         ({"link": ""}, r"option link: got an empty text, expected the name of a link"),
         (
             {"colums": "ts"},
-            r"option colums: unknown; the options of the format wiretide are columns, link, sql, maxfilespertrigger,",
+            r"option colums: unknown; the options of the format wiretide are columns, link, sql, where,",
         ),
         ({"sql": "SELECT 1", "link": "a"}, r"option link: got it with the option sql; the query selects rows"),
         ({"maxfilespertrigger": "0"}, r"option maxFilesPerTrigger: got '0', expected a number of files from 1"),
