@@ -92,7 +92,7 @@ def send(receiver: Receiver, messages: Sequence[Message]) -> None:
 
 
 def _error(receiver: Receiver, reason: str, *, final: bool = False, wait: float = 0.0) -> DeliveryError:
-    text = f"receivers.{receiver.name}: {receiver.kind} {receiver.place}: {escape(reason)}"
+    text = f"receivers.{receiver.name}: {receiver.kind} {receiver.destination}: {escape(reason)}"
     return DeliveryError(text, final=final, wait=wait)
 
 

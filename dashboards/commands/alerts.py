@@ -131,6 +131,6 @@ def try_receivers(settings: PipelineFile) -> None:
             failures += 1
             warn(str(error))
         else:
-            print(f"receivers.{receiver.name}: {receiver.kind} {receiver.place} accepted the test message")
+            print(f"receivers.{receiver.name}: {receiver.kind} {receiver.destination} accepted the test message")
     if failures:
         raise DeliveryError(f"{failures} of {_count(len(receivers), 'receiver')} did not accept the test message")

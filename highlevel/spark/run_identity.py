@@ -73,8 +73,8 @@ class StoredInput:
         return f"{self.id} {self.path}"
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """The properties that identify the input in a pipeline."""
+    def binding(self) -> tuple[str, str, str]:
+        """Path, link and stream, which identify the input in a pipeline."""
         return self.path, self.link, self.stream
 
 
@@ -302,7 +302,7 @@ def _match_inputs(
     next_id = 1 + max((input_.id for input_ in stored.inputs), default=-1)
     id_of_input: dict[int, int] = {}
     for input_ in new.inputs:
-        match = next((candidate for candidate in remaining if candidate.place == input_.place), None)
+        match = next((candidate for candidate in remaining if candidate.binding == input_.binding), None)
         if match is not None and match.content != input_.content:
             raise FolderError(
                 f"{folder} contains a run with another content of {input_.path}: got {input_.content}, expected "
@@ -321,10 +321,10 @@ def _match_inputs(
 
 def apply_identity(assignment: InputAssignment, new: RunIdentity, identity: RunIdentity) -> InputAssignment:
     """Return an assignment with the IDs of `identity`. `new` describes the assignment without these IDs."""
-    ids: dict[tuple[str, str, str], list[int]] = {input_.place: [] for input_ in identity.inputs}
+    ids: dict[tuple[str, str, str], list[int]] = {input_.binding: [] for input_ in identity.inputs}
     for input_ in identity.inputs:
-        ids[input_.place].append(input_.id)
-    input_ids = [ids[input_.place].pop(0) for input_ in new.inputs]
+        ids[input_.binding].append(input_.id)
+    input_ids = [ids[input_.binding].pop(0) for input_ in new.inputs]
     # In the order of the IDs, so that the ports of a query keep their numbers.
     order = sorted(range(len(input_ids)), key=input_ids.__getitem__)
     return replace(

@@ -145,7 +145,7 @@ _PRINTABLE = bytes(byte if 0x20 <= byte < 0x7F else ord(".") for byte in range(2
 """Replacement of each byte in printable text: a dot for each byte that is not printable ASCII."""
 
 
-def spelled(column: BytesVector, *, as_hex: bool) -> TextVector:
+def texts_of(column: BytesVector, *, as_hex: bool) -> TextVector:
     """Return byte strings as printable ASCII, with `.` for other bytes, or as hexadecimal digits."""
     names = Names()
     ids = np.zeros(column.start.shape, np.int64)

@@ -397,7 +397,7 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
     if function in PAYLOAD_NAMES:
         return names_of(function, operand)
     if function in SPELLINGS:
-        return byte_functions.spelled(operand, as_hex=function is Function.HEX)
+        return byte_functions.texts_of(operand, as_hex=function is Function.HEX)
     if function is Function.LENGTH:
         return Vector(operand.length, operand.valid)
     if function is Function.BYTE:

@@ -60,8 +60,8 @@ class FunctionError(WiretideError, ValueError):
 class UserFunction:
     """A function with the types of its parameters and of its result.
 
-    `optional`: the indexes of the parameters that receive NULL. `place`: its file, in messages. `source`: the text of
-    the file, if `load` has read it: then another process executes the text instead of unpickling the function.
+    `optional`: the indexes of the parameters that receive NULL. `location`: its file, in messages. `source`: the text
+    of the file, if `load` has read it: then another process executes the text instead of unpickling the function.
     `version` distinguishes other definitions with one name.
     """
 
@@ -74,12 +74,12 @@ class UserFunction:
     optional: tuple[int, ...] = ()
     source: str | None = field(default=None, repr=False)
     version: int = 0
-    place: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text of the file instead of the function, if there is one."""
         if self.source is not None:
-            return _reloaded, (self.source, self.place, self.name)
+            return _reloaded, (self.source, self.location, self.name)
         return UserFunction, tuple(getattr(self, name) for name in self.__slots__)
 
     def apply(self, arguments: Sequence[AnyVector]) -> AnyVector:
@@ -239,8 +239,8 @@ class UserFunction:
 
     @property
     def shown(self) -> str:
-        """The name and the place of the function, for messages."""
-        return f"the function {self.name}" + (f" ({self.place})" if self.place else "")
+        """The name and the location of the function, for messages."""
+        return f"the function {self.name}" + (f" ({self.location})" if self.location else "")
 
     @property
     def _python(self) -> str:
@@ -290,7 +290,7 @@ def define(function: UserFunction) -> None:
     """Define a function, or replace its definition."""
     if _file is not None:
         source, position = _file
-        function = replace(function, source=source, place=position)
+        function = replace(function, source=source, location=position)
     else:
         function = replace(function, version=next(_versions))
     DEFINED[function.name.lower()] = function

@@ -179,8 +179,8 @@ def function_lines(plan: object) -> Iterator[str]:
     """Yield the functions of users that a plan of any kind calls."""
     for function in dict.fromkeys(find_instances(plan, UserFunction)):
         how = "compiled by numba" if function.compiled else "over columns" if function.of_columns else "for each row"
-        place = f", {function.place}" if function.place else ""
-        yield line("function", f"{function.usage} of type {function.result}: Python, {how}{place}")
+        where = f", {function.location}" if function.location else ""
+        yield line("function", f"{function.usage} of type {function.result}: Python, {how}{where}")
 
 
 def consistency_lines(consistency: Consistency) -> Iterator[str]:

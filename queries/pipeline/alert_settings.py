@@ -118,7 +118,7 @@ class Receiver:
     final: bool = False
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         """The target as messages show it: without the path of a URL, which may contain a secret."""
         parts = urlsplit(self.target)
         return f"{parts.scheme}://{parts.netloc}" if self.kind != "file" and parts.netloc else self.target

@@ -208,26 +208,26 @@ class Compiler:
         selected = replace(selected, outputs=outputs)
         where = [] if query.where is None else [self._condition(query.where, names)]
 
-        def placed(needed: set[str], _times: Sequence[str]) -> tuple[Node, dict[str, str]]:
-            return self._placed(relation, needed, None, where)
+        def make_source(needed: set[str], _times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            return self._relation_node(relation, needed, None, where)
 
-        return self._rows(query, selected, sorting, placed)
+        return self._rows(query, selected, sorting, make_source)
 
     def _of_one(self, query: Query, table: NamedTable) -> ReadableQuery:
         """Compile a query of one query or union."""
         names = TableNames(self.sql, [table], qualify=False)
         where = [] if query.where is None else [self._condition(query.where, names)]
 
-        def placed(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
-            return self._placed(table.relation, needed, next(iter(times), None), where)
+        def make_source(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            return self._relation_node(table.relation, needed, next(iter(times), None), where)
 
-        return self._over(query, names, placed)
+        return self._over(query, names, make_source)
 
-    def _placed(
+    def _relation_node(
         self, relation: Relation, needed: set[str], time: str | None, where: Sequence[Expression]
     ) -> tuple[Node, dict[str, str]]:
-        placed = relation.place(needed, time, where)
-        return placed.node, dict(placed.names)
+        relation_node = relation.make_node(needed, time, where)
+        return relation_node.node, dict(relation_node.names)
 
     # --- joins ---
 
@@ -244,7 +244,7 @@ class Compiler:
                 seen = [each.table for each in steps[:number] if not each.kind.is_left_only]
                 visible = TableNames(self.sql, [*seen, step.table], qualify=True)
                 tree.on(number, self._condition(join.on, visible))
-                positions |= visible.places
+                positions |= visible.first_uses
             elif join is not None and step.kind is not JoinKind.INNER:
                 if not join.by_where:
                     problem = f"{join.word.text.upper()} JOIN without ON"
@@ -269,51 +269,51 @@ class Compiler:
             for each in kept:
                 tree.where(each)
 
-        def placed(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
-            positions.update(names.places)
+        def make_source(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            positions.update(names.first_uses)
             for step in steps:
                 if isinstance(step.table.relation, LinkRelation):
-                    step.table.relation.places.update(
+                    step.table.relation.first_uses.update(
                         {step.plain(name): token for name, token in positions.items() if step.owns(name)}
                     )
             last = steps[-1].time_column.name
             times = [name for name in times if name != last][:1] + [name for name in times if name == last]
-            return tree.place(needed, times), {}
+            return tree.make_node(needed, times), {}
 
-        return self._over(replace(query, where=None), names, placed)
+        return self._over(replace(query, where=None), names, make_source)
 
     # --- the select list over tables ---
 
-    def _over(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:
-        """Compile SELECT over tables; `placed` includes WHERE."""
+    def _over(self, query: Query, names: TableNames, make_source: MakeSource) -> ReadableQuery:
+        """Compile SELECT over tables; `make_source` includes WHERE."""
         if has_groups(query):
-            return self._groups(replace(query, where=None), names, placed)
+            return self._groups(replace(query, where=None), names, make_source)
         query = _with_columns(query, names)
         if query.distinct is not None and query.window is not None:
-            return self._groups(replace(_as_groups(query), where=None), names, placed)
+            return self._groups(replace(_as_groups(query), where=None), names, make_source)
         times = names.times
         selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
         if query.distinct is not None and not selected.sources:
             items = tuple(SelectItem(_name_of(name, query.distinct)) for name, _ in names.all)
             listed = replace(query, select=items) if query.selects_all else query
-            return self._groups(replace(_as_groups(listed), where=None), names, placed)
+            return self._groups(replace(_as_groups(listed), where=None), names, make_source)
         windowed = False
         if isinstance(query.tables[0].table, SetOperation):
             from queries.plans.set_operations import window_of
 
             windowed = window_of(names.tables[0].relation) is not None and WINDOW_END in selected.sources
-        return self._rows(query, *self._sorted(query, names, selected), placed, windowed=windowed)
+        return self._rows(query, *self._sorted(query, names, selected), make_source, windowed=windowed)
 
-    def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> ReadableQuery:
+    def _groups(self, query: Query, names: TableNames, make_source: MakeSource) -> ReadableQuery:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
         aggregation = grouping.compile()
         needed = names_in(aggregation.low.trees)
         if isinstance(aggregation.window, LifetimeWindow):
-            return self._of_lifetimes(query, placed, aggregation, grouping, names)
+            return self._of_lifetimes(query, make_source, aggregation, grouping, names)
         required = [column for column, _, _ in grouping.pairs]
         if aggregation.windowed:
             required = [grouping.time.name]
-        node, _ = placed(needed | set(required), required)
+        node, _ = make_source(needed | set(required), required)
         pairs = tuple(pair for pair in grouping.pairs if pair[0] in node.time_columns)
         if pairs and not aggregation.windowed:
             grouped = TimeGroups(node, aggregation, pairs)
@@ -324,13 +324,13 @@ class Compiler:
         return self._of_windows(Windowed(node, aggregation, time), grouping)
 
     def _of_lifetimes(
-        self, query: Query, placed: MakeSource, aggregation: Aggregation, grouping: Grouping, names: TableNames
+        self, query: Query, make_source: MakeSource, aggregation: Aggregation, grouping: Grouping, names: TableNames
     ) -> ReadableQuery:
         start, end = grouping.time.name, None if grouping.end is None else grouping.end.name
         times = [column.name for column in names.times]
         required = [start] if start in times else times[:1]
         needed = names_in(aggregation.low.trees) | {start} | ({end} if end is not None else set())
-        node, local = placed(needed, required)
+        node, local = make_source(needed, required)
         from queries.plans.lifetimes import make_snapshots  # most queries have no lifetimes
 
         bounds = (local.get(start, start), None if end is None else local.get(end, end))
@@ -391,7 +391,7 @@ class Compiler:
         query: Query,
         selected: SelectList,
         sorting: Sorting | None,
-        placed: MakeSource,
+        make_source: MakeSource,
         *,
         windowed: bool = False,
     ) -> ReadableQuery:
@@ -405,7 +405,7 @@ class Compiler:
         def node(time: str | None) -> Node:
             default = WINDOW_END if windowed else next(iter(selected.sources), None)
             required = times[time] if time is not None else default
-            below, local = placed(needed | ({required} if required else set()), [required] if required else [])
+            below, local = make_source(needed | ({required} if required else set()), [required] if required else [])
             outputs = tuple(Output(out.name, renamed(out.expression, local)) for out in selected.outputs)
             time_outputs: list[TimeOutput] = []
             if required is not None:

@@ -388,7 +388,7 @@ class Grouping:
         With CLOSING WHEN and `above` they become columns of the windows, which the node Running reads.
         """
 
-        def lifted(part: Expression) -> Expression | None:
+        def replace_part(part: Expression) -> Expression | None:
             group = self._window_expressions.get(part) or self._scope.groups.get(part)
             step = self.closing if above else None
             if isinstance(group, Column) and step is not None and group.name not in BOUNDS:
@@ -406,7 +406,7 @@ class Grouping:
             expected = f"GROUP BY {part.name}, or an aggregate of it"
             raise self._error(problem, words[part].start if part in words else start, expected)
 
-        return transform(expression, lifted)
+        return transform(expression, replace_part)
 
     def _over_parts(self, expression: Expression) -> Expression:
         """Replace the placeholders in a part of a user's aggregate by columns of the high level."""

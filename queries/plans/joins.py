@@ -77,10 +77,10 @@ class Step:
 
 
 class JoinTree:
-    """The items of one FROM and their conditions. `place` creates the nodes of the plan."""
+    """The items of one FROM and their conditions. `make_node` creates the nodes of the plan."""
 
     def __init__(self, sql: str, steps: Sequence[Step]) -> None:
-        """`steps` are the items with their windows. Add all conditions before calling `place`."""
+        """`steps` are the items with their windows. Add all conditions before calling `make_node`."""
         self._sql = sql
         self.steps = list(steps)
 
@@ -131,7 +131,7 @@ class JoinTree:
         """The items whose columns are in the results."""
         return [step for step in self.steps if not step.kind.is_left_only]
 
-    def place(self, needed: Iterable[str], times: Sequence[str]) -> Node:
+    def make_node(self, needed: Iterable[str], times: Sequence[str]) -> Node:
         """Return the node of the last join, with the `needed` columns and watermarks for the one or two `times`."""
         columns = set(needed) | {step.time_column.name for step in self.steps}
         for step in self.steps:
@@ -182,7 +182,7 @@ class JoinTree:
         filters = [
             renamed(condition, {name: step.plain(name) for name in names_in([condition])}) for condition in step.filters
         ]
-        relation_node: RelationNode = step.table.relation.place(plain_names, step.time, filters)
+        relation_node: RelationNode = step.table.relation.make_node(plain_names, step.time, filters)
         return relation_node.node, {f"{step.table.name}.{name}": column for name, column in relation_node.names.items()}
 
     def _condition(self, index: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:

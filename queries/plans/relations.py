@@ -59,14 +59,14 @@ class Relation(Protocol):
         """Return a column by its case-insensitive name."""
         ...
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the rows that satisfy all of `where`, with the needed columns; watermarks are for `time`."""
         ...
 
 
 @dataclass(frozen=True)
 class LinkRelation:
-    """Rows of links. `name`: the name of the query. `places`: the first use of each column, for messages.
+    """Rows of links. `name`: the name of the query. `first_uses`: the first use of each column, for messages.
 
     `computed`: expressions over bytes by their column names; the low level computes them, because bytes are not passed
     on.
@@ -75,7 +75,7 @@ class LinkRelation:
     sql: str
     name: str
     links: Links
-    places: dict[str, Word] = field(default_factory=dict, compare=False)
+    first_uses: dict[str, Word] = field(default_factory=dict, compare=False)
     computed: dict[str, Expression] = field(default_factory=dict, compare=False)
 
     @property
@@ -96,14 +96,14 @@ class LinkRelation:
         """Return a column of the kind of rows, in the layer."""
         return columns_of_kind(self.links.source.kind).column(name, self.links.layer)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return a leaf of single rows."""
         keys = []
         for name in sorted(set(needed) - {TS, LINK}):
             column = self.computed.get(name) or columns_of_kind(self.links.source.kind).column(name)
             assert column is not None, name
             if column.type is Type.BYTES:
-                at = self.places[name].start if name in self.places else 0
+                at = self.first_uses[name].start if name in self.first_uses else 0
                 expected = "a condition on this stream only: bytes do not leave the low level"
                 raise QueryError(f"{name} above the low level", self.sql, at, expected)
             keys.append(Key(name, column))
@@ -154,7 +154,7 @@ class QueryRelation:
         """Return a column of the results."""
         return self.query.by_name.get(name.lower())
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return all columns, so that all readers that use this time column share one node."""
         node, condition = self.query.node(time), conjunction(where)
         node = node if condition is None else Filter(node, condition)
@@ -183,37 +183,37 @@ class UnionRelation:
         """Find a column."""
         return next((column for column in self.columns if column.name.lower() == name.lower()), None)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return a union of the parts, converted to the same columns in the same order."""
         time = time or next(iter(self.common_times), None)
         nodes: list[Node] = []
         for part in self.parts:
             columns = {column.name: found for column in self.columns if (found := part.column(column.name)) is not None}
             names = {name: column.name for name, column in columns.items()}
-            placed = part.place(names.values(), names.get(time or ""), [renamed(each, names) for each in where])
-            outputs = tuple(
-                Output(column.name, replace(column, name=placed.names[names[column.name]])) for column in self.columns
-            )
-            time_outputs = () if time is None else (TimeOutput(time, placed.names[names[time]]),)
-            nodes.append(Apply(placed.node, outputs, time_outputs))
+            conditions = [renamed(condition, names) for condition in where]
+            relation_node = part.make_node(names.values(), names.get(time or ""), conditions)
+            of_node = {name: relation_node.names[of_part] for name, of_part in names.items()}
+            outputs = tuple(Output(column.name, replace(column, name=of_node[column.name])) for column in self.columns)
+            time_outputs = () if time is None else (TimeOutput(time, of_node[time]),)
+            nodes.append(Apply(relation_node.node, outputs, time_outputs))
         return RelationNode(Union(tuple(nodes)), {column.name: column.name for column in self.columns})
 
 
-def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> UnionRelation:
+def union_of(sql: str, parts: Sequence[Relation], words: Sequence[Word]) -> UnionRelation:
     """Return the union of relations, at least one of them a query. Raises QueryError if one lacks a column."""
     model = next(part for part in parts if not isinstance(part, LinkRelation))
     columns = []
     for name in model.visible_names:
         found = [part.column(name) for part in parts]
-        for column, place in zip(found, places, strict=True):
+        for column, word in zip(found, words, strict=True):
             first = found[0]
             if column is None or first is None or not same_values(column.type, first.type):
-                problem = f"a union with {place.name_in_messages}, which has no column '{name}'"
+                problem = f"a union with {word.name_in_messages}, which has no column '{name}'"
                 if column is not None and first is not None:
                     problem = f"a union where '{name}' is {column.type} and {first.type}"
                 mixed = any(isinstance(part, LinkRelation) for part in parts)
                 hint = "; around UNION both queries are in parentheses, or neither" if mixed else ""
-                raise QueryError(problem, sql, place.start, f"the same columns in all parts of the union{hint}")
+                raise QueryError(problem, sql, word.start, f"the same columns in all parts of the union{hint}")
         known = [column for column in found if column is not None]
         kind = known[0].type if all(column.type is known[0].type for column in known) else Type.INT
         nullable = any(column.nullable for column in known)
@@ -276,7 +276,7 @@ class TableNames:
         self._qualify = qualify
         self.tables = tables
         self._tested = {name.lower() for name in tested}
-        self.places: dict[str, Word] = {}
+        self.first_uses: dict[str, Word] = {}
         """The first use of each column."""
 
     def qualified(self, table: NamedTable, name: str) -> str:
@@ -385,7 +385,7 @@ class TableNames:
             return None
         return replace(column, name=self.qualified(table, column.name), nullable=column.nullable or table.nullable)
 
-    def _used(self, column: Column | None, place: Word) -> Column | None:
+    def _used(self, column: Column | None, word: Word) -> Column | None:
         if column is not None:
-            self.places.setdefault(column.name, place)
+            self.first_uses.setdefault(column.name, word)
         return column

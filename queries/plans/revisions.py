@@ -66,13 +66,13 @@ class CopiesRelation:
         """Return a column of the table."""
         return self.inner.column(name)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the first copies."""
         below, above = _split(where, self.keys, self.inner)
         used = {*needed, *self.keys, *self.times, *names_in(above)}
-        placed = self.inner.place(used, self.times[0], below)
-        node = FirstCopies(placed.node, tuple(placed.names[key] for key in self.keys), self.within)
-        return _with_names(node, self, used, placed.names, above)
+        relation_node = self.inner.make_node(used, self.times[0], below)
+        node = FirstCopies(relation_node.node, tuple(relation_node.names[key] for key in self.keys), self.within)
+        return _with_names(node, self, used, relation_node.names, above)
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,17 @@ class FlowsRelation:
         own = {RECORDS: Column(RECORDS, Type.INT), OPEN: Column(OPEN, Type.BOOL)}
         return own.get(name.lower()) or self.inner.column(name)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the flows."""
         below, above = _split(where, self.keys, self.inner)
         shown = {*needed, *self.keys, *self.times, START, *names_in(above)} - {RECORDS, OPEN}
         ended = self._ended
-        placed = self.inner.place(shown | names_in([ended]), self.times[0], below)
-        names = {name: placed.names[name] for name in sorted(shown)}
+        relation_node = self.inner.make_node(shown | names_in([ended]), self.times[0], below)
+        names = {name: relation_node.names[name] for name in sorted(shown)}
         roles = tuple((physical, _role(name)) for name, physical in names.items())
         keys = tuple(names[key] for key in self.keys)
-        ended = renamed(ended, placed.names)
-        node = FlowMerge(placed.node, keys, roles, self.within, self.idle, names[START], ended)
+        ended = renamed(ended, relation_node.names)
+        node = FlowMerge(relation_node.node, keys, roles, self.within, self.idle, names[START], ended)
         names |= {RECORDS: RECORDS, OPEN: OPEN}
         return _with_names(node, self, names, names, above)
 

@@ -71,7 +71,7 @@ class QueryRows:
         """Return a column by its case-insensitive name."""
         return next((column for column in self.columns if column.name.lower() == name.lower()), None)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the union of the rows of all queries, with all columns."""
         time = time or next(iter(self.times), None)
         nodes: list[Node] = []

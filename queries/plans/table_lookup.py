@@ -102,10 +102,10 @@ class TableLookup:
         streams = streams_of(table)
         return [] if streams is None or any(self.known.has(stream) for stream in streams) else streams
 
-    def _read(self, query: ReadableQuery, place: Word) -> QueryRelation:
+    def _read(self, query: ReadableQuery, word: Word) -> QueryRelation:
         if any(isinstance(node, Windowed) and node.aggregation.emit_late for node in query.nodes):
             expected = "LATE DROP in that query: a late row would be an additional result of a final window"
-            raise QueryError("a query with LATE EMIT that is read", self.sql, place.start, expected)
+            raise QueryError("a query with LATE EMIT that is read", self.sql, word.start, expected)
         return QueryRelation(query)
 
     def _check_merges(self, table: Table) -> None:

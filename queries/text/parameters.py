@@ -128,7 +128,7 @@ class Parameter:
                 except AddressError as error:
                     raise ValueError(str(error)) from None
 
-    def given(self, value: object) -> str:
+    def user_literal(self, value: object) -> str:
         """Return a value that a user of the query gives, as `literal` does. For `@FILE` the query follows a file.
 
         A DEFAULT in the text of a query cannot be a file, because the text may be from a page that must not read files.
@@ -204,7 +204,7 @@ def literals(parameters: Sequence[Parameter], values: Mapping[str, object], sql:
             problem = f"the parameter {parameter.name} has no value and no DEFAULT"
             raise QueryError(problem, sql, 0, parameter.expected)
         try:
-            texts[parameter.name] = parameter.given(value)
+            texts[parameter.name] = parameter.user_literal(value)
         except ValueError as error:
             problem = f"got {parameter.name} = {str(value)!r}" + (f": {error}" if str(error) else "")
             raise QueryError(problem, sql, 0, parameter.expected) from None

@@ -144,10 +144,10 @@ def test_prometheus_stores_what_the_pipeline_said(scraped: Scraped) -> None:
 def test_prometheus_knows_the_kind_and_help_of_every_metric(scraped: Scraped) -> None:
     seen = scraped.prometheus
     seen.until(lambda: seen.target(scraped.fixed_url), "scraped")
-    known = {name: [(one["type"], one["help"]) for one in told] for name, told in seen.ask("metadata").items()}
+    known = {name: [(one["type"], one["help"]) for one in entries] for name, entries in seen.ask("metadata").items()}
     # Prometheus requests OpenMetrics, in which the family of a counter has no suffix in its name.
-    told = {family.name: [(family.type, family.documentation)] for family in scraped.fixed.collect()}
-    assert {name: known.get(name) for name in told} == told
+    declared = {family.name: [(family.type, family.documentation)] for family in scraped.fixed.collect()}
+    assert {name: known.get(name) for name in declared} == declared
 
 
 def test_the_balance_equations_of_the_documentation_hold_for_a_real_run(scraped: Scraped) -> None:

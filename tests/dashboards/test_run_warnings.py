@@ -48,9 +48,9 @@ def test_each_damaged_file_of_a_link_is_named_with_its_cause(tmp_path: Path) -> 
         ("d.pcap.gz", {"cut_in_compression": 1}),
     ]
     assert [each.records for each in found][:3] == [3, 2, 3]
-    said = list(run_warnings(run.samples(), found))
-    assert said[0] == f"{tmp_path}/b.pcap: cut in record, after 2 whole records"
-    assert len(said) == 3
+    warnings = list(run_warnings(run.samples(), found))
+    assert warnings[0] == f"{tmp_path}/b.pcap: cut in record, after 2 whole records"
+    assert len(warnings) == 3
 
 
 def test_a_folder_that_is_followed_tells_of_its_files(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def table(outcomes: list[Outcome]) -> str:
     )
 
 
-def told(outcome: Outcome) -> str:
+def describe(outcome: Outcome) -> str:
     """Describe the failures and how to reproduce them."""
     text = outcome.log.read_text("utf-8", "replace")
     exception = re.search(r"=== Uncaught Python exception: ===\n(.*?)\n(?:\n|==)", text, re.DOTALL)
@@ -141,7 +141,7 @@ def main() -> int:
     print(table(outcomes))
     for outcome in outcomes:
         if outcome.failed:
-            print(told(outcome))
+            print(describe(outcome))
     return int(any(outcome.failed for outcome in outcomes))
 
 

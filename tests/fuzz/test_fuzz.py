@@ -52,7 +52,7 @@ def test_a_guided_run_compares_plain_python_that_is_instrumented_with_the_machin
     targets = [TARGETS[name] for name in ("pcapng", "sql")]  # without a dictionary, and with one
     runs.prepare()
     outcomes = [runs.run(target, 300, 0) for target in targets]
-    assert [outcome.failed for outcome in outcomes] == [False, False], [runs.told(each) for each in outcomes]
+    assert [outcome.failed for outcome in outcomes] == [False, False], [runs.describe(each) for each in outcomes]
     assert all(outcome.inputs >= 300 and outcome.edges > 100 for outcome in outcomes), outcomes
 
 

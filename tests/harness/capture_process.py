@@ -21,24 +21,24 @@ POLL_SECONDS = 0.02
 
 
 class Running:
-    """A process that is at work; `said` are the lines that it began with."""
+    """A process that is at work; `first_lines` are the lines that it began with."""
 
     last = "capturing"
     """How the last of these lines begins."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.said: list[str] = []
+        self.first_lines: list[str] = []
         assert process.stdout is not None
         for line in process.stdout:
-            self.said.append(line.rstrip())
+            self.first_lines.append(line.rstrip())
             if line.startswith(self.last):
                 return
-        raise AssertionError(f"it ended: {self.said} {process.stderr and process.stderr.read()}")
+        raise AssertionError(f"it ended: {self.first_lines} {process.stderr and process.stderr.read()}")
 
     def metrics(self) -> str:
         """Return the text of the metrics page."""
-        url = next(line.split()[-1] for line in self.said if line.startswith("metrics at"))
+        url = next(line.split()[-1] for line in self.first_lines if line.startswith("metrics at"))
         with urlopen(url) as page:
             return str(page.read().decode())
 
@@ -70,7 +70,7 @@ class Collector(Running):
     @property
     def ports(self) -> list[int]:
         """Of all sockets."""
-        return [int(found) for line in self.said for found in re.findall(r"listening on .*:(\d+),", line)]
+        return [int(found) for line in self.first_lines for found in re.findall(r"listening on .*:(\d+),", line)]
 
     @property
     def port(self) -> int:

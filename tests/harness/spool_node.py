@@ -53,7 +53,7 @@ class SpoolNode:
         """Make the tables and the writer: the first time, or again, in place of those before."""
         self.node = Node(self.link, self.file, [leaf.low for leaf in leaves(self.plans)], 64, self.records)
         self.writer = SpoolWriter(self.folder, self.link, named(self.plans))
-        self.said = False
+        self.has_progress = False
 
     def restart(self, plans: Sequence[Plan] | None = None) -> None:
         """End in order, with what is in the tables, and start again, perhaps with other plans."""
@@ -65,7 +65,7 @@ class SpoolNode:
 
     def step(self, blocks: int = 1) -> bool:
         """Read some blocks into a segment, or more segments; False at the end of the capture, which ends the spool."""
-        if not self.said and self.index.watermark != BEGINNING and len(self.blocks) == len(self.index.blocks):
+        if not self.has_progress and self.index.watermark != BEGINNING and len(self.blocks) == len(self.index.blocks):
             self._write(self.node.progress(self.index.watermark))
         for _ in range(blocks):
             if not self.blocks:

@@ -58,16 +58,16 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
                 batches = answers.to_batches()
             reader = CaptureReader(spec)
         results: dict[str, pa.Table] = {}
-        told: dict[bool, list[bytes]] = {True: [], False: []}
+        counters: dict[bool, list[bytes]] = {True: [], False: []}
         for part, query, payload in zip(*(answers[name].to_pylist() for name in answers.column_names), strict=True):
             if query == COUNTERS:
-                told[part == COUNTERS].append(payload)
+                counters[part == COUNTERS].append(payload)
             else:
                 name = spec.assignment.plans[query].name
                 results[name] = pa.concat_tables(
                     [each for each in (results.get(name), unpack(payload)) if each is not None]
                 )
-        totals.add(spec.assignment, told[True], told[False])
+        totals.add(spec.assignment, counters[True], counters[False])
         yield results, totals
         start, batch_id = end, batch_id + 1
 

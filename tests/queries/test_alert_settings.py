@@ -93,7 +93,7 @@ def test_all_keys() -> None:
 
 
 def test_messages_name_a_receiver_without_the_path_of_its_url() -> None:
-    places = {name: receiver.place for name, receiver in settings(WHOLE).receivers.items()}
+    places = {name: receiver.destination for name, receiver in settings(WHOLE).receivers.items()}
     assert (places["hook"], places["am"]) == ("https://example.org", "http://[::1]:9093")
     assert (places["log"], places["unix"], places["tcp"]) == (
         "/base/alerts.jsonl", "unix:///dev/log", "tcp://127.0.0.1:601",

@@ -34,7 +34,7 @@ def is_covered(times: Sequence[int | None], lows: Bounds) -> bool:
 def stream(random: Random, rows: list[Row], times: Times, width: int) -> list[list[Row] | Bounds]:
     """Rows in batches, in their order, with promises that no later row contradicts; the last is the end."""
     events: list[list[Row] | Bounds] = []
-    said: Bounds = (BEGINNING,) * width
+    watermarks: Bounds = (BEGINNING,) * width
     at = 0
     while at < len(rows):
         size = random.randint(1, 4)
@@ -42,22 +42,22 @@ def stream(random: Random, rows: list[Row], times: Times, width: int) -> list[li
         at += size
         if random.random() < 0.6:
             later = [times(row) for row in rows[at:]]
-            lows = _grammatical(random, later, said)
-            if lows != said and BEGINNING not in lows:
+            lows = _grammatical(random, later, watermarks)
+            if lows != watermarks and BEGINNING not in lows:
                 events.append(lows)
-                said = lows
+                watermarks = lows
     return [*events, (END,) * width]
 
 
-def _grammatical(random: Random, later: list[Sequence[int | None]], said: Bounds) -> Bounds:
+def _grammatical(random: Random, later: list[Sequence[int | None]], watermarks: Bounds) -> Bounds:
     firsts = [time for time, *_ in later if time is not None]
     lowest = min(firsts, default=1000) - random.choice([0, 0, 3])
-    if len(said) == 1:
-        return (max(said[0], lowest),)
-    first = max(said[0], lowest + random.choice([0, 2, 9, 30]))
+    if len(watermarks) == 1:
+        return (max(watermarks[0], lowest),)
+    first = max(watermarks[0], lowest + random.choice([0, 2, 9, 30]))
     inside = [second for time, second in later if time is not None and time < first and second is not None]
-    second = min(inside, default=max(said[1], first)) - random.choice([0, 0, 2])
-    return (first, second) if second >= said[1] else said
+    second = min(inside, default=max(watermarks[1], first)) - random.choice([0, 0, 2])
+    return (first, second) if second >= watermarks[1] else watermarks
 
 
 def interleaved(random: Random, streams: Sequence[list[list[Row] | Bounds]]) -> list[Event]:
@@ -128,7 +128,7 @@ def check(
     """
     operator = make()
     width = max(1, len(progress))
-    said: Bounds = (BEGINNING,) * width
+    watermarks: Bounds = (BEGINNING,) * width
     trace: list[list[GraphItem]] = []
     for event in events:
         trace.append(feed(operator, event, schema))
@@ -136,15 +136,17 @@ def check(
             if isinstance(each, pa.RecordBatch):
                 assert each.num_rows, "an empty batch is no item"
                 times = zip(*(each.column(name).to_pylist() for name in progress), strict=True)
-                covered = [row for row in times if BEGINNING not in said and is_covered(row, said)]
-                assert not covered, f"{covered} after the promise {said}"
-                assert set(said) != {END}, "a row behind the end"
+                covered = [row for row in times if BEGINNING not in watermarks and is_covered(row, watermarks)]
+                assert not covered, f"{covered} after the promise {watermarks}"
+                assert set(watermarks) != {END}, "a row behind the end"
             else:
                 lows = bounds_of(each, width)
-                assert all(low >= before for low, before in zip(lows, said, strict=True)), f"{lows} after {said}"
-                said = lows
+                assert all(low >= before for low, before in zip(lows, watermarks, strict=True)), (
+                    f"{lows} after {watermarks}"
+                )
+                watermarks = lows
         watch(operator, event)
-    assert set(said) == {END}, f"said {said} at the end"
+    assert set(watermarks) == {END}, f"watermarks {watermarks} at the end"
     _check_restart(make, events, schema, trace, random)
     rows = rows_of(each for items in trace for each in items)
     again = make()

@@ -127,14 +127,14 @@ def random_run(random: Random, window: Band | Tumbling, plain: bool) -> Run:
         times = arrivals(random, random.randint(1, 20), span, random.choice([0, 10, 80]))
         often = random.choice([0.05, 0.05, 0.05, 0.3, 0.8, 0, 0])
         events: list[Row | int] = []
-        said = None
+        newest = None
         for place, (time, low) in enumerate(zip(times, lows(times)[1:], strict=True)):
             keys = tuple(random.choice(KEYS[each]) for each in types)
             events.append(Row(2 * place + port, time, keys, random.choice([None, 1, 2, 3])))
             if random.random() < often and low != END:
                 mark = low - random.randint(0, 6)
-                if said is None or mark > said:
-                    said = mark
+                if newest is None or mark > newest:
+                    newest = mark
                     events.append(mark)
         if random.random() < 0.85:
             events.append(END)

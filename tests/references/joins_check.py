@@ -70,7 +70,7 @@ def check(random: Random, run: Run) -> None:
             if isinstance(item, pa.RecordBatch):
                 assert item.num_rows > 0
                 assert item.schema == operator.schema
-                assert not any(covers(said, progress, row) for said in promised for row in item.to_pylist())
+                assert not any(covers(watermark, progress, row) for watermark in promised for row in item.to_pylist())
             else:
                 assert item not in promised
                 promised.append(item)

@@ -128,28 +128,30 @@ def check(contract: Contract, events: list[Event]) -> list[list[Item]]:
     """Run an operator over events that end all ports, check what all keep, and return its items by event."""
     operator = contract.make()
     bounds = [BEGINNING] * contract.ports
-    said = BEGINNING
+    watermark = BEGINNING
     trace = []
     for event in events:
         items = feed(operator, event)
         for item in items:
             if isinstance(item, Punctuation):
-                assert item.watermark > said or (item.watermark == said and not contract.once), f"{item} after {said}"
-                said = item.watermark
+                assert item.watermark > watermark or (item.watermark == watermark and not contract.once), (
+                    f"{item} after {watermark}"
+                )
+                watermark = item.watermark
             else:
                 assert item.num_rows > 0, "an empty batch is no item"
-                assert contract.progress(item) >= said, f"{item.to_pylist()} after the watermark {said}"
+                assert contract.progress(item) >= watermark, f"{item.to_pylist()} after the watermark {watermark}"
         if isinstance(event[1], Punctuation):
             bounds[event[0]] = max(bounds[event[0]], event[1].watermark)
-        assert said == contract.watermark(bounds), f"after {event}: said {said}"
+        assert watermark == contract.watermark(bounds), f"after {event}: watermark {watermark}"
         trace.append(items)
-    assert said == END
+    assert watermark == END
     assert contract.held(operator.snapshot()) == 0, "state outlived the end"
     return trace
 
 
 def check_restart(contract: Contract, events: list[Event], trace: list[list[Item]], place: int, *, ipc: bool) -> None:
-    """Check that a new operator with the state at `place` returns the same as the operator of `trace`."""
+    """Check that a new operator with the state at `make_node` returns the same as the operator of `trace`."""
     stopped, restarted = contract.make(), contract.make()
     for event in events[:place]:
         feed(stopped, event)

@@ -113,29 +113,29 @@ def keep_conditions_above_unions(patch: pytest.MonkeyPatch) -> None:
 
 
 def _filter_above(patch: pytest.MonkeyPatch, relation: type[LinkRelation] | type[UnionRelation]) -> None:
-    place = relation.place
+    make_node = relation.make_node
 
     def literal(
         self: LinkRelation | UnionRelation, needed: Iterable[str], time: str | None, where: Sequence[Expression]
     ) -> RelationNode:
-        placed = place(self, {*needed, *names_in(where)}, time, [])  # type: ignore[arg-type]
+        placed = make_node(self, {*needed, *names_in(where)}, time, [])  # type: ignore[arg-type]
         condition = conjunction([renamed(each, placed.names) for each in where])
         return placed if condition is None else RelationNode(Filter(placed.node, condition), placed.names)
 
-    patch.setattr(relation, "place", literal)
+    patch.setattr(relation, "make_node", literal)
 
 
 def pass_on_all_columns(patch: pytest.MonkeyPatch) -> None:
     """Pass on every number and address of the IP header from the low level, whether the query needs it or not."""
-    place = LinkRelation.place
+    make_node = LinkRelation.make_node
     more = {"srcIP", "destIP", "protocol", "ttl", "len"}
 
     def literal(
         self: LinkRelation, needed: Iterable[str], time: str | None, where: Sequence[Expression]
     ) -> RelationNode:
-        return place(self, {*needed, *more}, time, where)
+        return make_node(self, {*needed, *more}, time, where)
 
-    patch.setattr(LinkRelation, "place", literal)
+    patch.setattr(LinkRelation, "make_node", literal)
 
 
 def keep_where_above_joins(patch: pytest.MonkeyPatch) -> None:

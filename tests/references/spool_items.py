@@ -75,11 +75,11 @@ def pairs_plan() -> LowLevelPlan:
     return LowLevelPlan(None, keys_of("srcIP", "destIP"), subs, 60 * 10**9)
 
 
-Told = dict[str, list[object]]
+ItemsOfPlans = dict[str, list[object]]
 """Of each plan, by name: its punctuations in order, and between them the sorted rows of partials."""
 
 
-def told(items: list[tuple[str, Item]]) -> Told:
+def items_of_plans(items: list[tuple[str, Item]]) -> ItemsOfPlans:
     """Return the items of each plan, independent of the batches: partials between two punctuations may mix.
 
     Punctuation without a new watermark is left out.

@@ -92,18 +92,18 @@ def asked(
     streams: list[Stream],
     rows: Counter[tuple],
     windows: int,
-    told: tuple[SubAggregate, ...] = TOLD,
+    subs: tuple[SubAggregate, ...] = TOLD,
     partitions: int | None = None,
 ) -> Asked:
-    """The plan of a window as the compiler makes it, with the group and all that is `told` for its select list."""
+    """The plan of a window as the compiler makes it. `subs`: the sub-aggregates of its select list."""
     groups = ("k",) if partitions is None else ("p", "k")
     keys = tuple(Key(name, Column(name, Type.INT, nullable=True)) for name in groups)
-    subs = (*told, *(TIMES if isinstance(window, SessionWindow) else ()))
+    stored = (*subs, *(TIMES if isinstance(window, SessionWindow) else ()))
     low = LowLevelPlan(
-        None, keys, subs, window.pane, window.origin, reduced=window.reduced, in_arrival_order=window.in_arrival_order
+        None, keys, stored, window.pane, window.origin, reduced=window.reduced, in_arrival_order=window.in_arrival_order
     )
     select = [Output(name, Column(name, Type.INT, nullable=True)) for name in groups]
-    select += [Output(sub.name, Column(sub.name, Type.INT)) for sub in told]
+    select += [Output(sub.name, Column(sub.name, Type.INT)) for sub in subs]
     partition = ("p",) if isinstance(window, TupleWindow) and window.partitioned else ()
     aggregation = Aggregation(window, low, groups, None, tuple(select), partition=partition)
     return Asked(aggregation, streams, rows, windows, partitions or 1)
@@ -117,11 +117,11 @@ def two_streams(random: Random) -> tuple[list[Stream], list[Arrival]]:
     return streams, [each for stream in streams for each in stream if isinstance(each, Arrival)]
 
 
-def sliding(random: Random, spec: Spec, told: tuple[SubAggregate, ...]) -> Asked:
+def sliding(random: Random, spec: Spec, subs: tuple[SubAggregate, ...]) -> Asked:
     streams, arrivals = two_streams(random)
-    rows = Counter(row[: 3 + len(told)] for row in window_aggregates(arrivals, spec))
+    rows = Counter(row[: 3 + len(subs)] for row in window_aggregates(arrivals, spec))
     window = SlidingWindow(spec.range, spec.slide, spec.origin)
-    return asked(window, streams, rows, len({row[:2] for row in rows}), told)
+    return asked(window, streams, rows, len({row[:2] for row in rows}), subs)
 
 
 def of_wids(random: Random) -> Asked:

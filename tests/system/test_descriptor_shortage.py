@@ -188,7 +188,9 @@ def test_a_node_survives_hundreds_of_connections_and_a_time_without_any_descript
         before = count_descriptors(pid)
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (200, hard))
-        port = next(int(line.split(":")[-1].split("/")[0]) for line in running.said if line.startswith("metrics at"))
+        port = next(
+            int(line.split(":")[-1].split("/")[0]) for line in running.first_lines if line.startswith("metrics at")
+        )
         with ExitStack() as stack:
             for number in range(600):
                 source = (f"127.0.2.{1 + number % 60}", 0)

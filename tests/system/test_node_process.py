@@ -85,14 +85,17 @@ def test_a_node_that_is_stopped_and_started_again_loses_nothing(site: Path) -> N
         assert re.search(r"Tap +stopped +100 ", out)
         for family in ("rows_accepted", "table_bytes", "spool_rows_written", "node_sampling_rate", "records_shed"):
             assert f"wiretide_{family}" in page
-        assert [line for line in first.said if line.startswith("link")] == [
+        assert [line for line in first.first_lines if line.startswith("link")] == [
             f"link File: {site}/a.pcap into {site}/spool/file, for pairs",
             f"link Tap: {site}/tap into {site}/spool/tap, for pairs, tapped",
         ]
         assert not SpoolReader(site / "spool/tap").read(0).ended
         os.write(tap, HEADER + content[cut:])
         with node(site) as second:
-            assert second.said[0] == f"link File: its spool {site}/spool/file has ended: there is nothing left to do"
+            assert (
+                second.first_lines[0]
+                == f"link File: its spool {site}/spool/file has ended: there is nothing left to do"
+            )
             second.until_metric(f'wiretide_records_read_total{{link="Tap"}} {AGREED_AND_REST - 100}.0')
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, tap)  # the last writer has gone

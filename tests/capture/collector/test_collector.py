@@ -310,7 +310,7 @@ def test_a_signal_ends_with_a_summary_and_status_0(tmp_path: Path, number: int) 
         r"exporter   datagrams  bytes\n-+  -+  -+\n127.0.0.1         10     45\n",
         out,
     )
-    assert "keeping the newest 1.0 GiB of them" in running.said[-3]
+    assert "keeping the newest 1.0 GiB of them" in running.first_lines[-3]
 
 
 def test_datagrams_are_in_the_file_while_the_collector_runs(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_panels_of_a_node_and_its_spool_have_data(tmp_path: Path) -> None:
     frames = [packet for path in generate_links(tmp_path)[0] for packet in frames_of(path)]
     with node(tmp_path) as capturing, Monitor(settings) as monitor:
         assert monitor.server is not None
-        url = next(line.split()[-1] for line in capturing.said if line.startswith("metrics at"))
+        url = next(line.split()[-1] for line in capturing.first_lines if line.startswith("metrics at"))
         for second, frame in enumerate(frames):
             pipe.write(second / 4, frame=frame)
         files = make_files(settings, "wire", url.split("/")[2], "wiretide")
@@ -228,7 +228,7 @@ def test_panels_of_a_live_interface_have_data(tmp_path: Path) -> None:
     health = read_dashboards(files)["lo-health"]
     titles = [panel.title for panels in INTERFACE_ROWS.values() for panel in panels]
     with node(tmp_path) as capturing:
-        url = next(line.split()[-1] for line in capturing.said if line.startswith("metrics at"))
+        url = next(line.split()[-1] for line in capturing.first_lines if line.startswith("metrics at"))
         with prometheus(tmp_path, url.removesuffix("metrics")) as server:
             # The scrapes themselves are packets on the loopback interface.
             server.until(lambda: server.values("rate(wiretide_interface_received_total[5s]) > 0"), "scraped twice")

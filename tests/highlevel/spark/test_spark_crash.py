@@ -30,7 +30,7 @@ def rows(folder: Path) -> dict[str, pa.Table]:
     return {name: table.sort_by([(each, "ascending") for each in table.column_names]) for name, table in files.items()}
 
 
-def told(table: pa.Table) -> list[tuple]:
+def rows_of(table: pa.Table) -> list[tuple]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
@@ -39,7 +39,7 @@ def sums(files: dict[str, pa.Table], query: str) -> Counter[tuple]:
     result: Counter[tuple] = Counter()
     for name, table in files.items():
         if name.startswith(f"output/{query}/"):
-            for *row, weight, _ in told(table):
+            for *row, weight, _ in rows_of(table):
                 result[tuple(row)] += weight
     return Counter({row: times for row, times in result.items() if times})
 
@@ -93,7 +93,7 @@ def test_a_replay_killed_and_interrupted_again_and_again_leaves_what_an_undistur
     assert found == rows(expected)
     assert totals(tmp_path) == totals(expected)
     final = Counter(
-        row for name, table in found.items() if name.startswith(f"output/{FINAL.name}/") for row in told(table)
+        row for name, table in found.items() if name.startswith(f"output/{FINAL.name}/") for row in rows_of(table)
     )
     for query in CHANGES:
         assert sums(found, query) == final, query

@@ -66,16 +66,16 @@ def random_rows(random: Random, count: int) -> list[dict[str, Any]]:
 
 def twin(join: SeenWithin, rows: Sequence[dict[str, Any]]) -> list[bool | None]:
     """By definition: for each row, whether any row before it is one that it has seen."""
-    told: list[tuple[int, list[Any]]] = []
+    remembered: list[tuple[int, list[Any]]] = []
     found: list[bool | None] = []
     for row in rows:
         wanted = [lowlevel_oracle.value(one, row) for one, _ in pairs(join.matches)]
         least = row["ts"] - join.duration
-        seen = any(time >= least and key == wanted for time, key in told)
+        seen = any(time >= least and key == wanted for time, key in remembered)
         found.append(None if None in wanted else seen)
         key = [lowlevel_oracle.value(other, row) for _, other in pairs(join.matches)]
         if None not in key and (join.condition is None or lowlevel_oracle.value(join.condition, row)):
-            told.append((row["ts"], key))
+            remembered.append((row["ts"], key))
     return found
 
 

@@ -355,19 +355,19 @@ def test_tshark_sees_the_same_samples(tmp_path: Path) -> None:
         def seen(*fields: str, frame: dict = frame) -> Counter[str]:
             return Counter(value for field in fields for value in frame[field])
 
-        def said(*columns: str, own: list[Row] = own) -> Counter[str]:
+        def values(*columns: str, own: list[Row] = own) -> Counter[str]:
             return Counter(str(row[name]) for row in own for name in columns if row[name] is not None)
 
         outer = Counter(["198.51.100.1"])
-        assert seen("ip.src", "ipv6.src") - outer == said("srcIP")
-        assert seen("ip.dst", "ipv6.dst") - Counter(["198.51.100.9"]) == said("destIP")
-        assert seen("tcp.srcport", "udp.srcport") - Counter(["40000"]) == said("srcPort")
-        assert seen("tcp.dstport", "udp.dstport") - Counter(["6343"]) == said("destPort")
-        assert seen("vlan.id") == said("vlan")
-        assert seen("sflow_245.vlan.in") == said("input_vlan")
-        assert seen(f"{one}sampling_rate") == said("sampling_rate")
-        assert seen(f"{one}sample_pool") == said("sample_pool")
-        assert seen(f"{one}input_interface", f"{one}input_interface_value") == said("input_if")
+        assert seen("ip.src", "ipv6.src") - outer == values("srcIP")
+        assert seen("ip.dst", "ipv6.dst") - Counter(["198.51.100.9"]) == values("destIP")
+        assert seen("tcp.srcport", "udp.srcport") - Counter(["40000"]) == values("srcPort")
+        assert seen("tcp.dstport", "udp.dstport") - Counter(["6343"]) == values("destPort")
+        assert seen("vlan.id") == values("vlan")
+        assert seen("sflow_245.vlan.in") == values("input_vlan")
+        assert seen(f"{one}sampling_rate") == values("sampling_rate")
+        assert seen(f"{one}sample_pool") == values("sample_pool")
+        assert seen(f"{one}input_interface", f"{one}input_interface_value") == values("input_if")
         assert set(frame["sflow_245.agent"]) == {str(row["agent"]) for row in own}
     assert counters.total(SFLOW_SAMPLES, kind="flow") == len(rows)
 

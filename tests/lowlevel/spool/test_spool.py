@@ -22,7 +22,7 @@ from lowlevel.spool.pending import MAX_SKIPPED
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import COUNTS_BYTES, Header, LinkCounts
 from lowlevel.spool.writer import SpoolWriter
-from tests.references.spool_items import LINK, pairs_plan, random_batch, random_items, random_plans, told
+from tests.references.spool_items import LINK, items_of_plans, pairs_plan, random_batch, random_items, random_plans
 
 SECOND = 10**9
 SMALL = SpoolLimits(segment_bytes=4000, segment_time=SECOND, spool_bytes=1 << 24)
@@ -65,7 +65,7 @@ def test_what_is_appended_is_what_is_read(tmp_path: Path, seed: int) -> None:
         rows = sum(item.num_rows for _, item in appended if not isinstance(item, Punctuation))
         assert writer.waiting == 0
     appended += [(name, Punctuation(LINK, END)) for name, _ in names]
-    assert told(items_in(tmp_path)) == told(appended)
+    assert items_of_plans(items_in(tmp_path)) == items_of_plans(appended)
     reader = SpoolReader(tmp_path)
     segments = [reader.read(number) for number in reader.segments()]
     assert reader.segments() == list(range(len(segments)))

@@ -33,7 +33,7 @@ from lowlevel.spool.folder import (
 )
 from lowlevel.spool.reader import LOCK, Gap, SpoolReader
 from lowlevel.spool.writer import SpoolWriter
-from tests.references.spool_items import LINK, pairs_plan, random_batch, told
+from tests.references.spool_items import LINK, items_of_plans, pairs_plan, random_batch
 
 PLANS = [("pairs", "0")]
 
@@ -301,9 +301,9 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(
 def test_reading_goes_on_behind_a_lost_segment_with_every_promise(tmp_path: Path) -> None:
     three_segments(tmp_path)
     reader = SpoolReader(tmp_path)
-    whole = told([(name, item) for segment in reader for name, _, item in segment.items])["pairs"]
+    whole = items_of_plans([(name, item) for segment in reader for name, _, item in segment.items])["pairs"]
     segment_path(tmp_path, 1).unlink()
-    left = told([(name, item) for segment in reader for name, _, item in segment.items])["pairs"]
+    left = items_of_plans([(name, item) for segment in reader for name, _, item in segment.items])["pairs"]
     assert left == [whole[0], 0, 1, whole[4], 2]
 
 

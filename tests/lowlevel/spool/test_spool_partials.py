@@ -14,7 +14,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.spool.pending import ItemSizes, binary_columns, merge_items, pack, unpack, widths
 from tests.references.random_plans import KEY_SHAPES, random_plan
-from tests.references.spool_items import LINK, pairs_plan, random_batch, told
+from tests.references.spool_items import LINK, items_of_plans, pairs_plan, random_batch
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 COLUMNS = [
@@ -106,7 +106,7 @@ def test_batches_of_one_form_between_two_promises_become_one() -> None:
     ]
     assert [item.schema.metadata for _, item in found if not isinstance(item, Punctuation)][2] == {b"rate": b"2"}
     named = [(str(number), item) for number, item in items]
-    assert told([(str(number), item) for number, item in found]) == told(named)
+    assert items_of_plans([(str(number), item) for number, item in found]) == items_of_plans(named)
 
 
 def test_single_rows_stay_in_their_order_whatever_their_form_and_metadata() -> None:
