@@ -144,9 +144,9 @@ class NetRelation:
         """Return a column of the table except `change`."""
         return None if name.lower() == self.change.lower() else self.inner.column(name)
 
-    def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the rows. All columns decide which row is withdrawn, so none is left out."""
-        placed = self.inner.place(self.inner.visible_names, time or self.times[0], where)
+        placed = self.inner.make_node(self.inner.visible_names, time or self.times[0], where)
         node = NetRows(placed.node, placed.names[self.change])
         return RelationNode(node, {name: column for name, column in placed.names.items() if name != self.change})
 
