@@ -34,7 +34,7 @@ from dashboards.prometheus.query_series import SUM, QuerySeries
 from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import encode_columns
-from highlevel.windows.kind import SessionWindow, TupleWindow
+from highlevel.windows.kind import LifetimeWindow, SessionWindow, TupleWindow
 from lowlevel.punctuation import END
 
 CHECKED_WINDOWS = 64
@@ -120,7 +120,7 @@ class History:
     def has_windows(self, query: str) -> bool:
         """Return True if the result has windows of time that all groups share: no sessions and no numbers of rows."""
         plan = self.plans[query]
-        return plan.windowed and not isinstance(plan.window, SessionWindow | TupleWindow)
+        return plan.windowed and not isinstance(plan.window, SessionWindow | TupleWindow | LifetimeWindow)
 
     def is_final(self, query: str, end: int | None) -> bool:
         """Return True if the window of a query with this end (ns) cannot change any more."""

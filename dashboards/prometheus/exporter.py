@@ -445,16 +445,16 @@ def make_series(
     if unknown := rank.keys() - {plan.name for plan in plans}:
         raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {_choices(plans)}")
     for plan in plans:
-        if plan.aggregation is None and plan.name in rank:
+        if not plan.has_series and plan.name in rank:
             raise ValueError(f"query {plan.name!r} cannot be ranked: its rows have no window, and are only counted")
     histograms = dict(histograms or {})
     for plan in plans:
-        if plan.aggregation is None and plan.name in histograms:
+        if not plan.has_series and plan.name in histograms:
             raise ValueError(f"query {plan.name!r} has no windows, so it has no histogram")
     series = [
         QuerySeries(plan, top, rank.get(plan.name), has_counters=counters, histogram=histograms.get(plan.name))
         for plan in plans
-        if plan.aggregation is not None
+        if plan.has_series
     ]
     for one in series:
         if one.histogram is not None:

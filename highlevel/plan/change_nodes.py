@@ -22,17 +22,16 @@ from typing import Self
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
+from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     Apply,
-    ChangingSnapshots,
     ChangingWindows,
     Filter,
     Join,
     Leaf,
     Node,
     Repeat,
-    Snapshots,
     Subset,
     TimeOutput,
     Union,

@@ -9,8 +9,6 @@
     Join        pairs of rows of two nodes (`highlevel.joins`)
     Windowed    groups of windows over one time column
     ChangingWindows  the same, with provisional results and their corrections
-    Snapshots   groups of the rows that are true at each instant (LIFETIME)
-    ChangingSnapshots  the same, with provisional results and their corrections
     TimeGroups  groups whose key contains the time columns
     Over        columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
     Sample      groups of windows, from which a condition deletes groups (sampling operator of Gigascope)
@@ -333,42 +331,6 @@ class ChangingWindows(Windowed):
     def columns(self) -> tuple[Column, ...]:
         """The columns of Windowed, `weight` and `final`."""
         return (*super().columns, *CHANGE_COLUMNS)
-
-
-@dataclass(frozen=True)
-class Snapshots(Windowed):
-    """The results of `aggregation` for each snapshot of a group, over rows with lifetimes (`LifetimeWindow`).
-
-    A row is true from `time` until the column `end`, or for the length of the window if `end` is None. NULL as end: the
-    row is true without an end, and its last snapshot has NULL as `window_end`. No row begins more than `late_by` ns
-    below the watermark of the input; None: this is not known, so results follow at the end of the input.
-    """
-
-    end: str | None = None
-    late_by: int | None = 0
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of Windowed. `window_end` may be NULL."""
-        start, end, *others = super().columns
-        return (start, replace(end, nullable=self.end is not None), *others)
-
-    @property
-    def waits_for_end(self) -> bool:
-        """Return True if no result is final before the end of the input."""
-        return self.late_by is None or len(self.input.time_columns) != 1
-
-
-@dataclass(frozen=True)
-class ChangingSnapshots(Snapshots):
-    """The changes of the results of Snapshots: `consistency` states when a row is used, and so when it is corrected."""
-
-    consistency: Consistency = Consistency()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of Snapshots, `weight` and `final`."""
-        return (*super().columns, Column(WEIGHT, Type.INT), Column(FINAL, Type.BOOL))
 
 
 @dataclass(frozen=True)

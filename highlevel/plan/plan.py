@@ -13,6 +13,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
+from highlevel.plan.lifetime_nodes import Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     Fill,
     Join,
@@ -22,13 +23,12 @@ from highlevel.plan.nodes import (
     RowFunction,
     Running,
     Sample,
-    Snapshots,
     Sort,
     TimeGroups,
     Windowed,
     nodes_of,
 )
-from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
+from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, LifetimeWindow
 from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
@@ -38,7 +38,6 @@ WAITING_REASONS: Mapping[type[Node], str] = {
     Windowed: "has no window",
     Over: "has OVER over rows without windows",
     Sample: "samples rows without windows",
-    Snapshots: "reads lifetimes without REMEMBER",
     Sort: "sorts rows without windows",
 }
 """Why the results of a node are final only at the end of the input if they have no time column."""
@@ -167,8 +166,13 @@ class Plan:
 
     @property
     def has_window_key(self) -> bool:
-        """Return True if the time column of the results is the end of their window."""
-        return self.windowed and self.time_column == WINDOW_END
+        """Return True if the time column of the results is the end of a window that groups may share."""
+        return self.windowed and self.has_series and self.time_column == WINDOW_END
+
+    @property
+    def has_series(self) -> bool:
+        """Return True if the newest window of the results has the current values: snapshots differ between groups."""
+        return self.aggregation is not None and not isinstance(self.window, LifetimeWindow)
 
     def with_final_rows(self) -> Plan:
         """Return this plan with the results themselves in place of their changes."""
@@ -184,10 +188,10 @@ class Plan:
         """Return why results are final only at the end of the input, or None if they do not wait for it."""
         for node in self.nodes:
             finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
-            waits = not node.time_columns or (isinstance(node, Snapshots) and node.waits_for_end)
-            if waits and not finishes:
-                kind = Snapshots if isinstance(node, Snapshots) else type(node)
-                reason = WAITING_REASONS.get(kind)
+            if isinstance(node, Snapshots | TouchedWindows) and node.waits_for_end:
+                return "reads lifetimes without REMEMBER"
+            if not node.time_columns and not finishes:
+                reason = WAITING_REASONS.get(type(node))
                 if reason is not None:
                     return reason
         return None

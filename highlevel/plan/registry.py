@@ -12,9 +12,9 @@ from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.change_nodes import ChangingJoin, ChangingRepeat, ChangingResults, ChangingUnion, NetChanges
+from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     Apply,
-    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -25,7 +25,6 @@ from highlevel.plan.nodes import (
     Repeat,
     Running,
     Sample,
-    Snapshots,
     Sort,
     TimeGroups,
     Union,
@@ -42,6 +41,7 @@ from highlevel.plan.operators.counters import (
     count_join,
     count_net_rows,
     count_nothing,
+    count_outside,
     count_rows_held,
     count_running,
     count_snapshots,
@@ -95,6 +95,12 @@ def _make_snapshots(node: Snapshots) -> NodeOperator:
     from highlevel.plan.operators.snapshots import SnapshotsOperator
 
     return SnapshotsOperator(node)
+
+
+def _make_touched_windows(node: TouchedWindows) -> NodeOperator:
+    from highlevel.plan.operators.touched_windows import TouchedWindowsOperator
+
+    return TouchedWindowsOperator(node)
 
 
 def _make_changing_snapshots(node: ChangingSnapshots) -> NodeOperator:
@@ -220,6 +226,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Join: Entry(_make_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
     ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_changing_windows),
+    TouchedWindows: Entry(_make_touched_windows, SameRows(), count_outside),
     Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
     ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_changing_snapshots),
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_rows_held),

@@ -434,14 +434,9 @@ class TupleWindow:
 
 @dataclass(frozen=True, slots=True)
 class LifetimeWindow:
-    """`LIFETIME start TO end`, or with a `length` (ns) `LIFETIME length` from the time of each row.
-
-    With a `unit` (ns) lifetimes begin at multiples of it: lifetimes from a start to an end are widened, those of a
-    length begin at the next multiple.
-    """
+    """`LIFETIME start TO end`, or with a `length` (ns) `LIFETIME length` from the time of each row."""
 
     length: int | None = None
-    unit: int | None = None
 
     pane: ClassVar[int] = 1
     origin: ClassVar[int] = 0
@@ -452,10 +447,9 @@ class LifetimeWindow:
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for lengths that are not positive."""
-        for name, value in (("LIFETIME", self.length), ("SLIDE", self.unit)):
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive, got {value} ns")
+        """Raise ValueError for a length that is not positive."""
+        if self.length is not None and self.length <= 0:
+            raise ValueError(f"LIFETIME must be positive, got {self.length} ns")
 
     def last_final(self, low: int) -> tuple[int, int] | None:
         """Return None, because the windows depend on the rows."""

@@ -87,8 +87,7 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
                     f"a partition starts again if its next row is {duration_text(window.idle)} or more later",
                 )
         case LifetimeWindow():
-            unit = "" if window.unit is None else f", in units of {duration_text(window.unit)}"
-            yield "windows", f"the times between two neighbouring starts or ends of lifetimes of a group{unit}"
+            yield "windows", "the times between two neighbouring starts or ends of lifetimes of a group"
 
 
 def rows_text(count: int) -> str:

@@ -8,10 +8,10 @@ from dataclasses import fields, replace
 from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, WatermarkForm
 from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges
+from highlevel.plan.lifetime_nodes import TOUCHED, ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     PANE,
     Apply,
-    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -25,7 +25,6 @@ from highlevel.plan.nodes import (
     RowFunctionKind,
     Running,
     Sample,
-    Snapshots,
     Sort,
     SortKey,
     TimeGroups,
@@ -152,6 +151,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
                 yield from _waiting_join(node)
         case Snapshots():
             yield from _snapshots(node)
+        case TouchedWindows():
+            yield from _touched_windows(node)
         case Windowed():
             yield line(
                 "time", _spelled(node.time) if node.aggregation.windowed else "none: the whole input is one window"
@@ -306,16 +307,27 @@ def _snapshots(node: Snapshots) -> Iterator[str]:
     yield line("lifetime", f"a row is true from {_spelled(node.time)} until {length or _spelled(str(node.end))}")
     yield from _of_rows(node.aggregation)
     yield from list(high_lines(node.aggregation))[1:]
-    if node.late_by is None:
-        yield line("remember (M)", "all rows: without REMEMBER any row may begin earlier than the rows before it")
-    elif node.late_by:
-        yield line("remember (M)", f"rows that begin up to {duration_text(node.late_by)} below the watermark")
+    yield from _late_by(node)
     if not isinstance(node, ChangingSnapshots) or node.consistency.wait is None:
         yield line("wait (B)", "a row is used when no earlier row can follow, so no result is corrected")
     else:
         yield line("wait (B)", f"a row is used when the newest row begins {length_text(node.consistency.wait)} later")
         yield line("correct", "the results that a row divides or changes: -1 for the old row, +1 for the new")
     yield line("state", "rows that wait, and the snapshots that a later row can change")
+
+
+def _touched_windows(node: TouchedWindows) -> Iterator[str]:
+    length = f"{duration_text(node.length)} later" if node.length is not None else ""
+    yield line("lifetime", f"a row is true from {_spelled(node.start)} until {length or _spelled(str(node.end))}")
+    yield line("repeat", f"each row once for each window of {duration_text(node.unit)} that its lifetime touches")
+    yield from _late_by(node)
+
+
+def _late_by(node: Snapshots | TouchedWindows) -> Iterator[str]:
+    if node.late_by is None:
+        yield line("remember (M)", "all rows: without REMEMBER any row may begin earlier than the rows before it")
+    elif node.late_by:
+        yield line("remember (M)", f"rows that begin up to {duration_text(node.late_by)} below the watermark")
 
 
 def _groups(node: TimeGroups) -> Iterator[str]:
@@ -411,7 +423,7 @@ def _sort(node: Sort) -> Iterator[str]:
 def _watermark(node: Node, plan: Plan) -> str:
     """Return the times of a node's watermarks and, for a join, the nodes that need them."""
     times = " and ".join(_spelled(name) for name in node.time_columns)
-    if not times or (isinstance(node, Snapshots) and node.waits_for_end):
+    if not times or (isinstance(node, Snapshots | TouchedWindows) and node.waits_for_end):
         return "none before the end"
     if not isinstance(node, Join):
         return times
@@ -428,7 +440,7 @@ def _text(expression: Expression) -> str:
 
 
 def _spelled(name: str) -> str:
-    return "ts" if name == PANE else name
+    return {PANE: "ts", TOUCHED: "the touched window"}.get(name, name)
 
 
 def _signed(nanoseconds: int) -> str:

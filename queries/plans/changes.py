@@ -3,6 +3,7 @@
     Leaf of partials ► Windowed             Leaf of provisional partials ► ChangingWindows
     rows ► Windowed                         rows ► ChangingWindows
     rows ► Snapshots                        rows ► ChangingSnapshots
+    rows ► TouchedWindows                   the same
     changes ► Filter, Apply                 the same [► NetChanges]
     changes ► Repeat                        ChangingRepeat
     changes ► Union                         ChangingUnion
@@ -32,10 +33,10 @@ from highlevel.plan.change_nodes import (
     is_changing,
     time_step,
 )
+from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     Apply,
-    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -47,7 +48,6 @@ from highlevel.plan.nodes import (
     Repeat,
     Running,
     Sample,
-    Snapshots,
     Sort,
     TimeGroups,
     TimeOutput,
@@ -117,6 +117,9 @@ class PlanChanges:
         inputs = tuple(self._convert(each) for each in node.inputs)
         if isinstance(node, Snapshots):
             return self._snapshots(with_remember(node, self._consistency.remember), inputs[0])
+        if isinstance(node, TouchedWindows):
+            self._check_rows(inputs[0])
+            return with_remember(node, self._consistency.remember).with_inputs(inputs)
         if any(is_changing(each) for each in inputs):
             self._check_names(node)
             return self._over_changes(
@@ -148,13 +151,17 @@ class PlanChanges:
         return ChangingWindows(node.input, self._provisional(node.aggregation), node.time, self._consistency)
 
     def _snapshots(self, node: Snapshots, source: Node) -> ChangingSnapshots:
-        if is_changing(source):
-            raise self._error("LIFETIME of provisional results", "LIFETIME of rows")
+        self._check_rows(source)
         if self._consistency.early is not None:
             raise self._error("EARLY of lifetimes", "WAIT and REMEMBER only: a snapshot is returned when it has ended")
         self._check_select(node.aggregation)
         parameters = (node.aggregation, node.time, node.end, node.late_by)
         return ChangingSnapshots(source, *parameters, self._consistency)
+
+    def _check_rows(self, source: Node) -> None:
+        """Raise QueryError for lifetimes of rows that may be withdrawn."""
+        if is_changing(source):
+            raise self._error("LIFETIME of provisional results", "LIFETIME of rows")
 
     def _provisional(self, aggregation: Aggregation) -> Aggregation:
         """Return an aggregation with the newest time of its rows. Raises QueryError if it cannot be provisional."""

@@ -33,7 +33,7 @@ from highlevel.joins.spec import JoinKind
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, TimeGroups, TimeOutput, Windowed
 from highlevel.plan.plan import Plan
-from highlevel.windows.kind import LifetimeWindow
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import KINDS
@@ -308,7 +308,7 @@ class Compiler:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
         aggregation = grouping.compile()
         needed = names_in(aggregation.low.trees)
-        if isinstance(aggregation.window, LifetimeWindow):
+        if query.reads_lifetimes:
             return self._of_lifetimes(query, make_source, aggregation, grouping, names)
         required = [column for column, _, _ in grouping.pairs]
         if aggregation.windowed:
@@ -331,8 +331,11 @@ class Compiler:
         required = [start] if start in times else times[:1]
         needed = names_in(aggregation.low.trees) | {start} | ({end} if end is not None else set())
         node, local = make_source(needed, required)
-        from queries.plans.lifetimes import make_snapshots  # most queries have no lifetimes
+        from queries.plans.lifetimes import make_snapshots, make_windows  # most queries have no lifetimes
 
+        if isinstance(aggregation.window, SlidingWindow):
+            windowed = make_windows(node, local, aggregation, start, end, grouping.length)
+            return self._of_windows(windowed, grouping)
         bounds = (local.get(start, start), None if end is None else local.get(end, end))
         return self._of_windows(make_snapshots(query, node, aggregation, *bounds), grouping)
 

@@ -86,6 +86,7 @@ class GroupWindow:
     spread     the word SPREAD, or None
     partition  columns of PA
     lifetime   columns of LIFETIME: the start and the end of rows, or ()
+    length     length of LIFETIME in ns, or None
     emit_late  LATE EMIT: late rows are reported
     """
 
@@ -97,6 +98,7 @@ class GroupWindow:
     partition: tuple[SelectItem, ...] = ()
     emit_late: bool = False
     lifetime: tuple[Name, ...] = ()
+    length: int | None = None
 
 
 def bind_group_window(query: Query, of_links: bool) -> GroupWindow:
@@ -201,12 +203,13 @@ class _ClauseBinder:
         lifetime: tuple[Name, ...] = ()
         if "LIFETIME" in self._given and isinstance(value := self._given["LIFETIME"].value, tuple):
             lifetime = value
+        length = self._lifetime_length
         partition: tuple[SelectItem, ...] = ()
         if names is not None and isinstance(names.value, tuple):
             partition = tuple(SelectItem(name) for name in names.value)
         time = None if self._time is None else self._time[1]
         word = None if spread is None else spread.keyword
-        return GroupWindow(kind, self._clause.start, time, None, word, partition, emit_late, lifetime)
+        return GroupWindow(kind, self._clause.start, time, None, word, partition, emit_late, lifetime, length)
 
     def _check(self, parameter: Parameter) -> None:
         """Check the value of one parameter by itself."""
@@ -244,15 +247,27 @@ class _ClauseBinder:
         self._over_time()
         return SessionWindow(self._amount("SESSION"))
 
-    def _lifetime(self) -> LifetimeWindow:
+    @property
+    def _lifetime_length(self) -> int | None:
+        """Return the length of LIFETIME, if it is a length."""
+        value = self._given["LIFETIME"].value if "LIFETIME" in self._given else None
+        return self._amount("LIFETIME") if isinstance(value, Length) else None
+
+    def _lifetime(self) -> LifetimeWindow | SlidingWindow:
+        """Return the windows of rows with lifetimes; with SLIDE these have a fixed length."""
         is_length = isinstance(self._given["LIFETIME"].value, Length)
         names = ("LIFETIME", "SLIDE", "WA") if is_length else ("LIFETIME", "SLIDE")
         self._only("LIFETIME" if is_length else "LIFETIME of two columns", *names)
         self._over_time()
         if "SLIDE" in self._given and self._in_rows("SLIDE"):
             raise self._error("SLIDE of rows together with LIFETIME", self._given["SLIDE"].start, "a length of time")
-        unit = self._amount("SLIDE") if "SLIDE" in self._given else None
-        return LifetimeWindow(self._amount("LIFETIME") if is_length else None, unit)
+        if "SLIDE" not in self._given:
+            return LifetimeWindow(self._lifetime_length)
+        slide = self._amount("SLIDE")
+        if is_length:
+            length = self._lifetime_length or 0
+            self._panes(f"LIFETIME {length} ns and SLIDE {slide} ns", length // slide)
+        return SlidingWindow(slide, slide)
 
     def _landmark(self) -> LandmarkWindow:
         self._only("RANGE ALL", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "CAP", "LATE")

@@ -108,6 +108,11 @@ class Grouping:
         """The column with the end of lifetimes, if LIFETIME names it."""
         return self._group_times.end
 
+    @property
+    def length(self) -> int | None:
+        """The length of lifetimes in ns, if LIFETIME states it."""
+        return self._clause.length
+
     def compile(self) -> Aggregation:
         """Bind the clauses in an order in which each clause uses only names of earlier clauses."""
         query, scope = self._query, self._scope

@@ -1,25 +1,31 @@
 """LIFETIME: rows that are true for a time, and the node with the aggregates of the rows that are true at each instant.
 
     FROM flows [LIFETIME start_ts TO end_ts]                  Leaf of rows ► Snapshots
-    FROM (SELECT …) [LIFETIME 5 minutes, SLIDE 1 minute]      … ► Snapshots
+    FROM flows [LIFETIME start_ts TO end_ts, SLIDE 1 minute]  Leaf of rows ► Apply ► TouchedWindows ► Windowed
 
-When rows end, their values are taken out of the aggregates. So sums of floats are refused: a difference of rounded sums
-is not the sum of the remaining values.
+When rows of Snapshots end, their values are taken out of the aggregates. So sums of floats are refused: a difference of
+rounded sums is not the sum of the remaining values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
-from highlevel.aggregation import Aggregation, DetailFunction
-from highlevel.plan.nodes import Leaf, Node, Snapshots
+from highlevel.aggregation import Aggregation, DetailFunction, Output
+from highlevel.plan.lifetime_nodes import TOUCHED, Snapshots, TouchedWindows
+from highlevel.plan.nodes import Apply, Leaf, Node, TimeOutput, Windowed
 from highlevel.speculation.consistency import FOREVER
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.types import NUMBERS, Type
 from lowlevel.kinds import TABLE
 from lowlevel.subaggregates import Kind
 from queries.binding.binder import known_aggregates
 from queries.text.errors import QueryError
 from queries.text.tree import Call, Query, calls_in
+
+Timed = TypeVar("Timed", bound=Snapshots | TouchedWindows)
 
 AGGREGATES = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "quantile")
 """Aggregates of the rows that are true at an instant."""
@@ -37,12 +43,28 @@ def make_snapshots(query: Query, node: Node, aggregation: Aggregation, start: st
     return Snapshots(node, aggregation, start, end, 0 if start in node.time_columns else None)
 
 
-def with_remember(node: Snapshots, remember: int | None) -> Snapshots:
+def make_windows(
+    node: Node, local: Mapping[str, str], aggregation: Aggregation, start: str, end: str | None, length: int | None
+) -> Windowed:
+    """Return windows in which a row counts if its lifetime touches them. `local`: the names of columns of `node`."""
+    if any(name != own for name, own in local.items()):  # the time column of links has another name
+        columns = {column.name: column for column in node.columns}
+        outputs = tuple(Output(name, columns[own]) for name, own in local.items() if own in columns)
+        times = tuple(TimeOutput(name, own) for name, own in local.items() if own in node.time_columns)
+        node = Apply(node, outputs, times)
+    assert isinstance(aggregation.window, SlidingWindow)
+    late_by = 0 if start in node.time_columns else None
+    touched = TouchedWindows(node, start, end, length, aggregation.window.slide, late_by)
+    return Windowed(touched, aggregation, TOUCHED)
+
+
+def with_remember(node: Timed, remember: int | None) -> Timed:
     """Return a node whose rows begin at most `remember` ns before the newest row of their link."""
     if node.late_by == 0 or remember in (None, FOREVER):
         return node
-    is_link = isinstance(node.input, Leaf) and node.input.low.kind != TABLE
-    return Snapshots(node.input, node.aggregation, node.time, node.end, 0 if is_link else remember)
+    below = node.input.input if isinstance(node.input, Apply) else node.input
+    is_link = isinstance(below, Leaf) and below.low.kind != TABLE
+    return replace(node, late_by=0 if is_link else remember)
 
 
 def _check_aggregates(query: Query, aggregation: Aggregation) -> None:

@@ -62,6 +62,8 @@ QUERIES = {
     "GROUP BY srcIP",
     "lifetimes": "SELECT srcIP, count(*) AS n, max(len) AS m, count(DISTINCT destIP) AS d FROM packets "
     "[LIFETIME 5 s] WHERE len > 40 GROUP BY srcIP HAVING n > 1",
+    "lifetimes in windows": "SELECT srcIP, count(*) AS n, sum(len) AS s FROM packets [LIFETIME 5 s, SLIDE 3 s] "
+    "GROUP BY srcIP ORDER BY n DESC LIMIT 3",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from highlevel.aggregation import Aggregation, Detail, DetailFunction, Output
 from highlevel.joins.spec import Band, JoinSpec, Side, WatermarkForm
+from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     FRAMED,
     Apply,
-    ChangingSnapshots,
     ChangingWindows,
     Distinct,
     Fill,
@@ -37,7 +37,6 @@ from highlevel.plan.nodes import (
     Sample,
     SampleAggregate,
     SampleKind,
-    Snapshots,
     Sort,
     SortKey,
     TimeGroups,
@@ -206,7 +205,7 @@ def _in_final_changes(node: Node, inputs: Inputs) -> Counter[tuple]:
 
 def _snapshots(random: Random) -> Snapshots:
     """Rows that are true for a length from ts, or from ts to `other`; some are not used because they end too early."""
-    window = LifetimeWindow(random.choice([None, random.randint(1, 30)]), random.choice([None, random.randint(1, 9)]))
+    window = LifetimeWindow(random.choice([None, random.randint(1, 30)]))
     subs = (SubAggregate("c", Kind.COUNT), SubAggregate("s", Kind.SUM, NUMBER), SubAggregate("m", Kind.MIN, NUMBER))
     details = (Detail("d", DetailFunction.COUNT_DISTINCT, "k", Type.INT, "c"),)
     low = LowLevelPlan(None, (Key("g", GROUP), Key("k", Binary(Op.MOD, NUMBER, seconds(3)))), subs, 1, reduced=False)
@@ -223,14 +222,8 @@ def _at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
     assert isinstance(node, Snapshots)
     window, groups = node.aggregation.window, dict[str | None, list[tuple[int, int, int]]]()
     assert isinstance(window, LifetimeWindow)
-    unit = window.unit or 1
-    for ts, other, g, n in inputs[0]:
-        start, end = ts, max(other, ts + 1) if other == ts else other
-        if window.length is not None:
-            start = -(-ts // unit) * unit
-            end = start + window.length
-        elif end > start:
-            start, end = start // unit * unit, -(-end // unit) * unit
+    for start, other, g, n in inputs[0]:
+        end = start + window.length if window.length is not None else max(other, start + (other == start))
         if end > start:
             groups.setdefault(g, []).append((start, end, n))
     found: Counter[tuple] = Counter()
@@ -242,6 +235,23 @@ def _at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
                 distinct = len({n % 3 for n in values})
                 found[start, end, g, len(values), sum(values), min(values), distinct] += 1
     return found
+
+
+def _touched_windows(random: Random) -> TouchedWindows:
+    length = random.choice([None, random.randint(1, 30)])
+    end = "other" if length is None else None
+    return TouchedWindows(ROWS, "ts", end, length, random.randint(1, 20), random.choice([0, 0, 5, None]))
+
+
+def _in_each_touched_window(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, TouchedWindows)
+    found: Counter[tuple] = Counter()
+    for row in inputs[0]:
+        start, other = row[:2]
+        end = start + node.length if node.length is not None else other
+        for time in {instant // node.unit * node.unit for instant in range(start, max(end, start + 1))}:
+            found[(*row, time)] += end >= start
+    return +found
 
 
 def _changing_snapshots(random: Random) -> ChangingSnapshots:
@@ -522,6 +532,7 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Join: Reference(_join, _joined),
     Windowed: Reference(_windowed, _in_windows),
     ChangingWindows: Reference(_changing, _in_final_changes),
+    TouchedWindows: Reference(_touched_windows, _in_each_touched_window),
     Snapshots: Reference(_snapshots, _at_each_instant),
     ChangingSnapshots: Reference(_changing_snapshots, _at_each_instant),
     TimeGroups: Reference(_time_groups, _in_time_groups),

@@ -121,13 +121,36 @@ def test_extremes_of_floats_ignore_nan() -> None:
     assert table_rows("min(load) AS low, max(load) AS high FROM rows [LIFETIME 3 ns]", mixed) == [(1, 4, 2.0, 2.0)]
 
 
-def test_lifetimes_in_units_change_at_multiples_only() -> None:
+def test_with_slide_a_row_counts_in_each_window_that_it_touches() -> None:
     a = "WHERE host = 'a'"
-    widened = table_rows(f"count(*) AS n FROM rows [LIFETIME begin TO finish, SLIDE 5 ns] {a}")
-    assert widened == [(0, 5, 1), (5, 10, 3)]
+    touched = table_rows(f"count(*) AS n FROM rows [LIFETIME begin TO finish, SLIDE 5 ns] {a}")
+    assert touched == [(0, 5, 1), (5, 10, 3)]
     timed = ROWS.filter(ROWS["begin"].is_valid())
-    hopping = table_rows(f"count(*) AS n FROM rows [LIFETIME 7 ns, SLIDE 5 ns] {a}", timed)
-    assert hopping == [(5, 10, 2), (10, 12, 4), (12, 17, 2)]
+    of_length = table_rows(f"count(*) AS n FROM rows [LIFETIME 7 ns, SLIDE 5 ns] {a}", timed)
+    assert of_length == [(0, 5, 1), (5, 10, 4), (10, 15, 4), (15, 20, 1)]
+
+
+def test_flows_are_counted_in_each_minute_that_they_touch(tmp_path: Path, rounds: Rounds) -> None:
+    for seed in rounds(2):
+        path = tmp_path / "exports.pcap"
+        flows = write_exports(path, Random(f"minutes {seed}"), 60)
+        clause = "[LIFETIME start_ts TO end_ts, SLIDE 1 minute]"
+        sql = f"SELECT protocol, count(*) AS n FROM flows {clause} GROUP BY protocol"
+        expected: Counter[tuple] = Counter()
+        for flow in flows:
+            last = max(flow["ts"] - 1, flow["start_ts"])
+            for minute in range(flow["start_ts"] // (60 * NS), last // (60 * NS) + 1):
+                expected[minute * 60 * NS, (minute + 1) * 60 * NS, flow["protocol"]] += 1
+        rows, _ = answer(sql, path)
+        assert {row[:3]: row[3] for row in rows} == expected, seed
+        total: Counter[tuple] = Counter()
+        clauses = "WITH CONSISTENCY (REMEMBER 10 minutes) EMIT CHANGES"
+        for items in RecordedRun(f"{sql} {clauses}", path).steps():
+            for *row, weight, _ in rows_in(items):
+                total[tuple(row)] += weight
+        assert +total == rows
+        largest, _ = answer(f"{sql} ORDER BY n DESC LIMIT 1", path)
+        assert len(largest) == len({row[0] for row in expected})
 
 
 def test_rows_without_a_lifetime_are_counted(tmp_path: Path) -> None:

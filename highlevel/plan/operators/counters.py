@@ -214,6 +214,12 @@ def count_running(samples: Samples, operator: Closing, query: str, name: str | N
     samples.add(RUNNING_GROUPS_CUT, operator.cut, query)
 
 
+def count_outside(samples: Samples, operator: Snapshots, query: str, name: str | None) -> None:
+    """Add the counters of an operator that stores no rows, and leaves out rows that are in no window."""
+    samples.add(OUTSIDE_WINDOWS, operator.outside, query)
+    _count_operator(samples, operator, query, name, operator.late)
+
+
 def count_snapshots(samples: Samples, operator: Snapshots, query: str, name: str | None) -> None:
     """Add the counters of snapshots."""
     count_rows_held(samples, operator, query, name)

@@ -23,14 +23,14 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.aggregation import Aggregation, Detail, DetailFunction
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import ChangingSnapshots, Node, Snapshots, bound_count
+from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots
+from highlevel.plan.nodes import Node, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.stages import make_stages, through
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.aggregates import Aggregate
-from highlevel.speculation.lifetimes.alter_lifetime import NewLifetime, Window
 from highlevel.speculation.lifetimes.endpoints import INSERT
 from highlevel.speculation.lifetimes.model import (
     VE,
@@ -64,7 +64,7 @@ class SnapshotsOperator:
         assert isinstance(window, LifetimeWindow)
         self._start, self._end = node.time, node.end
         self._late_by = None if node.waits_for_end else node.late_by
-        self._new = _new_lifetime(window)
+        self._length = window.length
         self._width = bound_count(node.input)
         self._partials = _row_partials(node.input, node)
         names = [*aggregation.group_by, *_value_columns(aggregation)]
@@ -132,15 +132,9 @@ class SnapshotsOperator:
         """Return the starts and ends of rows; END if there is none. A lifetime has at least 1 ns."""
         start = _times(batch.column(self._start))
         if self._end is None:
-            end = start
-        else:
-            end = _times(batch.column(self._end))
-            end = np.where(end == start, np.minimum(start, END - 1) + 1, end)
-        if self._new is None:
-            return start, end
-        begin = self._new.start(start)
-        is_backward = (end < start) | (start == END)
-        return np.where(start == END, END, begin), np.where(is_backward, BEGINNING, self._new.end(begin, end))
+            return start, np.where(start == END, END, start + (self._length or 0))
+        end = _times(batch.column(self._end))
+        return start, np.where(end == start, np.minimum(start, END - 1) + 1, end)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of the time of the input. Return the results that become final, and the watermark."""
@@ -151,8 +145,6 @@ class SnapshotsOperator:
             return
         else:
             promised = bounds[0] - self._late_by
-            if self._new is not None:
-                promised = int(self._new.start(np.array([promised]))[0])
         if promised <= self._promised:
             return
         self._promised = promised
@@ -241,14 +233,6 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
 def _times(column: pa.Array) -> Words:
     """Return times in ns; NULL is END."""
     return (pc.fill_null(column, END) if column.null_count else column).to_numpy(zero_copy_only=False)
-
-
-def _new_lifetime(window: LifetimeWindow) -> NewLifetime | None:
-    """Return how lifetimes are changed; None if they remain as they are."""
-    if window.length is not None:
-        kind = Window.LAST if window.unit is None else Window.HOPPING
-        return NewLifetime(kind, window.length, window.unit or 1)
-    return None if window.unit is None else NewLifetime(Window.WIDENED, unit=window.unit)
 
 
 def _row_partials(source: Node, node: Snapshots) -> RowPartials:

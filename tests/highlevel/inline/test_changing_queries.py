@@ -61,7 +61,7 @@ QUERIES = {
     "number of packets without an answer": f"SELECT count(*) AS n FROM (SELECT p.ts, p.srcIP FROM "
     f"{ANSWERED % 'ANTI JOIN'}) [RANGE 10 seconds]",
     "LIFETIME": "SELECT srcIP, count(*) AS n, max(len) AS m FROM packets [LIFETIME 3 seconds] GROUP BY srcIP",
-    "LIFETIME in units": "SELECT count(DISTINCT srcIP) AS hosts, avg(len) AS a FROM packets "
+    "LIFETIME with SLIDE": "SELECT count(DISTINCT srcIP) AS hosts, avg(len) AS a FROM packets "
     "[LIFETIME 10 seconds, SLIDE 2 seconds] HAVING count(*) > 20",
     "busiest instant": "SELECT max(n) AS most FROM (SELECT count(*) AS n FROM packets [LIFETIME 2 seconds]) "
     "[RANGE 10 seconds]",
@@ -110,7 +110,7 @@ def test_changes_add_up_to_the_ordinary_answer_also_after_a_restart(name: str, t
 
 @pytest.mark.parametrize(
     "name",
-    ["LIFETIME", "LIFETIME in units", "UNION ALL", "LEFT JOIN", "LIMIT", "FILL 0", "OVER", "OVER of several windows"],
+    ["LIFETIME", "LIFETIME with SLIDE", "UNION ALL", "LEFT JOIN", "LIMIT", "FILL 0", "OVER", "OVER of several windows"],
 )
 def test_no_row_changes_after_it_is_final(name: str, tmp_path: Path) -> None:
     random = Random(f"final rows of {name}")

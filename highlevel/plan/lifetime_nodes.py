@@ -1,0 +1,96 @@
+"""Nodes over rows with lifetimes (LIFETIME): a row is true from a start until an end.
+
+    Snapshots           groups of the rows that are true at each instant
+    ChangingSnapshots   the same, with provisional results and their corrections
+    TouchedWindows      a row for each window of a fixed length that its lifetime touches
+
+The start of a row may be another column than the time of the input: a flow record arrives after the flow has ended.
+`late_by` states how much earlier a row may begin than the watermark of the input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.plan.nodes import CHANGE_COLUMNS, Node, Windowed
+from highlevel.speculation.consistency import Consistency
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+
+TOUCHED = ".touched"
+"""The time column of TouchedWindows: the start of the window. No column of a query begins with a dot."""
+
+
+@dataclass(frozen=True)
+class Snapshots(Windowed):
+    """The results of `aggregation` for each snapshot of a group, over rows with lifetimes (`LifetimeWindow`).
+
+    A row is true from `time` until the column `end`, or for the length of the window if `end` is None. NULL as end: the
+    row is true without an end, and its last snapshot has NULL as `window_end`. No row begins more than `late_by` ns
+    below the watermark of the input; None: this is not known, so results follow at the end of the input.
+    """
+
+    end: str | None = None
+    late_by: int | None = 0
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of Windowed. `window_end` may be NULL."""
+        start, end, *others = super().columns
+        return (start, replace(end, nullable=self.end is not None), *others)
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the end of the snapshot."""
+        return (WINDOW_END,)
+
+    @property
+    def waits_for_end(self) -> bool:
+        """Return True if no result is final before the end of the input."""
+        return self.late_by is None or len(self.input.time_columns) != 1
+
+
+@dataclass(frozen=True)
+class ChangingSnapshots(Snapshots):
+    """The changes of the results of Snapshots: `consistency` states when a row is used, and so when it is corrected."""
+
+    consistency: Consistency = Consistency()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of Snapshots, `weight` and `final`."""
+        return (*super().columns, *CHANGE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class TouchedWindows(Node):
+    """Each row of `input` once for each window `[k * unit, (k + 1) * unit)` (ns) that its lifetime touches.
+
+    The lifetime is from the column `start` until the column `end`, or for `length` ns. The column TOUCHED is the start
+    of the window. Rows without a start or an end, and rows that touch too many windows, are left out. `late_by` is as
+    in Snapshots.
+    """
+
+    input: Node
+    start: str
+    end: str | None
+    length: int | None
+    unit: int
+    late_by: int | None = 0
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the input, and TOUCHED."""
+        return (*self.input.columns, Column(TOUCHED, Type.TIME))
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """Return TOUCHED."""
+        return (TOUCHED,)
+
+    @property
+    def waits_for_end(self) -> bool:
+        """Return True if the only watermark is the end of the input."""
+        return self.late_by is None or len(self.input.time_columns) != 1
