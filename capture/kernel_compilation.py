@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from capture.cores import count_cores
 from capture.kernel_cache import has_lasting_cache, locked_cache
 from capture.native import Kernel, kernels
 
@@ -50,7 +51,7 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
 
 
 def _compile_all(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
-    count = min(_count_cores(), len(missing))
+    count = min(count_cores(), len(missing))
     if count < 2 or not has_lasting_cache():
         for completed, kernel in enumerate(missing):
             progress(completed)
@@ -78,10 +79,6 @@ def _compile_all(missing: Sequence[Kernel], progress: Callable[[int], None]) -> 
                 worker.kill()  # no effect on a worker that has ended
             for thread in threads:
                 thread.join()
-
-
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start_worker() -> subprocess.Popen[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from capture.cores import count_cores
 from capture.lazy_dataclasses import dataclass
 
 PACKAGES = {
@@ -39,9 +39,7 @@ class Check:
 def run_checks() -> Iterator[Check]:
     """Yield the results of all checks, in the order of the output."""
     yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
-    yield Check(
-        "cores", "ok", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
-    )
+    yield Check("cores", "ok", f"{count_cores()}")
     yield _check_kernels()
     yield _check_java()
     yield _check_interfaces()

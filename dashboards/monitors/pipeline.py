@@ -151,10 +151,11 @@ class Monitor:
         from highlevel.spark.stream import StreamRun
 
         pipeline = self.pipeline
+        partitions = pipeline.partitions or self._choose_partitions()
         self.run = StreamRun(
             lambda: start_session(
                 pipeline.master,
-                partitions=pipeline.partitions,
+                partitions=partitions,
                 log=pipeline.folder / "spark.log",
                 chosen=pipeline.spark_conf,
                 say=self.say,
@@ -162,7 +163,7 @@ class Monitor:
             self.plans,
             self.inputs,
             pipeline.folder,
-            partitions=pipeline.partitions,
+            partitions=partitions,
             speed=pipeline.speed,
             keep_results=pipeline.keep_results,
             on_batch=self._on_batch,
@@ -170,6 +171,17 @@ class Monitor:
             on_restart=lambda: self.health.wait_for("Spark restarts after a failure"),
         )
         self.run.prepare()
+
+    def _choose_partitions(self) -> int:
+        """Return the number of partitions of the run in the folder, or for a new run the cores of the master."""
+        from highlevel.spark.executors import plan_cores
+        from highlevel.spark.run_identity import read_identity
+        from highlevel.spark.settings import read_spark_defaults
+
+        stored = read_identity(self.pipeline.folder)
+        if stored is not None:
+            return stored.partitions
+        return plan_cores(self.pipeline.master, {**read_spark_defaults(), **self.pipeline.spark_conf})
 
     def _open_page(self) -> Site | None:
         """Open the history in the folder of the run, and return the live page; None if the pipeline has none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from threading import Event, Lock
 
 import pyarrow as pa
 
+from capture.cores import count_cores
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.byte_source import STANDARD_INPUT
@@ -149,8 +149,7 @@ def files_of(link: str, inputs: Sequence[Input]) -> tuple[Path, ...]:
 
 def available_threads() -> int:
     """Return the number of cores that this process may use, at most MAX_THREADS."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_THREADS)
+    return min(count_cores(), MAX_THREADS)
 
 
 def check_threads(threads: int | None) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from pyspark import SparkContext
 
+from capture.cores import count_cores
 from highlevel.spark.errors import RunError
 
 SAY_SECONDS = 10.0
@@ -31,6 +32,9 @@ QUIET_SECONDS = 1.0
 
 POLL_SECONDS = 0.1
 
+DEFAULT_CORES = 2
+"""Cores of a standalone cluster whose number is not set."""
+
 CONNECT_SECONDS = 5.0
 """Longest time of a connection to a master. Spark itself would try for a minute."""
 
@@ -42,6 +46,38 @@ def has_executors(master: str) -> bool:
     (False, True, True)
     """
     return master != "local" and not master.startswith("local[")
+
+
+def plan_cores(master: str, settings: Mapping[str, str]) -> int:
+    """Return the cores that a session will have, as far as its master and its settings tell before it starts; from 1.
+
+    A standalone cluster without `spark.cores.max` gives all its cores, which is not known here: DEFAULT_CORES.
+
+    >>> plan_cores("local[4,2]", {}), plan_cores("local-cluster[2,3,1024]", {}), plan_cores("spark://a:7077", {})
+    (4, 6, 2)
+    >>> plan_cores("yarn", {"spark.executor.instances": "5", "spark.executor.cores": "4"})
+    20
+    """
+    local = re.match(r"local\[ *(\d+|\*)", master)
+    cluster = re.match(r"local-cluster\[ *(\d+) *, *(\d+)", master)
+    cores = DEFAULT_CORES
+    if master == "local":
+        cores = 1
+    elif local:
+        cores = count_cores() if local[1] == "*" else int(local[1])
+    elif cluster:
+        cores = int(cluster[1]) * int(cluster[2])
+    elif master.startswith(("yarn", "k8s")):
+        cores = _number(settings, "spark.executor.instances", 2) * _number(settings, "spark.executor.cores", 1)
+    elif master.startswith("spark://"):
+        cores = _number(settings, "spark.cores.max", DEFAULT_CORES)
+    return max(1, cores)
+
+
+def _number(settings: Mapping[str, str], key: str, default: int) -> int:
+    """Return a number of the settings. Spark itself reports texts that are no number."""
+    text = settings.get(key, "")
+    return int(text) if text.isdecimal() else default
 
 
 def check_master(master: str) -> None:

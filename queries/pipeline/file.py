@@ -39,7 +39,7 @@ keep = "30d"                  # time for which result files stay; left out: for 
 
 [spark]
 master = "local[*]"
-partitions = 2                # parts of the operators' state
+partitions = 2                # parts of the operators' state; left out: those of the run, or the cores of the master
 [spark.conf]                  # settings of Spark
 "spark.executor.memory" = "4g"
 
@@ -184,7 +184,7 @@ class PipelineFile:
     web_config: Path | None = None
     token_file: Path | None = None
     master: str = "local[*]"
-    partitions: int = 2
+    partitions: int | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
     tables: Mapping[str, TableLink] = field(default_factory=dict)
@@ -347,7 +347,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         web_config=_path(metrics, "web_config", base),
         token_file=_path(metrics, "token_file", base),
         master=_master(spark),
-        partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
+        partitions=spark.number("partitions", int, None, "at least 1", lambda parts: parts >= 1),
         spark_conf=_spark_conf(spark),
         spooled=spooled,
         tables=tables,

@@ -58,7 +58,7 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     file = parse_pipeline(LINKS + QUERIES, tmp_path)
     assert (file.folder, file.speed, file.ranks) == (tmp_path / "state", None, {})
     assert (file.host, file.port, file.top) == ("127.0.0.1", 9464, 10)
-    assert (file.master, file.partitions) == ("local[*]", 2)
+    assert (file.master, file.partitions) == ("local[*]", None)
 
 
 def test_links_with_a_spool_are_apart_and_their_bounds_are_read(tmp_path: Path) -> None:

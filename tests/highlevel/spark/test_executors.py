@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from capture.cores import count_cores
 from highlevel.spark import executors
 from highlevel.spark.errors import RunError
-from highlevel.spark.executors import check_master, wait_for_executors
+from highlevel.spark.executors import check_master, plan_cores, wait_for_executors
 
 
 class Answers:
@@ -53,6 +54,20 @@ def wait(context: Answers) -> tuple[int, list[str]]:
 def test_this_machine_has_no_executors_to_wait_for(clock: list[float]) -> None:
     assert wait(Answers("local[2]", [0])) == (0, [])
     assert clock == [1000.0]
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "cores"),
+    [
+        *(("local", {}, 1), ("local[3]", {}, 3), ("local[4, 2]", {}, 4), ("local[*]", {}, count_cores())),
+        *(("local-cluster[2,3,1024]", {}, 6), ("yarn", {}, 2), ("yarn", {"spark.executor.cores": "4"}, 8)),
+        ("k8s://a", {"spark.executor.instances": "3", "spark.executor.cores": "2"}, 6),
+        *(("spark://a:7077", {}, 2), ("spark://a:7077", {"spark.cores.max": "16"}, 16)),
+        ("spark://a:7077", {"spark.cores.max": "many"}, 2),
+    ],
+)
+def test_the_cores_are_those_of_the_master_and_its_settings(master: str, settings: dict[str, str], cores: int) -> None:
+    assert plan_cores(master, settings) == cores
 
 
 def test_an_open_number_is_awaited_until_no_more_come() -> None:

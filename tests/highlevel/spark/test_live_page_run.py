@@ -39,6 +39,8 @@ def test_the_page_has_the_windows_of_the_query(tmp_path: Path) -> None:
         f'[links]\n{listed}\n[metrics]\nport = 0\n[queries.q]\nsql = "{SQL}"\n[spark]\nmaster = "local[2]"\n'
     )
     with Monitor(read_pipeline(file), lambda _: None) as monitor:
+        assert monitor.run is not None
+        assert monitor.run.partitions == 2
         monitor.wait()
         assert stored(monitor) == rows
         with urlopen(f"{monitor.server.url}api/panel?query=q&seconds=3600&groups=5") as response:
@@ -51,6 +53,9 @@ def test_the_page_has_the_windows_of_the_query(tmp_path: Path) -> None:
     for path in (folder, folder / "history.sqlite"):
         again = wiretide.query("SELECT * FROM q WHERE srcIP IN '0.0.0.0/0' OR srcIP IN '::/0'", path)
         assert sorted(tuple(row.values()) for row in again.to_pylist()) == rows
+    file.write_text(file.read_text().replace("local[2]", "local[3]"))
     with Monitor(read_pipeline(file), lambda _: None) as monitor:
+        assert monitor.run is not None
+        assert monitor.run.partitions == 2  # of the stored run, so its state is not divided again
         monitor.wait()
         assert stored(monitor) == rows
