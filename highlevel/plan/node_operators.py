@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from highlevel.operators.meld import Meld
 from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.measurement import Measurement
 from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
 from highlevel.plan.operators.counters import number_of
@@ -24,6 +25,7 @@ from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOpe
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.plan.registry import entry_of
+from highlevel.speculation.changes import count_withdrawn
 from lowlevel.node.watching import bind_watchlists
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.watch.watched_file import Watchlists
@@ -104,6 +106,8 @@ class NodeOperators:
         """The position of each node in `nodes` and `operators`."""
         self.results = [0] * len(roots)
         """Rows of each root."""
+        self.withdrawn = [0] * len(roots)
+        """Rows of each root that were returned and then withdrawn."""
         self.windows_closed = [0] * len(self.nodes)
         """Windows that the operator of each node has closed."""
         self.measurements = [Measurement() for _ in self.nodes] if measure else []
@@ -113,6 +117,7 @@ class NodeOperators:
         self._schemas = [
             pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in root.columns]) for root in roots
         ]
+        self._are_changes = [is_changing(root) for root in roots]
         self._roots: list[list[int]] = [[] for _ in self.nodes]
         for index, root in enumerate(roots):
             self._roots[self.positions[root]].append(index)
@@ -181,6 +186,8 @@ class NodeOperators:
         if not isinstance(item, pa.RecordBatch):
             return item
         self.results[root] += item.num_rows
+        if self._are_changes[root]:
+            self.withdrawn[root] += count_withdrawn(item)
         schema = self._schemas[root]
         return item if item.schema.equals(schema) else pa.RecordBatch.from_arrays(item.columns, schema=schema)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from capture.metrics import Samples
-from highlevel.metrics import PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, set_progress
+from highlevel.metrics import CORRECTIONS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, set_progress
 from highlevel.plan.node_operators import LinkUnion, MakeOperator, NodeOperators, make_operator
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
@@ -119,6 +119,8 @@ def query_samples(
     if count_closed and windowed:
         samples.add(WINDOWS_CLOSED, closed, query)
     samples.add(RESULT_ROWS, nodes.results[root], query)
+    if plan.has_changes:
+        samples.add(CORRECTIONS, nodes.withdrawn[root], query)
     set_progress(samples, query, _bounds(nodes, plan), newest)
     return samples
 

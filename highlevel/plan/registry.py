@@ -33,8 +33,6 @@ from highlevel.plan.nodes import (
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import (
     Count,
-    count_changing_snapshots,
-    count_changing_windows,
     count_copies,
     count_fill,
     count_flows,
@@ -225,10 +223,10 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Repeat: Entry(_make_repeat, SameRows()),
     Join: Entry(_make_join, ByJoinKeys(), count_join),
     Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
-    ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_changing_windows),
+    ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_windows),
     TouchedWindows: Entry(_make_touched_windows, SameRows(), count_outside),
     Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
-    ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_changing_snapshots),
+    ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_snapshots),
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_rows_held),
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),

@@ -8,6 +8,7 @@ from typing import Any
 from capture.metrics import Samples
 from highlevel.inline.engine import ALL_METRICS
 from highlevel.metrics import (
+    CORRECTIONS,
     LOW_WATERMARK,
     PARTIALS_RECEIVED,
     PUNCTUATION_LAG,
@@ -20,6 +21,7 @@ from highlevel.plan.node_operators import LinkUnion
 from highlevel.plan.nodes import bound_count
 from highlevel.plan.operators.operator import bounds_of
 from highlevel.spark.fragment_task import FragmentOutput, FragmentTask
+from highlevel.speculation.changes import count_withdrawn
 from lowlevel.integer_ranges import count, unite
 from lowlevel.punctuation import BEGINNING
 
@@ -39,10 +41,13 @@ def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
         (number, operator.take_closed_windows(), operator.open_windows()) for number, operator in pipeline.windowed
     ]
     bounds, received_partials = _collect_link_counts(task)
-    skipped = MERGED_ELSEWHERE if task.is_last else {*MERGED_ELSEWHERE, RESULT_ROWS.name}
-    samples = [
-        [name, labels, value] for (name, labels), value in pipeline.samples(BEGINNING).items() if name not in skipped
-    ]
+    counted = pipeline.samples(BEGINNING)
+    if pipeline.plan.has_changes:  # changes of a micro-batch that cancel each other are not returned
+        query = task.fragments.plan.name
+        counted.set(RESULT_ROWS, sum(batch.num_rows for batch in output.batches), query)
+        counted.set(CORRECTIONS, sum(map(count_withdrawn, output.batches)), query)
+    skipped = MERGED_ELSEWHERE if task.is_last else {*MERGED_ELSEWHERE, RESULT_ROWS.name, CORRECTIONS.name}
+    samples = [[name, labels, value] for (name, labels), value in counted.items() if name not in skipped]
     punctuation = output.punctuation if task.is_last else None
     return {
         "query": task.query,

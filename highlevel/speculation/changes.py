@@ -86,6 +86,16 @@ def add_up(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from make_changes(pc.take(rows, array_of(firsts)), totals[changed], are_final[changed])
 
 
+def count_withdrawn(batch: pa.RecordBatch) -> int:
+    """Return the number of rows that a batch of changes withdraws.
+
+    >>> count_withdrawn(pa.RecordBatch.from_pydict({"n": [5, 6], "weight": [-2, 1], "final": [False, False]}))
+    2
+    """
+    weights = batch.column(batch.num_columns - 2).to_numpy()
+    return -int(weights[weights < 0].sum())
+
+
 def split_changes(batch: pa.RecordBatch) -> tuple[pa.Table, Weights, Mask]:
     """Return the rows of a batch of changes, their weights, and which of them are final."""
     weights = batch.column(WEIGHT).to_numpy()

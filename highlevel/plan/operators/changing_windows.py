@@ -39,8 +39,6 @@ class ChangingWindowsOperator(WindowCounters):
         self._schema = aggregation.schema
         self.results = 0
         """Changes returned."""
-        self.withdrawn = 0
-        """Results that were returned and then withdrawn."""
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows, or partials of a leaf. Return the changes of the windows that are published."""
@@ -63,7 +61,6 @@ class ChangingWindowsOperator(WindowCounters):
     def _changes(self, revision: Revision) -> Iterator[pa.RecordBatch]:
         rows, weights = net_changes(self._result(revision.old), self._result(revision.new))
         self.results += rows.num_rows
-        self.withdrawn -= int(weights[weights < 0].sum())
         yield from make_changes(rows, weights, revision.final)
 
     def _result(self, groups: Sequence[pa.RecordBatch]) -> pa.Table:

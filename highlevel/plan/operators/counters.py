@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from capture.metrics import Samples
 from highlevel.metrics import (
     COPIES_REMOVED,
-    CORRECTIONS,
     FILL_GROUPS_FORGOTTEN,
     FILL_ROWS_LEFT_OUT,
     FLOW_RECORDS_MERGED,
@@ -112,11 +111,6 @@ class Revising(Holding, Protocol):
         """Rows that are no rows of the result: copies, merged records, or unmatched withdrawals."""
         ...
 
-    @property
-    def withdrawn(self) -> int:
-        """Results that were returned and then withdrawn."""
-        ...
-
 
 class Windows(Protocol):
     """An operator of windows."""
@@ -161,30 +155,12 @@ class Windows(Protocol):
         ...
 
 
-class ChangingWindows(Windows, Protocol):
-    """An operator of windows whose results may be withdrawn."""
-
-    @property
-    def withdrawn(self) -> int:
-        """Results that were returned and then withdrawn."""
-        ...
-
-
 class Snapshots(Holding, Protocol):
     """An operator of rows with lifetimes."""
 
     @property
     def outside(self) -> int:
         """Rows without a lifetime."""
-        ...
-
-
-class ChangingSnapshots(Snapshots, Protocol):
-    """An operator of rows with lifetimes whose results may be withdrawn."""
-
-    @property
-    def withdrawn(self) -> int:
-        """Results that were returned and then withdrawn."""
         ...
 
 
@@ -226,12 +202,6 @@ def count_snapshots(samples: Samples, operator: Snapshots, query: str, name: str
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
 
 
-def count_changing_snapshots(samples: Samples, operator: ChangingSnapshots, query: str, name: str | None) -> None:
-    """Add the counters of snapshots whose results may be withdrawn."""
-    count_snapshots(samples, operator, query, name)
-    samples.add(CORRECTIONS, operator.withdrawn, query)
-
-
 def count_join(samples: Samples, operator: Joining, query: str, name: str | None) -> None:
     """Add the counters of a join."""
     count_rows_held(samples, operator, query, name)
@@ -244,21 +214,18 @@ def count_copies(samples: Samples, operator: Revising, query: str, name: str | N
     """Add the counters of DISTINCT ON."""
     count_rows_held(samples, operator, query, name)
     samples.add(COPIES_REMOVED, operator.absorbed, query)
-    samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def count_flows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
     """Add the counters of MERGE."""
     count_rows_held(samples, operator, query, name)
     samples.add(FLOW_RECORDS_MERGED, operator.absorbed, query)
-    samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def count_net_rows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
     """Add the counters of CHANGES BY."""
     count_rows_held(samples, operator, query, name)
     samples.add(WITHDRAWALS_UNMATCHED, operator.absorbed, query)
-    samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def count_windows(samples: Samples, operator: Windows, query: str, name: str | None) -> None:
@@ -271,12 +238,6 @@ def count_windows(samples: Samples, operator: Windows, query: str, name: str | N
     samples.add(ROWS_BEYOND_CAP, rows, query)
     samples.add(WINDOWS_OPEN, number_of(operator.open_windows()), query)
     _count_operator(samples, operator, query, name, operator.late_rows)
-
-
-def count_changing_windows(samples: Samples, operator: ChangingWindows, query: str, name: str | None) -> None:
-    """Add the counters of windows whose results may be withdrawn."""
-    count_windows(samples, operator, query, name)
-    samples.add(CORRECTIONS, operator.withdrawn, query)
 
 
 def _count_operator(samples: Samples, operator: Holding | Windows, query: str, name: str | None, late: int) -> None:

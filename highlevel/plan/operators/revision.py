@@ -73,8 +73,6 @@ class RevisionOperator:
         self.results = 0
         """Rows or changes returned."""
         self.late = 0
-        self.withdrawn = 0
-        """Results that were returned and then withdrawn."""
         self.absorbed = 0
         """Rows that cannot change any more and are no results: copies, merged records, or unmatched withdrawals."""
 
@@ -189,7 +187,6 @@ class RevisionOperator:
             return
         rows, weights = net_changes(old, new)
         self.results += rows.num_rows
-        self.withdrawn -= int(weights[weights < 0].sum())
         yield from make_changes(rows, weights, self._times_in(rows) < bound)
 
     def _keyed(self, rows: pa.Table, times: Numbers) -> KeyedRows:

@@ -201,8 +201,6 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
         self._wait = node.consistency.wait
         self._schema = node.aggregation.schema
         self.changes = 0
-        self.withdrawn = 0
-        """Results that were returned and then withdrawn."""
 
     @property
     def results(self) -> int:
@@ -222,7 +220,6 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
         old, new = (self._finished(pc.filter(timed, array_of(chosen))) for chosen in (weights < 0, weights > 0))
         changed, net = net_changes(old, new)
         self.changes += changed.num_rows
-        self.withdrawn -= int(net[net < 0].sum())
         ends = _times(changed.column(WINDOW_END).combine_chunks())
         yield from make_changes(changed, net, ends < self._promised if self._promised != END else True)
 
