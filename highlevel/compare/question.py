@@ -9,21 +9,8 @@ from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
-from highlevel.plan.nodes import (
-    PANE,
-    Apply,
-    Distinct,
-    Fill,
-    Filter,
-    Join,
-    Leaf,
-    Node,
-    Over,
-    Running,
-    Sort,
-    Union,
-    Windowed,
-)
+from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
+from highlevel.plan.nodes import PANE, Apply, Distinct, Filter, Join, Leaf, Node, Union, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column

@@ -14,9 +14,10 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind, Port, Tumbling
 from highlevel.operators.window_operator import WINDOW_END
+from highlevel.plan.answer_nodes import Fill, Over, Running
+from highlevel.plan.answer_nodes import Sort as SortNode
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges
-from highlevel.plan.nodes import Apply, Distinct, Fill, Join, Node, Over, Repeat, Running, Subset, TimeGroups, Windowed
-from highlevel.plan.nodes import Sort as SortNode
+from highlevel.plan.nodes import Apply, Distinct, Join, Node, Repeat, Subset, TimeGroups, Windowed
 from lowlevel.expressions.tree import Column
 
 

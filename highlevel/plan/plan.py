@@ -12,22 +12,11 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation
 from highlevel.operators.window_operator import WINDOW_END
+from highlevel.plan.answer_nodes import Fill, Over, RowFunction, Running, Sort
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
 from highlevel.plan.lifetime_nodes import Snapshots, TouchedWindows
-from highlevel.plan.nodes import (
-    Fill,
-    Join,
-    Leaf,
-    Node,
-    Over,
-    RowFunction,
-    Running,
-    Sample,
-    Sort,
-    TimeGroups,
-    Windowed,
-    nodes_of,
-)
+from highlevel.plan.nodes import Join, Leaf, Node, TimeGroups, Windowed, nodes_of
+from highlevel.plan.sample_node import Sample
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, LifetimeWindow
 from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.expressions.types import Type

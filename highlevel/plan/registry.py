@@ -11,21 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
+from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
 from highlevel.plan.change_nodes import ChangingJoin, ChangingRepeat, ChangingResults, ChangingUnion, NetChanges
 from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     Apply,
     ChangingWindows,
     Distinct,
-    Fill,
     Filter,
     Join,
     Node,
-    Over,
     Repeat,
-    Running,
-    Sample,
-    Sort,
     TimeGroups,
     Union,
     Windowed,
@@ -65,6 +61,7 @@ from highlevel.plan.revision_nodes import (
     FlowMerge,
     NetRows,
 )
+from highlevel.plan.sample_node import Sample
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.plan.nodes import Distinct, Node, Over, Sort, TimeGroups, Windowed
+from highlevel.plan.answer_nodes import Over, Sort
+from highlevel.plan.nodes import Distinct, Node, TimeGroups, Windowed
 from highlevel.windows.kind import SlidingWindow
 
 Times = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from typing import NoReturn
 
-from highlevel.plan.nodes import RowFunctionKind
+from highlevel.plan.answer_nodes import RowFunctionKind
 from lowlevel.expressions.tree import Binary, Column, IsNull, Literal, Unary, columns_of
 from lowlevel.expressions.tree import Expression as Bound
 from lowlevel.expressions.types import ARITHMETIC, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 
 from highlevel.aggregation import AggregateError, Finish
-from highlevel.plan.nodes import RowFunctionKind
+from highlevel.plan.answer_nodes import RowFunctionKind
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from queries.binding.aggregates import BOUNDED, HOLISTIC, SELECTIONS, Aggregates

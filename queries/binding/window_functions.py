@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.plan.nodes import FRAMED, Frame, RowFunctionKind
+from highlevel.plan.answer_nodes import FRAMED, Frame, RowFunctionKind
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import NUMBERS, Type
 from queries.binding.comparisons import Operand

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, WatermarkForm
+from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunctionKind, Running, Sort, SortKey
 from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges
 from highlevel.plan.lifetime_nodes import TOUCHED, ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
@@ -14,19 +15,11 @@ from highlevel.plan.nodes import (
     Apply,
     ChangingWindows,
     Distinct,
-    Fill,
     Filter,
-    Frame,
     Join,
     Leaf,
     Node,
-    Over,
     Repeat,
-    RowFunctionKind,
-    Running,
-    Sample,
-    Sort,
-    SortKey,
     TimeGroups,
     Union,
     Windowed,
@@ -43,6 +36,7 @@ from highlevel.plan.revision_nodes import (
     NetRows,
     Role,
 )
+from highlevel.plan.sample_node import Sample
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import LifetimeWindow
 from lowlevel.durations import duration_text

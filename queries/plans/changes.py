@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind, WatermarkForm
+from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
 from highlevel.plan.change_nodes import (
     ChangingJoin,
     ChangingRepeat,
@@ -39,16 +40,11 @@ from highlevel.plan.nodes import (
     Apply,
     ChangingWindows,
     Distinct,
-    Fill,
     Filter,
     Join,
     Leaf,
     Node,
-    Over,
     Repeat,
-    Running,
-    Sample,
-    Sort,
     TimeGroups,
     TimeOutput,
     Union,
@@ -62,6 +58,7 @@ from highlevel.plan.revision_nodes import (
     FlowMerge,
     NetRows,
 )
+from highlevel.plan.sample_node import Sample
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column, Literal

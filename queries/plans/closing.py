@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from highlevel.aggregation import Output
-from highlevel.plan.nodes import Node, Running, RunningFunction
+from highlevel.plan.answer_nodes import Running, RunningFunction
+from highlevel.plan.nodes import Node
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, SlidingWindow
 from lowlevel.expressions.tree import Column, Expression, computed_column
 from queries.binding.running_aggregates import RunningUse

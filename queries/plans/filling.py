@@ -14,7 +14,8 @@ from math import isfinite
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Output
-from highlevel.plan.nodes import Fill, Node
+from highlevel.plan.answer_nodes import Fill
+from highlevel.plan.nodes import Node
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, SlidingWindow
 from lowlevel.expressions.tree import Column, Expression, columns_of, transform
 from lowlevel.expressions.types import Type

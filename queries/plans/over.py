@@ -14,7 +14,8 @@ from dataclasses import replace
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import Node, Over, RowFunction, SortKey
+from highlevel.plan.answer_nodes import Over, RowFunction, SortKey
+from highlevel.plan.nodes import Node
 from lowlevel.expressions.tree import Column, Expression, Literal, columns_of, computed_column, transform
 from queries.binding.window_functions import BoundFunction
 

@@ -16,20 +16,9 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeGuard
 
 from highlevel.aggregation import Output
-from highlevel.plan.nodes import (
-    DUE,
-    KEPT,
-    PANE,
-    STATE_VALUE,
-    TICKET,
-    Apply,
-    Node,
-    Sample,
-    SampleAggregate,
-    SampleKind,
-    StateFunctions,
-)
+from highlevel.plan.nodes import DUE, KEPT, PANE, Apply, Node
 from highlevel.plan.plan import Plan
+from highlevel.plan.sample_node import STATE_VALUE, TICKET, Sample, SampleAggregate, SampleKind, StateFunctions
 from highlevel.sampling.families import FAMILIES, Family
 from lowlevel.expressions.tree import Column, columns_of
 from lowlevel.expressions.tree import Expression as Bound

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import Node, Sort, SortKey
+from highlevel.plan.answer_nodes import Sort, SortKey
+from highlevel.plan.nodes import Node
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from queries.text import tree

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from random import Random
 
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Port, Side, Tumbling, WatermarkForm
+from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
 from highlevel.plan.change_nodes import (
     ChangingJoin,
     ChangingRepeat,
@@ -21,7 +22,7 @@ from highlevel.plan.change_nodes import (
     changes_of_rows,
     is_changing,
 )
-from highlevel.plan.nodes import Apply, Distinct, Fill, Node, Over, Running, Sort, TimeGroups, Windowed
+from highlevel.plan.nodes import Apply, Distinct, Node, TimeGroups, Windowed
 from highlevel.plan.result_windows import result_windows
 from highlevel.speculation.consistency import Consistency
 from tests.references.graph_streams import added_up

@@ -16,34 +16,34 @@ import pyarrow as pa
 
 from highlevel.aggregation import Aggregation, Detail, DetailFunction, Output
 from highlevel.joins.spec import Band, JoinSpec, Side, WatermarkForm
-from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
-from highlevel.plan.nodes import (
+from highlevel.plan.answer_nodes import (
     FRAMED,
-    Apply,
-    ChangingWindows,
-    Distinct,
     Fill,
-    Filter,
     Frame,
-    Join,
-    Leaf,
-    Node,
     Over,
-    Repeat,
     RowFunction,
     RowFunctionKind,
     Running,
     RunningFunction,
-    Sample,
-    SampleAggregate,
-    SampleKind,
     Sort,
     SortKey,
+)
+from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
+from highlevel.plan.nodes import (
+    Apply,
+    ChangingWindows,
+    Distinct,
+    Filter,
+    Join,
+    Leaf,
+    Node,
+    Repeat,
     TimeGroups,
     TimeOutput,
     Union,
     Windowed,
 )
+from highlevel.plan.sample_node import Sample, SampleAggregate, SampleKind
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import WHOLE_INPUT, LifetimeWindow, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal

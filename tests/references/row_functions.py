@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from highlevel.plan.nodes import RowFunction, RowFunctionKind, SortKey
+from highlevel.plan.answer_nodes import RowFunction, RowFunctionKind, SortKey
 
 NAMES = ["ts", "other", "g", "n"]
 """The columns of the rows."""

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan.nodes import Fill, SortKey, macs_of
+from highlevel.plan.answer_nodes import Fill, SortKey
+from highlevel.plan.nodes import macs_of
 from highlevel.plan.operators.apply import computed
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of

@@ -20,7 +20,8 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan.nodes import Over, RowFunction, RowFunctionKind, SortKey, macs_of
+from highlevel.plan.answer_nodes import Over, RowFunction, RowFunctionKind, SortKey
+from highlevel.plan.nodes import macs_of
 from highlevel.plan.operators.apply import computed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions

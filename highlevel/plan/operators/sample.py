@@ -20,19 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan.nodes import (
-    DUE,
-    KEPT,
-    STATE_VALUE,
-    TICKET,
-    Sample,
-    SampleAggregate,
-    SampleKind,
-    bound_count,
-    macs_of,
-)
+from highlevel.plan.nodes import DUE, KEPT, bound_count, macs_of
 from highlevel.plan.operators.apply import computed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
+from highlevel.plan.sample_node import STATE_VALUE, TICKET, Sample, SampleAggregate, SampleKind
 from highlevel.sampling.families import FAMILIES
 from highlevel.sampling.state import Numbers, SampleState, seed_of
 from lowlevel.expressions.arrow import arrow_column

@@ -10,7 +10,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
-from highlevel.plan.nodes import Sort, SortKey
+from highlevel.plan.answer_nodes import Sort, SortKey
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from lowlevel.punctuation import END, Punctuation

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import Aggregation, Output
+from highlevel.plan.answer_nodes import Sort, SortKey
 from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, changes_of_rows, time_step
 from highlevel.plan.fragments import FragmentInput
 from highlevel.plan.node_operators import make_operator
-from highlevel.plan.nodes import Apply, Node, Sort, SortKey, TimeOutput, Windowed
+from highlevel.plan.nodes import Apply, Node, TimeOutput, Windowed
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

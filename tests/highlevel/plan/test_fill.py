@@ -16,7 +16,7 @@ import pytest
 
 import wiretide
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.plan.nodes import Fill
+from highlevel.plan.answer_nodes import Fill
 from highlevel.plan.operators import fill
 from highlevel.plan.operators.fill import MAX_GAP_ROWS, FillOperator
 from highlevel.windows.kind import SlidingWindow

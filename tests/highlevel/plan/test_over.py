@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import Output
-from highlevel.plan.nodes import Frame, Over, RowFunction, RowFunctionKind, SortKey
+from highlevel.plan.answer_nodes import Frame, Over, RowFunction, RowFunctionKind, SortKey
 from highlevel.plan.operators.over import OverOperator, evaluate, fold_frames, sorted_partitions
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

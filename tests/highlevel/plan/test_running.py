@@ -18,7 +18,7 @@ import pytest
 import wiretide
 from highlevel.aggregation import Output
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.plan.nodes import Running, RunningFunction
+from highlevel.plan.answer_nodes import Running, RunningFunction
 from highlevel.plan.operators.running import MAX_GAP_ROWS, MAX_GAP_WINDOWS, RunningOperator
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal

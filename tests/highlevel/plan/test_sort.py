@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.operators.meld import UNION
-from highlevel.plan.nodes import Sort, SortKey
+from highlevel.plan.answer_nodes import Sort, SortKey
 from highlevel.plan.operators.sort import CUT_ROWS, SortOperator, sorted_positions
 from highlevel.plan.operators.stored_rows import MAX_PARTS
 from lowlevel.punctuation import END, Punctuation
