@@ -7,6 +7,7 @@
     folder/state         the operators, by partition and batch id
     folder/totals        counters, by batch id
     folder/output        results, by query and batch id
+    folder/watched       copies of watchlists and settings
 
 A spool is also locked, by a file `.run.lock` in its folder, because one run would delete segments that another must
 read.
@@ -24,6 +25,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -70,6 +72,7 @@ from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.state_partitions import divide_state, finish_division
 from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.watched_copies import FOLDER, WatchedCopies
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import Ranges
@@ -210,6 +213,7 @@ class StreamRun:
         self._measure = measure
         self._measured_batches: dict[int, tuple[list[Measurement], list[float]]] = {}
         self._figures = QueryFigures()
+        self._copies = WatchedCopies(plans, self.folder, self.say)
 
     @property
     def samples(self) -> Samples:
@@ -263,6 +267,8 @@ class StreamRun:
         try:
             self._lock_spools()
             self._check_folder()
+            self._copies.open()
+            self.assignment = replace(self.assignment, plans=self._copies.bind(self.assignment.plans))
         except BaseException:
             self._locks.release()
             raise
@@ -408,6 +414,7 @@ class StreamRun:
 
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._lock_spools()
+        self._copies.refresh(batch_id)
         totals = self._totals_files.load(batch_id - 1)
         totals.rename_queries(self._query_names)
         for level in range(self.assignment.levels):
@@ -547,7 +554,7 @@ class StreamRun:
 
     def _check_subfolders(self) -> None:
         """Raise UnsafeFolderError if another user can write to a folder in the run's folder."""
-        for name in ("inputs", "checkpoint", "state", "totals", "output"):
+        for name in ("inputs", "checkpoint", "state", "totals", "output", FOLDER):
             if (self.folder / name).exists():
                 check_private_folder(self.folder / name)
 
@@ -567,7 +574,7 @@ class StreamRun:
 
 def remove_temporary_files(folder: Path) -> None:
     """Remove temporary files of a killed process (names with a leading dot), except Spark's files."""
-    for subfolder in ("inputs", "state", "totals", "output"):
+    for subfolder in ("inputs", "state", "totals", "output", FOLDER):
         for path in (folder / subfolder).rglob(".*"):
             if path.is_file():  # not the folder of a query with a leading dot in its name
                 path.unlink(missing_ok=True)

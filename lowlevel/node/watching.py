@@ -55,22 +55,27 @@ def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:
 
     Parts without a watchlist are not copied. An object that occurs twice is replaced by one object.
     """
-    return cast("Plans", _bind(plans, lists, {}))
+    return replace_watched_files(plans, lists.open)
 
 
-def _bind(value: Any, lists: Watchlists, bound_values: dict[int, Any]) -> Any:
+def replace_watched_files(plans: Plans, change: Callable[[WatchedFile], object]) -> Plans:
+    """Replace each `WatchedFile` in plans or expressions by the value of `change`, as `bind_watchlists` does."""
+    return cast("Plans", _bind(plans, change, {}))
+
+
+def _bind(value: Any, change: Callable[[WatchedFile], object], bound_values: dict[int, Any]) -> Any:
     if isinstance(value, WatchedFile):
-        return lists.open(value)
+        return change(value)
     if isinstance(value, Literal) or not (isinstance(value, tuple) or field_names(type(value))):
         return value
     if id(value) not in bound_values:
-        bound_values[id(value)] = _bind_members(value, lists, bound_values)
+        bound_values[id(value)] = _bind_members(value, change, bound_values)
     return bound_values[id(value)]
 
 
-def _bind_members(value: Any, lists: Watchlists, bound_values: dict[int, Any]) -> Any:
+def _bind_members(value: Any, change: Callable[[WatchedFile], object], bound_values: dict[int, Any]) -> Any:
     if isinstance(value, tuple):
-        members = tuple(_bind(member, lists, bound_values) for member in value)
+        members = tuple(_bind(member, change, bound_values) for member in value)
         return (
             value
             if all(new_value is old_value for new_value, old_value in zip(members, value, strict=True))
@@ -79,7 +84,7 @@ def _bind_members(value: Any, lists: Watchlists, bound_values: dict[int, Any]) -
     changed_fields = {}
     for name in field_names(type(value)):
         old_value = getattr(value, name)
-        new_value = _bind(old_value, lists, bound_values)
+        new_value = _bind(old_value, change, bound_values)
         if new_value is not old_value:
             changed_fields[name] = new_value
     return replace(value, **changed_fields) if changed_fields else value

@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
+from dataclasses import field
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -78,10 +79,19 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """The absolute `path` of a file, and its `form`: the form of a watchlist's lines, or the setting to read."""
+    """The absolute `path` of a file, and its `form`: the form of a watchlist's lines, or the setting to read.
+
+    `read_from`: the path of a copy that is read in place of the file; empty for none.
+    """
 
     path: str
     form: Form | Setting
+    read_from: str = field(default="", compare=False, repr=False)
+
+    @property
+    def location(self) -> Path:
+        """The path that is read."""
+        return Path(self.read_from or self.path)
 
     @property
     def noun(self) -> str:
@@ -141,7 +151,7 @@ class Watchlist:
     def _check(self) -> CheckResult:
         """Read the file if its identity has changed since the last check."""
         try:
-            identity: Identity | None = _identity(Path(self.path).stat())
+            identity: Identity | None = _identity(self._file.location.stat())
         except OSError:
             identity = None
         if identity == self._last_identity:
@@ -164,8 +174,8 @@ class Watchlist:
     def _load(self) -> tuple[Identity, Contents]:
         """Return the identity and the contents of the file. Raises InputError if it cannot be read."""
         try:
-            identity = _identity(Path(self.path).stat())
-            return identity, _contents(self.path, self._file.form, identity)
+            identity = _identity(self._file.location.stat())
+            return identity, _contents(str(self._file.location), self._file.form, identity)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read as a {self._file.noun}: {error.strerror}") from error
         except WatchlistError as error:

@@ -1,0 +1,114 @@
+"""Watchlists and settings of a run: copies in its folder, which change only between micro-batches.
+
+    folder/watched/<digest>-limits.toml    the last valid version of a file; the digest is that of its path
+    folder/watched/batch                   the micro-batch that uses these versions
+
+Tasks read the copies, so all tasks of a micro-batch use one version. A repeated micro-batch uses the version of its
+first attempt, because the copies are made before its first task, and `batch` is written after them. A version that is
+invalid or missing is not copied: the run continues with the last valid one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from capture.errors import InputError
+from capture.private_files import make_private_folder, replace_file
+from highlevel.plan.plan import Plan
+from highlevel.spark.checked_files import read_document, write_document
+from lowlevel.node.watching import find_watched_files, replace_watched_files
+from lowlevel.watch.contents import read_contents
+from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.watched_file import WatchedFile
+
+FOLDER = "watched"
+"""Name of the folder of the copies in the folder of a run."""
+
+
+class WatchedCopies:
+    """The copies of the files of some plans. `say` receives a line for each new version, and for each refused one."""
+
+    def __init__(self, plans: Sequence[Plan], folder: Path, say: Callable[[str], None]) -> None:
+        """`folder` is the folder of the run."""
+        self._folder = folder / FOLDER
+        self._say = say
+        self._files: dict[str, list[WatchedFile]] = {}
+        for file in find_watched_files(tuple(plans)):
+            self._files.setdefault(file.path, []).append(file)
+        self._seen: dict[str, tuple[int, int, int] | None] = {}
+
+    def open(self) -> None:
+        """Copy the files that have no valid copy. Raises InputError for a file that is missing or invalid."""
+        if not self._files:
+            return
+        make_private_folder(self._folder)
+        for path in self._files:
+            try:
+                self._read(path, self._copy_of(path))
+            except InputError:  # no copy, or other bounds in the present queries
+                replace_file(self._copy_of(path), self._read(path, Path(path)))
+
+    def bind(self, plans: Iterable[Plan]) -> tuple[Plan, ...]:
+        """Return plans that read the copies. They are equal to `plans`."""
+        if not self._files:
+            return tuple(plans)
+        return replace_watched_files(tuple(plans), lambda file: replace(file, read_from=str(self._copy_of(file.path))))
+
+    def refresh(self, batch_id: int) -> None:
+        """Copy new valid versions before the tasks of a micro-batch, unless it is repeated."""
+        if not self._files or self._last_batch() == batch_id:
+            return
+        for path, files in self._files.items():
+            self._refresh(path, files[0].noun)
+        write_document(self._folder / "batch", {"batch": batch_id})
+
+    def _last_batch(self) -> int:
+        try:
+            return int(read_document(self._folder / "batch")["batch"])
+        except FileNotFoundError:
+            return -1
+
+    def _refresh(self, path: str, noun: str) -> None:
+        identity = _identity(path)
+        if path in self._seen and self._seen[path] == identity:
+            return
+        self._seen[path] = identity
+        copy = self._copy_of(path)
+        try:
+            data = self._read(path, Path(path))
+        except InputError as error:
+            self._say(f"warning: {error}; the {noun} stays as it was")
+            return
+        if data != copy.read_bytes():
+            replace_file(copy, data)
+            self._say(f"{path}: the new {noun} is used from this micro-batch on")
+
+    def _read(self, path: str, source: Path) -> bytes:
+        """Return the bytes of a file, or of its copy, if they are valid. Raises InputError."""
+        file = self._files[path][0]
+        try:
+            data = source.read_bytes()
+            for watched in self._files[path]:
+                read_contents(data, watched.form)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read as a {file.noun}: {error.strerror}") from error
+        except WatchlistError as error:
+            raise InputError(f"{path}: {error}") from None
+        return data
+
+    def _copy_of(self, path: str) -> Path:
+        digest = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+        return self._folder / f"{digest}-{Path(path).name}"
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    """Return the time, size and inode of a file, None if it is missing."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
