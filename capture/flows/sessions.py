@@ -110,6 +110,25 @@ class Sessions:
         """True if a session must be closed before a new session can be opened."""
         return len(self.by_number) == self.bounds.sessions
 
+    def complete_until(self, lost_after: int) -> int:
+        """Return the time (ns, by the exporters' clocks) before which all exports of all sessions have arrived.
+
+        Sequence numbers prove this. A session is complete until the last export before the first missing number, or
+        until its last export. Numbers that are missing for more than `lost_after` ns are lost, and nobody waits for
+        them. The result is 0 without a session, and if a session is new for that time: an export before its first
+        one may arrive later.
+        """
+        rows = self.rows[list(self.by_number)]
+        if not len(rows):
+            return 0
+        gaps = rows[:, words.OPEN : words.EXPORTED].reshape(len(rows), words.OPEN_GAPS, words.GAP_WORDS)
+        exported = rows[:, words.EXPORTED]
+        waited_since = exported - lost_after
+        is_open = (gaps[:, :, 1] > 0) & (gaps[:, :, 2] >= waited_since[:, np.newaxis])
+        complete = np.where(is_open, gaps[:, :, 2], exported[:, np.newaxis]).min(axis=1)
+        is_known = (rows[:, words.STARTED] == 1) & (rows[:, words.SINCE] < waited_since)
+        return int(np.where(is_known, complete, 0).min())
+
     def longest_idle(self) -> Session:
         """Return the session with the oldest last datagram.
 

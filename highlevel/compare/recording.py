@@ -22,7 +22,7 @@ from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING
-from lowlevel.rows.readers import Rows, make_reader
+from lowlevel.rows.readers import Exports, Rows, make_reader
 from lowlevel.table.reducer import QueryRows
 
 ROW = ".row"
@@ -50,6 +50,11 @@ class NumberedRows:
     def arrivals(self) -> npt.NDArray[np.int64] | None:
         """Recorded arrival times of the rows, or None."""
         return self.rows.arrivals
+
+    @property
+    def exports(self) -> Exports | None:
+        """The exports that contained the rows, or None."""
+        return self.rows.exports
 
 
 class NumberedColumns(Mapping[str, AnyVector]):

@@ -27,7 +27,7 @@ from lowlevel.expressions.tree import Binary, Expression, SeenWithin, parts_of
 from lowlevel.expressions.types import Op, Type
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
 from lowlevel.plan import LowLevelPlan
-from lowlevel.rows.readers import Rows
+from lowlevel.rows.readers import Exports, Rows
 from lowlevel.subaggregates import INT_MIN
 
 # Memory consists of buckets of BUCKET_ENTRIES entries. An entry is the newest time of a key, and the words of the key.
@@ -285,6 +285,7 @@ class ExtendedRows:
     earliest: int
     columns: Columns
     arrivals: npt.NDArray[np.int64] | None
+    exports: Exports | None
 
 
 class LinkFilterJoins:
@@ -299,7 +300,8 @@ class LinkFilterJoins:
         if not self.seen_keys:
             return rows
         results = {keys.join.column: keys.process(rows.columns, rows.count) for keys in self.seen_keys}
-        return ExtendedRows(rows.count, rows.earliest, _ExtendedColumns(rows.columns, results), rows.arrivals)
+        columns = _ExtendedColumns(rows.columns, results)
+        return ExtendedRows(rows.count, rows.earliest, columns, rows.arrivals, rows.exports)
 
     def add_samples(self, samples: Samples, link: str, kind: str) -> None:
         """Add the counters, summed over all filter joins."""

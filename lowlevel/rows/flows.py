@@ -19,7 +19,7 @@ from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, J
 from capture.flows.kernels.values import END, RATE_DEN, RATE_NUM, START
 from capture.flows.layouts import TIME_SOURCES, UNSCALED
 from capture.flows.sampling import FixedRates, Sampling
-from capture.flows.sessions import Session
+from capture.flows.sessions import Session, Sessions
 from capture.flows.stored_templates import load_for_capture
 from capture.flows.templates import Definition
 from capture.lazy_dataclasses import dataclass
@@ -126,6 +126,7 @@ class FlowRows:
     earliest: int
     columns: FlowColumns
     arrivals: npt.NDArray[np.int64] | None
+    exports: Sessions
 
 
 class FlowReader:
@@ -196,7 +197,8 @@ class FlowReader:
 
     def _rows(self, flows: Flows) -> FlowRows:
         arrivals = flows.row(flows.column_rows.rows[ARRIVAL_COLUMN]) if self.has_arrivals else None
-        return FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
+        columns = FlowColumns(self.link, flows)
+        return FlowRows(flows.rows, int(flows.row(END).min()), columns, arrivals, self.decoder.sessions)
 
     def _waiting_sessions(self) -> list[Session]:
         """Return the sender sessions of waiting records."""

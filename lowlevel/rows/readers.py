@@ -39,6 +39,7 @@ class PacketRows:
     earliest: int
     columns: PacketColumns
     arrivals: None = None
+    exports: None = None
 
 
 class FrameReader:
@@ -105,6 +106,14 @@ class PacketReader(FrameReader):
         return samples
 
 
+class Exports(Protocol):
+    """The datagrams of exporters that number them."""
+
+    def complete_until(self, lost_after: int) -> int:
+        """Return the time (ns) before which all exports have arrived, except those that are lost; 0 if unknown."""
+        ...
+
+
 class Rows(Protocol):
     """A batch of rows of one kind, as columns. The batch is valid until the next call of the reader."""
 
@@ -121,6 +130,11 @@ class Rows(Protocol):
     @property
     def arrivals(self) -> npt.NDArray[np.int64] | None:
         """The arrival time of each row in ns, from another clock than its ts; None if rows have no arrival time."""
+        ...
+
+    @property
+    def exports(self) -> Exports | None:
+        """The exports that contained these rows and those before; None for rows that are no exports."""
         ...
 
     @property

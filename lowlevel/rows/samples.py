@@ -84,6 +84,7 @@ class SampleRows:
     earliest: int
     columns: SampleColumns
     arrivals: None = None
+    exports: None = None
 
 
 class SampleReader:

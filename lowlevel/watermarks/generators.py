@@ -214,3 +214,33 @@ class Ordered(LateByTime):
     def __init__(self, agreeing: int = AGREEING, jump: int = JUMP) -> None:
         """Set a slack of 0, so that every older row is below the watermark."""
         super().__init__(0, agreeing, jump)
+
+
+class LateByExport(LateByTime):
+    """Watermark of flow records that are exported at most `delay` ns after their end.
+
+    Sequence numbers show until which time all exports of all exporters have arrived. So no later record has ended more
+    than `delay` before that time (ExternalCTI of CEDR). If numbers are missing, or an exporter is silent, the
+    watermark waits for them, but not longer than the rule `late` with `slack`. It is at most the newest accepted time.
+    Rows without exports have the rule `late`.
+    """
+
+    def __init__(self, delay: int, slack: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
+        """Set `delay` and `slack`. Raises ValueError for a negative delay, or one that is longer than the slack."""
+        if not 0 <= delay <= slack:
+            raise ValueError(f"got records that are exported after {delay} ns, expected 0 to {slack}: at most late")
+        super().__init__(slack, agreeing, jump)
+        self.delay = delay
+        self._complete = 0
+
+    def advance(self, rows: Rows) -> None:
+        """Process rows of a reader, in their order."""
+        if rows.exports is not None:
+            self._complete = rows.exports.complete_until(self.slack)
+        super().advance(rows)
+
+    def _computed_watermark(self) -> int:
+        late = super()._computed_watermark()
+        if late == BEGINNING:
+            return late
+        return max(late, min(self.newest, self._complete - self.delay))

@@ -4,6 +4,8 @@ exact                the watermarks that the source declares: those of a file's 
 ordered              no row is older than a row that arrived before it
 late 2s              no row is more than 2 s older than the newest row before it
 late 100 rows        at most 100 newer rows arrive before a row
+exported 15s late 5m a flow record is exported at most 15 s after its end, so sequence numbers show what has arrived;
+                     and no row is more than 5 min older than the newest row before it
 blocks               no row of a file of a followed folder is older than a row of an earlier file
 blocks 1m            a row of an earlier minute (since the epoch) does not follow a row of a later minute
 """
@@ -15,11 +17,22 @@ from enum import StrEnum
 
 from capture.lazy_dataclasses import dataclass
 from lowlevel.durations import parse_duration
-from lowlevel.watermarks.generators import Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
+from lowlevel.watermarks.generators import (
+    Blocks,
+    Exact,
+    LateByExport,
+    LateByRows,
+    LateByTime,
+    Ordered,
+    WatermarkGenerator,
+)
 from lowlevel.watermarks.idle import IdleWatermark
 from lowlevel.watermarks.jumps import JUMP, MIN_JUMP, JumpGuard
 
-CHOICES = "exact, ordered, late TIME (late 2s), late N rows (late 100 rows), blocks, blocks TIME (blocks 1m)"
+CHOICES = (
+    "exact, ordered, late TIME (late 2s), late N rows (late 100 rows), exported TIME late TIME (exported 15s late 5m), "
+    "blocks, blocks TIME (blocks 1m)"
+)
 
 _ROWS = r"([0-9]{1,18})\s*rows?"
 
@@ -39,6 +52,7 @@ class WatermarkRule:
     """One rule.
 
     * `amount`: ns or rows; None if the kind has no amount. `lull`: the idle threshold in ns, or None.
+    * `exported`: for LATE_BY_TIME, the time in ns after which a flow record is exported at the latest, or None.
     * `jump`: a row more than `jump` ns ahead is accepted only if other rows agree (`lowlevel.watermarks.jumps`).
 
     Raises ValueError if `amount` does not fit `kind`.
@@ -48,6 +62,7 @@ class WatermarkRule:
     amount: int | None = None
     lull: int | None = None
     jump: int = JUMP
+    exported: int | None = None
 
     def __post_init__(self) -> None:
         """Check that the amount fits the kind."""
@@ -70,6 +85,8 @@ class WatermarkRule:
         match self.kind:
             case Kind.ORDERED:
                 return Ordered(jump=self.jump)
+            case Kind.LATE_BY_TIME if self.exported is not None:
+                return LateByExport(min(self.exported, self.amount or 0), self.amount or 0, jump=self.jump)
             case Kind.LATE_BY_TIME:
                 return LateByTime(self.amount or 0, jump=self.jump)
             case Kind.LATE_BY_ROWS:
@@ -98,6 +115,11 @@ def parse_rule(text: str, lull: str | int | None = None, jump: str | None = None
                 return WatermarkRule(Kind(word), None, *lull_and_jump)
             case "late" if rows := re.fullmatch(_ROWS, amount):
                 return WatermarkRule(Kind.LATE_BY_ROWS, int(rows[1]), *lull_and_jump)
+            case "exported" if " late " in amount:
+                exported, late = map(parse_duration, amount.split(" late "))
+                if exported > late:
+                    raise ValueError("a record cannot be exported later than it may be late")
+                return WatermarkRule(Kind.LATE_BY_TIME, late, *lull_and_jump, exported)
             case "late" if amount:
                 return WatermarkRule(Kind.LATE_BY_TIME, parse_duration(amount), *lull_and_jump)
             case "blocks":

@@ -21,6 +21,7 @@ class MadeRows:
     earliest: int
     columns: Columns
     arrivals: None = None
+    exports: None = None
 
 
 def made_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, Type], names: list[str]) -> MadeRows:

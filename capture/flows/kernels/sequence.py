@@ -17,19 +17,21 @@ from capture.flows.kernels.sessions import (
     BOOT,
     DUPLICATES,
     EXPECTED,
+    EXPORTED,
+    GAP_WORDS,
     GAPS,
     LATE,
     LOST,
     OPEN,
-    OPEN_AT,
     OPEN_GAPS,
     RECENT,
     RECENT_AT,
     RECENT_NUMBERS,
     RESETS,
+    SINCE,
     STARTED,
 )
-from capture.native import helper, outlined
+from capture.native import outlined
 
 LATE_DATAGRAMS = 1024
 """Maximum distance of a late datagram from the newest, in datagrams. A datagram is assumed to have 32 records."""
@@ -42,13 +44,23 @@ WRAP = 1 << 32
 IN_ORDER, BEHIND = 0, 1
 
 
-@helper
-def open_gap(sessions, row, number, units):  # type: ignore[no-untyped-def]
-    """Store a gap of `units` units that begins at `number`, in place of the oldest gap."""
-    gap = row + OPEN + 2 * sessions[row + OPEN_AT]
-    sessions[gap] = number
-    sessions[gap + 1] = units
-    sessions[row + OPEN_AT] = (sessions[row + OPEN_AT] + 1) % OPEN_GAPS
+@outlined
+def open_gap(sessions, row, number, units, exported):  # type: ignore[no-untyped-def]
+    """Store a gap of `units` units that begins at `number`, in an empty place or in that of the oldest gap.
+
+    `exported`: the largest time (ns) of the exports before the gap.
+    """
+    place = row + OPEN
+    for index in range(OPEN_GAPS):
+        gap = row + OPEN + GAP_WORDS * index
+        if sessions[gap + 1] == 0:
+            place = gap
+            break
+        if sessions[gap + 2] < sessions[place + 2]:
+            place = gap
+    sessions[place] = number
+    sessions[place + 1] = units
+    sessions[place + 2] = exported
 
 
 @outlined
@@ -56,7 +68,7 @@ def fill_gaps(sessions, row, number, units):  # type: ignore[no-untyped-def]
     """Remove the numbers `[number, number + units)` from the open gaps. Return how many of them were in a gap."""
     filled = np.int64(0)
     for index in range(OPEN_GAPS):
-        gap = row + OPEN + 2 * index
+        gap = row + OPEN + GAP_WORDS * index
         size = sessions[gap + 1]
         first = (number - sessions[gap]) & (WRAP - 1)
         if first >= WRAP // 2:  # the units begin before the gap
@@ -71,16 +83,17 @@ def fill_gaps(sessions, row, number, units):  # type: ignore[no-untyped-def]
             else:
                 sessions[gap + 1] = first
                 if end < size:
-                    open_gap(sessions, row, (sessions[gap] + end) & (WRAP - 1), size - end)
+                    open_gap(sessions, row, (sessions[gap] + end) & (WRAP - 1), size - end, sessions[gap + 2])
     return filled
 
 
 @outlined
-def reset_sequence(sessions, row):  # type: ignore[no-untyped-def]
+def reset_sequence(sessions, row, export_time):  # type: ignore[no-untyped-def]
     """Count a reset and close all gaps, so that the units lost before stay lost."""
     sessions[row + RESETS] += 1
+    sessions[row + EXPORTED] = sessions[row + SINCE] = export_time
     for index in range(OPEN_GAPS):
-        sessions[row + OPEN + 2 * index + 1] = 0
+        sessions[row + OPEN + GAP_WORDS * index + 1] = 0
 
 
 @outlined
@@ -89,6 +102,8 @@ def follow_sequence(sessions, row, version, number, uptime, export_time):  # typ
 
     `row`: offset of the session. `uptime` (ms) and `export_time` (ns): times of the header; IPFIX has no uptime.
     """
+    exported = sessions[row + EXPORTED]
+    sessions[row + EXPORTED] = max(exported, export_time)
     boot = export_time // 1_000_000 - uptime
     moved = boot - sessions[row + BOOT]
     restarted = version != 10 and MIN_RESTART_MS < moved < WRAP - MIN_RESTART_MS  # an uptime wrap moves it by WRAP
@@ -101,7 +116,7 @@ def follow_sequence(sessions, row, version, number, uptime, export_time):  # typ
         if ahead == 0:
             pass
         elif restarted:
-            reset_sequence(sessions, row)
+            reset_sequence(sessions, row, export_time)
         elif ahead >= WRAP - allowed:
             order = BEHIND
             twice = 0
@@ -112,9 +127,11 @@ def follow_sequence(sessions, row, version, number, uptime, export_time):  # typ
         elif ahead < WRAP // 2 and (number > expected or ahead <= allowed):
             sessions[row + GAPS] += 1
             sessions[row + LOST] += ahead
-            open_gap(sessions, row, expected, ahead)
+            open_gap(sessions, row, expected, ahead, exported)
         else:
-            reset_sequence(sessions, row)
+            reset_sequence(sessions, row, export_time)
+    else:
+        sessions[row + SINCE] = export_time
     sessions[row + RECENT + sessions[row + RECENT_AT]] = number + 1
     sessions[row + RECENT_AT] = (sessions[row + RECENT_AT] + 1) % RECENT_NUMBERS
     return order

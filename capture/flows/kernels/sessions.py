@@ -22,14 +22,17 @@ from capture.native import helper, kernel
 USED: number of the last datagram of the session, 0 for an unused row. STARTED: 1 if EXPECTED is known. BOOT: start of
 the exporter, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, see capture.flows.sampling. INIT:
 systemInitTimeMilliseconds, or MISSING. DATAGRAMS to UNREADABLE: counters. RECENT: last sequence numbers. RECENT_AT:
-index of the next sequence number. OPEN: open gaps, with first number and size. OPEN_AT: index of the next gap.
+index of the next sequence number. OPEN: open gaps, with first number, size, and EXPORTED before the gap. EXPORTED:
+largest time of an export, ns. SINCE: time of the first export whose successors are known by their numbers, ns.
 """
 
 RECENT_NUMBERS = 16
-OPEN_AT = RECENT + RECENT_NUMBERS
-OPEN = OPEN_AT + 1
-OPEN_GAPS = 8
-WIDTH = OPEN + 2 * OPEN_GAPS
+OPEN = RECENT + RECENT_NUMBERS
+OPEN_GAPS = 32
+GAP_WORDS = 3
+EXPORTED = OPEN + GAP_WORDS * OPEN_GAPS
+SINCE = EXPORTED + 1
+WIDTH = SINCE + 1
 
 KEY_WIDTH = 6
 """Number of words at the beginning of a row that identify the session."""
