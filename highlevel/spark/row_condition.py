@@ -50,6 +50,7 @@ class ChosenBatch:
     earliest: int
     columns: Columns
     arrivals: None = None
+    exports: None = None
 
 
 class RowCondition:
