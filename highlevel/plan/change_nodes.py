@@ -6,6 +6,7 @@
     ChangingRepeat    Repeat over changes
     ChangingUnion     a union of changes
     NetChanges        changes of one batch that cancel each other are left out
+    WatchedColumns    columns that are computed again when a watched file changes
 
 Filter and Apply are the same over rows and over changes. A row of changes is final if its time is below the watermark
 that follows the batch. So a final row with time t implies that no later change has a time of t or less. This does not
@@ -46,7 +47,7 @@ from highlevel.plan.revision_nodes import (
     NetRows,
 )
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
-from lowlevel.expressions.tree import Column, Literal
+from lowlevel.expressions.tree import Column, Literal, computed_column
 from lowlevel.expressions.types import Type
 from lowlevel.plan import NEWEST
 
@@ -133,6 +134,30 @@ class NetChanges(Subset):
     """The changes of `input`. Changes of a batch are added up, so a row that is withdrawn and returned is left out."""
 
 
+@dataclass(frozen=True)
+class WatchedColumns(Node):
+    """The changes of the rows of `input` with the columns `outputs`, which read watched files.
+
+    If a file changes, the rows above the watermark are computed again. A row is returned when the newest row is
+    `consistency.wait` ns later; with None when the watermark is later.
+    """
+
+    input: Node
+    outputs: tuple[Output, ...]
+    consistency: Consistency = Consistency()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the input and of `outputs`, `weight` and `final`."""
+        computed = tuple(computed_column(out.name, out.expression) for out in self.outputs)
+        return (*self.input.columns, *computed, *CHANGE_COLUMNS)
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The time column of the input."""
+        return self.input.time_columns
+
+
 def without_changes(node: Node) -> Node:
     """Return a node with its results in place of their changes. Its inputs have been converted."""
     match node:
@@ -156,6 +181,9 @@ def without_changes(node: Node) -> Node:
             return Repeat(node.input, node.count)
         case NetChanges():
             return node.input
+        case WatchedColumns():
+            outputs = (*(Output(column.name, column) for column in node.input.columns), *node.outputs)
+            return Apply(node.input, outputs, tuple(TimeOutput(name, name) for name in node.time_columns))
         case ChangingFirstCopies():
             return FirstCopies(node.input, node.keys, node.within)
         case ChangingFlowMerge():

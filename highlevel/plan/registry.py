@@ -12,7 +12,14 @@ from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
-from highlevel.plan.change_nodes import ChangingJoin, ChangingRepeat, ChangingResults, ChangingUnion, NetChanges
+from highlevel.plan.change_nodes import (
+    ChangingJoin,
+    ChangingRepeat,
+    ChangingResults,
+    ChangingUnion,
+    NetChanges,
+    WatchedColumns,
+)
 from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     Apply,
@@ -131,6 +138,12 @@ def _make_changing_repeat(node: ChangingRepeat) -> NodeOperator:
     return ChangingRepeatOperator(node)
 
 
+def _make_watched_columns(node: WatchedColumns) -> NodeOperator:
+    from highlevel.plan.operators.watched_columns import WatchedColumnsOperator
+
+    return WatchedColumnsOperator(node)
+
+
 def _make_net_changes(node: NetChanges) -> NodeOperator:
     from highlevel.plan.operators.changing_union import NetChangesOperator
 
@@ -228,6 +241,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),
     ChangingRepeat: Entry(_make_changing_repeat, SameRows()),
+    WatchedColumns: Entry(_make_watched_columns, SameRows(), count_rows_held),
     NetChanges: Entry(_make_net_changes, SameRows()),
     FirstCopies: Entry(_make_first_copies, ByDistinctKeys(), count_copies),
     FlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),

@@ -147,7 +147,10 @@ def _read_table(data: bytes) -> tuple[pa.Table, int]:
     else:
         from pyarrow import csv
 
-        names = csv.read_csv(pa.BufferReader(data)).column_names
+        header, _, rows = data.partition(b"\n")
+        names = [name.strip().strip('"') for name in header.decode(errors="replace").split(",")]
+        if not rows.strip():
+            return pa.table({name: pa.nulls(0, pa.string()) for name in names}), 2
         options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
         read, first = (lambda: csv.read_csv(source, convert_options=options)), 2
     try:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunctionKind, Running, Sort, SortKey
-from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges
+from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges, WatchedColumns
 from highlevel.plan.lifetime_nodes import TOUCHED, ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     PANE,
@@ -113,6 +113,12 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _columns(node)
         case NetChanges():
             yield line("add up", "the weights of equal rows of each batch; rows with a weight of 0 are left out")
+        case WatchedColumns():
+            yield from (line("column", f"{out.name} = {_text(out.expression)}") for out in node.outputs)
+            yield line("again", "rows above the watermark when a file changes: -1 for the old row, +1 for the new")
+            wait = node.consistency.wait
+            due = "the watermark is later" if wait is None else f"the newest row is {length_text(wait)} later"
+            yield line("wait (B)", f"a row is returned when {due}")
         case Distinct():
             yield line("distinct", f"the first row of each {', '.join(node.keys)}")
             yield line("state", f"keys, until the watermark of {' and '.join(node.time_columns)} is later")

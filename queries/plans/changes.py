@@ -1,6 +1,7 @@
 """EMIT CHANGES: the plan of a query as a plan of its changes.
 
     Leaf of partials ► Windowed             Leaf of provisional partials ► ChangingWindows
+    Leaf ► Windowed, with look-ups at times rows ► WatchedColumns [► Filter] ► ChangingResults
     rows ► Windowed                         rows ► ChangingWindows
     rows ► Snapshots                        rows ► ChangingSnapshots
     rows ► TouchedWindows                   the same
@@ -18,9 +19,10 @@ DISTINCT ON, MERGE and CHANGES BY.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from highlevel.aggregation import Aggregation, Output
+from highlevel.aggregation import LINK, Aggregation, Output
 from highlevel.joins.spec import JoinKind, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
 from highlevel.plan.change_nodes import (
@@ -30,6 +32,7 @@ from highlevel.plan.change_nodes import (
     ChangingUnion,
     NetChanges,
     RowsOfChanges,
+    WatchedColumns,
     changes_of_rows,
     is_changing,
     time_step,
@@ -37,6 +40,7 @@ from highlevel.plan.change_nodes import (
 from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
+    PANE,
     Apply,
     ChangingWindows,
     Distinct,
@@ -61,9 +65,18 @@ from highlevel.plan.revision_nodes import (
 from highlevel.plan.sample_node import Sample
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from highlevel.windows.kind import SlidingWindow
-from lowlevel.expressions.tree import Column, Literal
+from lowlevel.expressions.tree import (
+    Column,
+    Expression,
+    InWatchlist,
+    Literal,
+    LongestPrefix,
+    columns_of,
+    parts_of,
+    transform,
+)
 from lowlevel.expressions.types import Type
-from lowlevel.plan import NEWEST
+from lowlevel.plan import NEWEST, Key
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.plans.lifetimes import with_remember
 from queries.text.errors import QueryError
@@ -137,7 +150,10 @@ class PlanChanges:
 
     # --- windows over rows that are never withdrawn ---
 
-    def _windows_of_links(self, node: Windowed) -> ChangingWindows:
+    def _windows_of_links(self, node: Windowed) -> Node:
+        lookups = _timed_lookups(node.aggregation)
+        if lookups:
+            return self._windows_of_lookups(node, lookups)
         aggregation, leaf = self._provisional(node.aggregation), node.input
         assert isinstance(leaf, Leaf)
         low = replace(aggregation.low, provisional=True, slack=self._consistency.remember)
@@ -146,6 +162,44 @@ class PlanChanges:
 
     def _windows_of_rows(self, node: Windowed) -> ChangingWindows:
         return ChangingWindows(node.input, self._provisional(node.aggregation), node.time, self._consistency)
+
+    def _windows_of_lookups(self, node: Windowed, lookups: Sequence[Expression]) -> Node:
+        """Return windows over rows with look-ups in files, which are computed again when a file changes."""
+        leaf, aggregation = node.input, node.aggregation
+        assert isinstance(leaf, Leaf)
+        self._provisional(aggregation)
+        columns = {column.name: column for tree in aggregation.low.trees for column in columns_of(tree)}
+        columns = {name: column for name, column in columns.items() if name not in ("ts", LINK)}
+        for column in columns.values():
+            if column.type is Type.BYTES:
+                expected = "a query over rows: FROM (SELECT ts, srcIP, … FROM packets WHERE …)"
+                raise self._error(f"{column.name} and a watchlist at a time", expected)
+        keys = tuple(Key(name, column) for name, column in columns.items())
+        low = aggregation.low
+        rows = replace(low, where=None, keys=keys, subaggregates=(), pane=1, origin=0, reduced=False)
+        rows = replace(rows, provisional=True, slack=self._consistency.remember)
+        outputs = (Output(LINK, Column(LINK, Type.TEXT)), Output("ts", Column(PANE, Type.TIME)))
+        named = Apply(
+            replace(leaf, low=rows),
+            (*outputs, *(Output(name, column) for name, column in columns.items())),
+            (TimeOutput("ts", PANE),),
+        )
+        found = {lookup: Column(f".lookup {n}", lookup.type, nullable=True) for n, lookup in enumerate(lookups)}
+        watched = tuple(Output(column.name, lookup) for lookup, column in found.items())
+        source: Node = WatchedColumns(named, watched, self._consistency)
+
+        def resolved(tree: Expression) -> Expression:
+            return transform(tree, found.get)
+
+        if low.where is not None:
+            source = Filter(source, resolved(low.where))
+        group_keys = tuple(Key(key.name, resolved(key.expression)) for key in low.keys)
+        subaggregates = tuple(
+            sub if sub.argument is None else replace(sub, argument=resolved(sub.argument)) for sub in low.subaggregates
+        )
+        low = replace(low, where=None, keys=group_keys, subaggregates=subaggregates)
+        body = Windowed(RowsOfChanges(source), replace(aggregation, low=low), "ts")
+        return ChangingResults(body, self._consistency.early is not None)
 
     def _snapshots(self, node: Snapshots, source: Node) -> ChangingSnapshots:
         self._check_rows(source)
@@ -271,6 +325,13 @@ class PlanChanges:
     def _error(self, what: str, expected: str) -> QueryError:
         problem = f"EMIT CHANGES together with {what}"
         return QueryError(problem, self._query.sql, self._clause.keyword.start, expected)
+
+
+def _timed_lookups(aggregation: Aggregation) -> list[Expression]:
+    """Return the different look-ups in files whose rows are true for a time."""
+    parts = (part for tree in aggregation.low.trees for part in parts_of(tree))
+    lookups = (part for part in parts if isinstance(part, InWatchlist | LongestPrefix) and part.time is not None)
+    return list(dict.fromkeys(lookups))
 
 
 def _has_limit(node: Sort) -> bool:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
+from highlevel.aggregation import Output
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Port, Side, Tumbling, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
 from highlevel.plan.change_nodes import (
@@ -19,12 +20,15 @@ from highlevel.plan.change_nodes import (
     ChangingUnion,
     NetChanges,
     RowsOfChanges,
+    WatchedColumns,
     changes_of_rows,
     is_changing,
 )
 from highlevel.plan.nodes import Apply, Distinct, Node, TimeGroups, Windowed
 from highlevel.plan.result_windows import result_windows
 from highlevel.speculation.consistency import Consistency
+from lowlevel.expressions.tree import Binary, Literal
+from lowlevel.expressions.types import Op, Type
 from tests.references.graph_streams import added_up
 from tests.references.plan_references import GROUP, LEAF, NUMBER, ROWS, TS, Reference, made_rows, schema_of
 from tests.references.plan_references import REFERENCES as ROW_REFERENCES
@@ -140,6 +144,15 @@ def _in_changing_join(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[
     return found
 
 
+def _watched_columns(random: Random) -> WatchedColumns:
+    twice = Output("twice", Binary(Op.MUL, NUMBER, Literal(2, Type.INT)))
+    return WatchedColumns(ROWS, (twice,), Consistency(random.choice([0, 0, 7, 40, None])))
+
+
+def _with_watched_columns(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    return Counter((*row, 2 * row[3]) for row in inputs[0])
+
+
 def _repeated_changes(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
     return Counter(row for row in content_of(inputs[0]) for _ in range(row[3]))
 
@@ -155,6 +168,7 @@ REFERENCES = {
     ChangingJoin: Reference(_changing_join, _in_changing_join),
     ChangingUnion: Reference(lambda random: ChangingUnion((CHANGES,) * random.randint(1, 4)), _all_changes),
     ChangingRepeat: Reference(lambda random: ChangingRepeat(CHANGES, "n"), _repeated_changes),
+    WatchedColumns: Reference(_watched_columns, _with_watched_columns),
     NetChanges: Reference(lambda random: NetChanges(CHANGES), _all_changes),
 }
 """The references of all entries of the registry."""

@@ -113,7 +113,8 @@ def test_formats_have_equal_contents() -> None:
     read = [read_contents(write(rows), Form.HISTORY) for write in FORMATS.values()]
     assert {each.labels for each in read} == {read[0].labels}
     assert {each.entries for each in read} == {len(rows)}
-    assert read_contents(b"", Form.HISTORY).entries == 0
+    for empty in (b"", b"prefix,label,from,to", b"prefix,label,from,to\n\n"):
+        assert read_contents(empty, Form.HISTORY).entries == 0
 
 
 WRONG = {
