@@ -114,9 +114,14 @@ def _make_changing_snapshots(node: ChangingSnapshots) -> NodeOperator:
 def _make_changing_results(node: ChangingResults) -> NodeOperator:
     from highlevel.plan.operators.changing_history import ChangingHistoryOperator
     from highlevel.plan.operators.changing_results import ChangingResultsOperator
+    from highlevel.plan.operators.changing_sums import ChangingSumsOperator, adds_up
     from highlevel.plan.result_windows import result_windows
 
-    kind = ChangingHistoryOperator if result_windows(node.body) is None else ChangingResultsOperator
+    kind: type[ChangingHistoryOperator | ChangingResultsOperator]
+    if result_windows(node.body) is None:
+        kind = ChangingHistoryOperator
+    else:
+        kind = ChangingSumsOperator if adds_up(node.body) else ChangingResultsOperator
     return kind(node, lambda: entry_of(node.body).operator(node.body))
 
 

@@ -5,7 +5,8 @@
 
 The operator needs no other algorithm than that of the body, so every node whose results depend on one window only can
 read changes. It stores the results that it has returned, so a row that is withdrawn is exactly a returned row, also if
-it contains sums of FLOAT. Windows that have not ended are not computed, unless the node states `at_once`.
+it contains sums of FLOAT. Windows that have not ended are not computed, unless the node states `at_once`. Counts and
+sums of integers have an operator of their own, which computes only the changed groups (`changing_sums`).
 
 The clock is the newest time of a change, so results wait as long as the windows below.
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from capture.arrow_compute import array_of
@@ -24,7 +24,7 @@ from highlevel.plan.change_nodes import ChangingResults, implies_watermark
 from highlevel.plan.nodes import Node, Windowed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, Times, bounds_of, times_of
 from highlevel.plan.result_windows import result_windows
-from highlevel.speculation.changes import make_changes, net_changes, split_changes
+from highlevel.speculation.changes import Weights, make_changes, net_changes, split_changes
 from highlevel.speculation.weighted_rows import WeightedRows
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -97,11 +97,15 @@ class ChangingResultsOperator:
         (low,) = bounds_of(punctuation, 1)
         yield from self._advance(punctuation.link, low)
 
-    def _add(self, pane: int, rows: pa.Table, weights: npt.NDArray[np.int64]) -> None:
+    def _add(self, pane: int, rows: pa.Table, weights: Weights) -> None:
         windows = [each for each in self._windows.windows(pane) if self._windows.time(each) >= self._watermark]
         if windows:
             self._changed.update(windows)
-            self._panes.setdefault(pane, WeightedRows(self._rows_schema)).add(rows, weights)
+            self._store(pane, windows, rows, weights)
+
+    def _store(self, pane: int, windows: Sequence[int], rows: pa.Table, weights: Weights) -> None:
+        """Store changes of a pane, which is in these windows."""
+        self._panes.setdefault(pane, WeightedRows(self._rows_schema)).add(rows, weights)
 
     def _is_due(self, window: int) -> bool:
         return self._at_once or self._clock + self._step >= self._windows.time(window)
@@ -116,20 +120,30 @@ class ChangingResultsOperator:
             assert isinstance(item, Punctuation)
             self._watermark = item.watermark
         yield from self._publish([each for each in self._changed if self._is_final(each)], final=True)
+        self._forget()
+        yield from progress
+
+    def _forget(self) -> None:
+        """Forget what only final windows need."""
         self._results = {window: rows for window, rows in self._results.items() if not self._is_final(window)}
         self._panes = {
             pane: rows for pane, rows in self._panes.items() if not self._is_final(self._windows.windows(pane)[-1])
         }
-        yield from progress
 
     def _is_final(self, window: int) -> bool:
         return self._windows.time(window) < self._watermark
 
     def _publish(self, windows: Sequence[int], *, final: bool) -> Iterator[pa.RecordBatch]:
-        """Compute the results of windows again. Return the changes."""
+        """Return the changes of the results of windows."""
         if not windows:
             return
         self._changed.difference_update(windows)
+        rows, weights = net_changes(*self._revise(windows))
+        self.results += rows.num_rows
+        yield from make_changes(rows, weights, final)
+
+    def _revise(self, windows: Sequence[int]) -> tuple[pa.Table, pa.Table]:
+        """Compute the results of windows again. Return the results before and now."""
         changed = set(windows)
         panes = [rows for pane, rows in self._panes.items() if not changed.isdisjoint(self._windows.windows(pane))]
         computed = compute(self._make(), (rows.repeated() for rows in panes), self._schema)
@@ -138,19 +152,20 @@ class ChangingResultsOperator:
         old = [table for window in sorted(windows) if (table := self._results.pop(window, None)) is not None]
         for window, positions in _positions(of_rows, kept):
             self._results[window] = computed.take(array_of(positions)).combine_chunks()
-        rows, weights = net_changes(pa.concat_tables([self._schema.empty_table(), *old]), computed.take(array_of(kept)))
-        self.results += rows.num_rows
-        yield from make_changes(rows, weights, final)
+        return pa.concat_tables([self._schema.empty_table(), *old]), computed.take(array_of(kept))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the content of the input, the results, the windows that wait, and the times."""
-        contents = [rows.snapshot() for rows in self._panes.values()]
-        tables = {
+        return {
             STATE: pa.table({"clock": [self._clock], "low": [self._low]}),
             CHANGED: pa.table({"window": pa.array(sorted(self._changed), pa.int64())}),
-            RESULTS: pa.concat_tables([self._schema.empty_table(), *self._results.values()]),
+            **self._stored_tables(),
         }
-        return tables | ({ROWS: pa.concat_tables(contents)} if contents else {})
+
+    def _stored_tables(self) -> dict[str, pa.Table]:
+        contents = [rows.snapshot() for rows in self._panes.values()]
+        results = {RESULTS: pa.concat_tables([self._schema.empty_table(), *self._results.values()])}
+        return results | ({ROWS: pa.concat_tables(contents)} if contents else {})
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
@@ -161,6 +176,9 @@ class ChangingResultsOperator:
                 assert isinstance(item, Punctuation)
                 self._watermark = item.watermark
         self._changed = set(tables[CHANGED]["window"].to_pylist())
+        self._load(tables)
+
+    def _load(self, tables: dict[str, pa.Table]) -> None:
         results = tables[RESULTS].cast(self._schema)
         of_rows = self._windows.of_results(times_of(results.column(self._result_time).combine_chunks()))
         for window, positions in _positions(of_rows, np.arange(len(of_rows))):
