@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowlevel.expressions.address_constants import WIDTH
-from lowlevel.expressions.tree import Conditional, Expression, InPrefix, Literal, Masked
-from lowlevel.expressions.types import Type
+from lowlevel.expressions.tree import (
+    Binary,
+    Conditional,
+    Expression,
+    InPrefix,
+    JoinedText,
+    Literal,
+    Masked,
+    ScalarCall,
+    TextOf,
+)
+from lowlevel.expressions.types import Op, Scalar, Type
 from queries.binding.comparisons import Operand
+from queries.binding.conditionals import with_common_type
 from queries.text.errors import QueryError
 from queries.text.literals import parse_prefix
 from queries.text.tree import Word
@@ -20,8 +31,16 @@ RANGES: dict[str, tuple[str, ...]] = {
 }
 """Tests of addresses by name, and the networks for which they are true."""
 
+PAIRED = (Type.ADDRESS, Type.MAC, Type.INT)
+"""Types of the arguments of `pair`."""
+
+BETWEEN = " <-> "
+"""The text between the values of a pair."""
+
 USAGES: dict[str, str] = {
     "mask": "mask(ip, 24), or mask(ip, 24, 64) for IPv4 and IPv6",
+    "network": "network(ip, 24), or network(ip, 24, 64) for IPv4 and IPv6",
+    "pair": "pair(srcIP, destIP)",
     "family": "family(ip)",
     **{name: f"{name}(ip)" for name in RANGES},
 }
@@ -31,10 +50,12 @@ USAGES: dict[str, str] = {
 def address_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
     function = name.text.lower()
-    counts = (2, 3) if function == "mask" else (1,)
+    counts = {"mask": (2, 3), "network": (2, 3), "pair": (2,)}.get(function, (1,))
     if len(operands) not in counts:
         shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(f"{function} with {shown_count}", sql, name.start, USAGES[function])
+    if function == "pair":
+        return _pair(operands)
     address = operands[0].as_address()
     if address.type is not Type.ADDRESS:
         address.fail(f"{function} over a value of type {address.type}", "an address, for example srcIP")
@@ -44,8 +65,38 @@ def address_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expre
         return _family(address.bound)
     if len(operands) == 2:
         bits = _bits(operands[1], WIDTH[6])
-        return Masked(address.bound, min(bits, WIDTH[4]), bits)
-    return Masked(address.bound, _bits(operands[1], WIDTH[4]), _bits(operands[2], WIDTH[6]))
+        masked = Masked(address.bound, min(bits, WIDTH[4]), bits)
+    else:
+        masked = Masked(address.bound, _bits(operands[1], WIDTH[4]), _bits(operands[2], WIDTH[6]))
+    return masked if function == "mask" else _prefix_text(masked)
+
+
+def _prefix_text(network: Masked) -> Expression:
+    """Return a network as text: its first address, a slash and its length."""
+    ipv4, ipv6 = (_framed("", TextOf(network), f"/{bits}") for bits in (network.ipv4, network.ipv6))
+    if ipv4 == ipv6:
+        return ipv4
+    return Conditional(InPrefix(network, (parse_prefix("0.0.0.0/0"),)), ipv4, ipv6)
+
+
+def _pair(operands: Sequence[Operand]) -> Expression:
+    """Return two values as one text, the smaller one first, so that it is the same in both directions."""
+    one, other = with_common_type("pair", operands)
+    for operand, bound in zip(operands, (one, other), strict=True):
+        if bound.type not in PAIRED:
+            operand.fail(f"pair over a value of type {bound.type}", " or ".join(PAIRED))
+    is_ordered, is_reversed = Binary(Op.LE, one, other), Binary(Op.GT, one, other)
+    nothing = Literal(None, one.type)
+
+    def chosen(first: Expression, second: Expression) -> Expression:
+        otherwise = Conditional(is_reversed, second, nothing) if one.nullable or other.nullable else second
+        return Conditional(is_ordered, first, otherwise)
+
+    return JoinedText(_framed("", TextOf(chosen(one, other)), BETWEEN), TextOf(chosen(other, one)))
+
+
+def _framed(before: str, text: Expression, after: str) -> Expression:
+    return ScalarCall(Scalar.CONCAT, text, None, (Literal(before, Type.TEXT), Literal(after, Type.TEXT)))
 
 
 def _family(address: Expression) -> Expression:

@@ -43,6 +43,7 @@ from lowlevel.expressions.tree import (
     Variance,
     columns_of,
     part_made_of_values,
+    spelled_values,
     transform,
 )
 from lowlevel.expressions.types import INTEGERS, NUMBERS, Op, Type
@@ -363,6 +364,10 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
             f"{called} with {len(operands)} argument{'' if len(operands) == 1 else 's'}", sql, name.start, usage
         )
     subject = operands[0]
+    if called == "count_distinct" and len(operands) == 1:
+        values = spelled_values(subject.bound)
+        if values is not None:
+            return _HolisticUse(DetailFunction.COUNT_DISTINCT, values, 0.0)
     for argument in operands if several else operands[:1]:
         spelling = part_made_of_values(argument.bound)
         if spelling is not None:

@@ -22,6 +22,7 @@ from lowlevel.expressions.tree import (
     columns_of,
     computed_column,
     part_made_of_values,
+    spelled_values,
     transform,
 )
 from lowlevel.expressions.types import Op, Type
@@ -246,15 +247,23 @@ class Grouping:
         return tuple(keys), partition
 
     def _group(self, name: str, items: Sequence[SelectItem], keys: list[Key]) -> None:
-        """Bind the items of a clause, and add to the keys and to the groups."""
-        groups = self._scope.groups
+        """Bind the items of a clause, and add to the keys and to the groups.
+
+        Groups by a text that is made of values are groups by these values: the low level has no keys for such texts.
+        """
         for item in items:
             expression = Binder(self._sql, name, item.expression, self._scope.in_group_by).bind()
             if not any(columns_of(expression)):
                 raise self._error(f"{name} over a constant", item.start, "a column, or an expression over columns")
-            self._refuse_bytes(f"{name} over", expression, item)
+            values = spelled_values(expression) if self._links is not None else None
+            if values is None:
+                self._refuse_bytes(f"{name} over", expression, item)
             if item.alias is not None:
                 self._name_group(item.alias, expression)
+            if values is not None:
+                for value in values:
+                    self._add_group(value, keys)
+                continue
             quotient = (
                 window_of_quotient(expression, self.time)
                 if self._group_times.by_quotient and self._window == WHOLE_INPUT
@@ -263,12 +272,16 @@ class Grouping:
             if quotient is not None:
                 self._window, self._window_expressions[expression] = quotient
                 continue
-            if self._links is not None and expression == Column("link", Type.TEXT):
-                groups[expression] = expression
-            elif expression not in groups:
-                key = Key(f"k{len(keys)}", self._in_nanoseconds(expression))
-                keys.append(key)
-                groups[expression] = computed_column(key.name, expression)
+            self._add_group(expression, keys)
+
+    def _add_group(self, expression: Expression, keys: list[Key]) -> None:
+        groups = self._scope.groups
+        if self._links is not None and expression == Column("link", Type.TEXT):
+            groups[expression] = expression
+        elif expression not in groups:
+            key = Key(f"k{len(keys)}", self._in_nanoseconds(expression))
+            keys.append(key)
+            groups[expression] = computed_column(key.name, expression)
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
         """Return a group by time in nanoseconds: `ts/60` means minutes, but `/` divides nanoseconds."""
