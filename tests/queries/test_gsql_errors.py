@@ -236,7 +236,11 @@ MALFORMED = [
     ("SELECT hash(len, -«5) FROM M", "a constant in hash", "a seed, 0 or more"),
     ("SELECT uniform(«5, len) FROM M", "a constant in uniform", "a seed as the last argument"),
     ("SELECT hash(«payload) FROM M", "hash over bytes", "text(…) of bytes"),
-    ("SELECT «CAST(len AS VARCHAR), count(*) FROM M GROUP BY 1", "GROUP BY over a text made of values", "a query over"),
+    (
+        "SELECT «upper(CAST(len AS VARCHAR)), count(*) FROM M GROUP BY 1",
+        "GROUP BY over a text made of values",
+        "a query over",
+    ),
     ("SELECT count(*) FROM M GROUP BY «srcIP || ':' || len", "GROUP BY over a text made of values", "FROM (SELECT ts"),
     ("SELECT count(DISTINCT «srcIP || link) FROM M", "count_distinct over a text made of values", "FROM (SELECT ts"),
     ("SELECT max(«len::TEXT) FROM M", "max over a text made of values", "FROM (SELECT ts, CAST(len AS VARCHAR)"),
