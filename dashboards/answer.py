@@ -33,8 +33,8 @@ class Answer(Generic[Rows]):
 
     * `batches`: results, as soon as they are final: batches, for several queries pairs (number of the query, batch).
     * `samples`, `readings`: counters, complete after the last batch.
-    * `run`: the run of the inline engine; None with Spark. `remedy`: what to change if rows are late, by default the
-      allowed disorder.
+    * `run`: the run of the inline engine; None with Spark. `remedy`: the setting that prevents late rows, by default
+      the allowed disorder.
     """
 
     batches: Iterator[Rows]
@@ -129,7 +129,7 @@ def answer(
 
 
 def _remedy(plans: Sequence[Plan]) -> str | None:
-    """Return what to change if rows are late; None for the default."""
+    """Return the remedy for late rows, or None for the default remedy."""
     states_disorder = any(leaf.low.slack is not None for leaf in leaves_of(plans))
     return "a longer REMEMBER" if states_disorder else None
 

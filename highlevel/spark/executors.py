@@ -156,7 +156,7 @@ def describe_request(context: SparkContext) -> str:
         (text for prefix, text in positions.items() if master.startswith(prefix)),
         "that a worker has so much free",
     )
-    return f"asked for executors with {size}; check {place}, and that executors can connect to the driver at {driver}"
+    return f"requested: executors with {size}; check {place}, and that executors can connect to the driver at {driver}"
 
 
 def count_executors(context: SparkContext) -> int:

@@ -95,3 +95,11 @@ def test_each_table_has_its_head() -> None:
         for number, (before, line) in enumerate(pairwise(page.read_text("utf-8").splitlines()), 2)
         if line.startswith("| ---") and not before.startswith("|")
     ] == []
+
+
+def test_the_glossary_has_at_most_40_words_which_other_pages_use() -> None:
+    page = ROOT / "docs" / "guide" / "glossary.md"
+    words = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", page.read_text("utf-8"), re.MULTILINE)[2:]  # without the header
+    assert 30 < len(words) <= 40
+    others = " ".join(path.read_text("utf-8").lower() for path in (ROOT / "docs").rglob("*.md") if path != page)
+    assert [word for word in words if word not in others] == []

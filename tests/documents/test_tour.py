@@ -10,6 +10,7 @@ from tests.documents.walks import count
 
 PAGE = (ROOT / "docs" / "internals" / "tour.md").read_text("utf-8")
 WALKS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+QUESTIONS = (ROOT / "docs" / "internals" / "where.md").read_text("utf-8")
 STEP = re.compile(r"^\| (?P<does>.+) \| `(?P<file>[\w/]+\.py)` \| `(?P<function>[\w.]+)` \|$", re.MULTILINE)
 
 
@@ -34,8 +35,9 @@ def test_there_are_five_walks_and_every_row_is_a_step() -> None:
     assert len(STEP.findall(PAGE)) == len(rows) - len(WALKS)
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.partition("\n")[0])
+@pytest.mark.parametrize("walk", [*WALKS, QUESTIONS], ids=lambda walk: walk.partition("\n")[0])
 def test_files_and_functions_of_a_walk_exist(walk: str) -> None:
+    assert STEP.search(walk)
     wrong = [
         f"{step['file']}: {step['function']}"
         for step in STEP.finditer(walk)

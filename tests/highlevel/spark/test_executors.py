@@ -101,14 +101,16 @@ def test_a_cluster_without_executors_is_one_line_and_then_an_error(clock: list[f
     said: list[str] = []
     conf = {"spark.executor.memory": "64g", "spark.driver.host": "driver", "spark.driver.port": "4711"}
     problem = (
-        "no executor started on spark://a:7077 within 300 s; asked for executors with 64g of memory and the default "
+        "no executor started on spark://a:7077 within 300 s; requested: executors with 64g of memory and the default "
         "number of cores each; check that a worker has so much free, and that executors can connect to the driver at "
         "driver:4711"
     )
     with pytest.raises(RunError, match=re.escape(problem)):
         wait_for_executors(Answers("spark://a:7077", [0], conf), said.append)  # type: ignore[arg-type]
     assert len(said) == 1
-    assert said[0].startswith("warning: no executor has started on spark://a:7077 after 10 s; asked for executors with")
+    assert said[0].startswith(
+        "warning: no executor has started on spark://a:7077 after 10 s; requested: executors with"
+    )
     assert said[0].endswith("waiting up to 300 s")
 
 
