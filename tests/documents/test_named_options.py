@@ -33,6 +33,7 @@ COMMAND_OF = {
     "dashboards/deployment/files.py": "dashboards",
     "dashboards/grafana/disorder_dashboard.py": "compare",
     "highlevel/compare/recording.py": "compare",
+    "dashboards/output/change_forms.py": "query",
     "dashboards/output/formats.py": "query",
     "dashboards/output/openmetrics.py": "query",
     "dashboards/prometheus/remote_write.py": "backfill",
