@@ -82,9 +82,9 @@ bench: setup java ## Measure everything; fails when a criterion does
 ROUNDS = 50
 SEED =
 
-soak: setup java servers ## Kill processes at every moment, and those of a cluster in ROUNDS rounds (50); long random streams of changes
+soak: setup java servers ## Kill processes at every moment, and those of a cluster in ROUNDS rounds (50); long random streams and queries
 	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/dashboards/alerts/test_alerts_run.py \
-	  tests/highlevel/speculation/lifetimes tests/dashboards/changes/test_killed_runs.py
+	  tests/highlevel/speculation/lifetimes tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py
 	@$(PY) -m tests.harness.cluster_rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 RUNS = 1000000

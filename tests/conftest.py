@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"leave out tests marked `spark` or `slow`, and {QUICK - 1} of {QUICK} seeds",
     )
-    parser.addoption("--soak", action="store_true", help="kill processes at every moment, not only at some")
+    parser.addoption("--soak", action="store_true", help="kill processes at every moment, and draw many more seeds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
