@@ -77,6 +77,12 @@ WITHDRAWALS_UNMATCHED = Metric(
     ("query",),
     "Rows that a source of CHANGES BY withdrew more often than it inserted them.",
 )
+SUMS_OVERFLOWED = Metric(
+    "wiretide_sums_overflowed_total",
+    "counter",
+    ("query",),
+    "Sums of integers in results that are NULL, because they exceed 64 bits.",
+)
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
 )
@@ -251,6 +257,7 @@ PIPELINE_METRICS = (
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
+    SUMS_OVERFLOWED,
     WINDOWS_CLOSED,
     RESULT_ROWS,
     WINDOWS_OPEN,

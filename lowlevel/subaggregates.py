@@ -9,6 +9,7 @@ exception is a sum of FLOAT: additions round, so the last bits depend on the eng
     count(*)     count                            sum                    count
     count(x)     count of non-NULL x              sum                    count
     sum(x)       sum of x, count of x             sum, sum               sum, NULL where count is 0
+    sum(x)       upper and lower sum of x, count  sum, sum, sum          sum, NULL where count is 0 or beyond 64 bits
     min(x)       min of x, count of x             min, sum               min, NULL where count is 0
     max(x)       max of x, count of x             max, sum               max, NULL where count is 0
     avg(x)       sum of x, count of x             sum, sum               sum / count, NULL where count is 0
@@ -19,6 +20,9 @@ exception is a sum of FLOAT: additions round, so the last bits depend on the eng
     bit_xor(x)   x1 ^ x2 ^ …, count of x          bit_xor, sum           bit_xor, NULL where count is 0
     first(x)     least ts, its x, count of x      least ts with its x    x, NULL where count is 0
     last(x)      greatest ts, its x, count of x   greatest ts with its x x, NULL where count is 0
+
+The sum of integers that may have more than 32 bits is stored as two sums: of the upper halves (x >> 32) and of the
+lower halves (the lower 32 bits). So no addition wraps. The same holds for the sum of avg(x).
 
 The count of x is stored only if x can be NULL; otherwise each group has at least one value. `first` and `last` order
 values by ts, and values of equal ts by value (the smallest value is first). They do not use the order of arrival,
@@ -43,6 +47,8 @@ class Kind(StrEnum):
 
     COUNT = "count"
     SUM = "sum"
+    UPPER_SUM = "upper_sum"
+    LOWER_SUM = "lower_sum"
     MIN = "min"
     MAX = "max"
     BIT_AND = "bit_and"
@@ -57,6 +63,8 @@ class Kind(StrEnum):
 MERGE: dict[Kind, str] = {
     Kind.COUNT: "sum",
     Kind.SUM: "sum",
+    Kind.UPPER_SUM: "sum",
+    Kind.LOWER_SUM: "sum",
     Kind.MIN: "min",
     Kind.MAX: "max",
     Kind.BIT_AND: "bit_and",
@@ -77,8 +85,8 @@ TIME_OF: dict[Kind, Kind] = {Kind.FIRST: Kind.EARLIEST, Kind.LAST: Kind.LATEST}
 class SubAggregate:
     """One word of a table entry.
 
-    `argument` is None for `count(*)`. The word is an int64 for INT arguments and a float64 for FLOAT arguments. Sums of
-    INT beyond 2**63-1 wrap.
+    `argument` is None for `count(*)`. The word is an int64 for INT arguments and a float64 for FLOAT arguments. A sum
+    of INT beyond 2**63-1 wraps, so it adds at most 32 bits of an argument: 2**31 such numbers fit.
     """
 
     name: str

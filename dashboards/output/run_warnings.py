@@ -16,6 +16,7 @@ from highlevel.metrics import (
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
     RUNNING_GROUPS_CUT,
+    SUMS_OVERFLOWED,
 )
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import LULL_WATERMARKS
@@ -68,6 +69,12 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         yield f"FILL did not add {count(left_out, 'row')}: it adds at most 100,000 between two windows with rows"
     if cut := int(samples.total(RUNNING_GROUPS_CUT)):
         yield f"{count(cut, 'group')} of CLOSING WHEN ended early: a gap had over 10,000 windows or 100,000 rows"
+    if overflowed := int(samples.total(SUMS_OVERFLOWED)):
+        verb = "is" if overflowed == 1 else "are"
+        yield (
+            f"{count(overflowed, 'sum')} of integers {verb} beyond 64 bits, and NULL in the answer: use avg, or a sum "
+            "of floats, such as sum(x * 1.0)"
+        )
     if forgotten := int(samples.total(FILL_GROUPS_FORGOTTEN)):
         yield f"FILL has forgotten {count(forgotten, 'group')}: it knows the 10,000 groups with the latest rows"
 

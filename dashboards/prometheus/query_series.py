@@ -25,7 +25,7 @@ from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import Output
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.arrow import to_text
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Present, Unary, columns_of
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Present, Unary, WideSum, columns_of
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import MERGE, Kind
 
@@ -57,7 +57,7 @@ def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
         case Column(name=name):
             merge = MERGE[kinds[name]] if name in kinds else None
             return merge if merge in FOLDS else None
-        case Present(value=value):
+        case Present(value=value) | WideSum(high=value):
             return fold_of(value, kinds)
         case Unary(op=Op.NEG, operand=operand):
             return SUM if fold_of(operand, kinds) == SUM else None

@@ -46,6 +46,7 @@ from highlevel.plan.operators.counters import (
     count_rows_held,
     count_running,
     count_snapshots,
+    count_sums,
     count_windows,
 )
 from highlevel.plan.operators.filter import FilterOperator
@@ -254,7 +255,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingFirstCopies: Entry(_make_first_copies, ByDistinctKeys(), count_copies),
     ChangingFlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
     ChangingNetRows: Entry(_make_net_rows, ByDistinctKeys(), count_net_rows),
-    TimeGroups: Entry(_make_time_groups, ByGroups(), count_rows_held),
+    TimeGroups: Entry(_make_time_groups, ByGroups(), count_sums),
     Over: Entry(_make_over, InOnePartition(), count_rows_held),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),

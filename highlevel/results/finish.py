@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
@@ -12,9 +13,11 @@ from highlevel.aggregation import Aggregation
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition
-from lowlevel.expressions.tree import Column
+from lowlevel.expressions.tree import Column, WideSum, parts_of
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
@@ -31,10 +34,20 @@ class Finish:
         self.watermark = BEGINNING
         self._having = None if aggregation.having is None else Condition(aggregation.having)
         self._macs = aggregation.macs
+        self.overflowed_sums = 0
+        """Sums that exceed 64 bits, which are NULL."""
+        expressions = [output.expression for output in aggregation.select]
+        expressions += [] if aggregation.having is None else [aggregation.having]
+        parts = (part for expression in expressions for part in parts_of(expression))
+        self._wide_sums = {part for part in parts if isinstance(part, WideSum) and part.type is Type.INT}
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Filter by HAVING and compute the select list."""
         aggregation = self.aggregation
+        for wide_sum in self._wide_sums:
+            sums = evaluate(wide_sum, BatchColumns(batch, self._macs))
+            assert isinstance(sums, Vector)
+            self.overflowed_sums += batch.num_rows - int(np.count_nonzero(np.asarray(sums.valid)))
         if self._having is not None:
             kept = self._having.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
             batch = pc.filter(batch, array_of(kept))

@@ -11,6 +11,7 @@ from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lowlevel.expressions import byte_functions, hashing, membership, scalar_functions, text_casts
 from lowlevel.expressions import columns as texts
@@ -54,6 +55,7 @@ from lowlevel.expressions.tree import (
     Unary,
     UserCall,
     Variance,
+    WideSum,
 )
 from lowlevel.expressions.types import COMPARISON, PAYLOAD_NAMES, SPELLINGS, Function, Op, Type
 from lowlevel.watch.contents import Contents
@@ -204,6 +206,8 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case Present(value, count):
             vector = _values(value, columns)
             return Vector(vector.data, _and_masks(vector.valid, _values(count, columns).data > 0))
+        case WideSum(high, low, kind):
+            return sum_halves(_values(high, columns).data, _values(low, columns).data, kind)
         case Mean(total, count):
             counts = _values(count, columns).data
             present = counts > 0
@@ -217,6 +221,16 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             deviations = _values(squares, columns).data - totals * (totals / np.maximum(counts, 1))
             variance = np.maximum(deviations, 0.0) / np.maximum(divisors, 1)  # rounding may give a negative number
             return Vector(np.sqrt(variance) if root else variance, present)
+
+
+def sum_halves(high: npt.NDArray[np.int64], low: npt.NDArray[np.int64], kind: Type) -> Vector:
+    """Return high * 2**32 + low as INT or FLOAT (`kind`); an INT beyond 64 bits is NULL. `low` may be negative."""
+    upper = high + (low >> 32)
+    fits = (upper >= -(2**31)) & (upper < 2**31)
+    totals = (upper << 32) | (low & 0xFFFFFFFF)
+    if kind is Type.INT:
+        return Vector(totals, fits)
+    return Vector(np.where(fits, totals.astype(np.float64), high * 2.0**32 + low))
 
 
 def _values(expression: Expression, columns: Columns) -> Vector:

@@ -74,6 +74,23 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
+class WideSum:
+    """A sum of integers from the sums of their halves: `high` * 2**32 + `low`. Neither of the two sums wraps.
+
+    An INT is NULL if it exceeds 64 bits. A FLOAT is rounded.
+    """
+
+    high: Expression
+    low: Expression
+    type: Type = Type.INT
+
+    @property
+    def nullable(self) -> bool:
+        """Return whether the sum may be NULL."""
+        return self.type is Type.INT
+
+
+@dataclass(frozen=True, slots=True)
 class Mean:
     """`total` / `count` as FLOAT, NULL if `count` is 0."""
 
@@ -466,6 +483,7 @@ Expression = (
     | SeenWithin
     | IsNull
     | Present
+    | WideSum
     | Mean
     | Variance
     | Call
@@ -489,6 +507,32 @@ def bits_of(expression: Expression) -> int:
     if isinstance(expression, Call):
         return 8 if expression.function is Function.BYTE else 32
     return 64
+
+
+def width_of(expression: Expression) -> int:
+    """Return a number of bits such that all integers of an expression are from -2**bits + 1 to 2**bits - 1, at most 64.
+
+    >>> length = Column("len", Type.INT, bits=32)
+    >>> width_of(Binary(Op.MUL, length, Literal(8, Type.INT))), width_of(Column("bytes", Type.INT))
+    (36, 64)
+    """
+    match expression:
+        case Literal(value=int() as value):
+            return min(64, value.bit_length())
+        case AtEnd(operand) | Unary(op=Op.NEG, operand=operand):
+            return width_of(operand)
+        case Conditional(value=left, otherwise=right) | Extreme(left, right):
+            return max(width_of(left), width_of(right))
+        case Binary(op=Op.ADD | Op.SUB, left=left, right=right):
+            return min(64, max(width_of(left), width_of(right)) + 1)
+        case Binary(op=Op.MUL, left=left, right=right):
+            return min(64, width_of(left) + width_of(right))
+        case Binary(op=Op.DIV, left=left):
+            return width_of(left)
+        case Binary(op=Op.MOD, left=left, right=right):
+            return min(width_of(left), width_of(right))
+        case _:
+            return 1 if expression.type is Type.BOOL else bits_of(expression)
 
 
 def computed_column(name: str, expression: Expression) -> Column:

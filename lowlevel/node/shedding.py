@@ -29,7 +29,7 @@ from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from lowlevel.plan import LowLevelPlan
-from lowlevel.subaggregates import Kind
+from lowlevel.subaggregates import MERGE
 
 # How a ring changes k:
 #
@@ -197,7 +197,7 @@ def scale_partials(batch: pa.RecordBatch, plan: LowLevelPlan, factor: int) -> pa
         return batch
     columns = batch.columns
     for index, sub in enumerate(plan.subaggregates, len(columns) - len(plan.subaggregates)):
-        if sub.kind in (Kind.COUNT, Kind.SUM):
+        if MERGE[sub.kind] == "sum":
             columns[index] = pc.multiply(columns[index], pa.scalar(factor, columns[index].type))
     metadata: Mapping[bytes, bytes] = (batch.schema.metadata or {}) | {SAMPLING_FACTOR_KEY: b"%d" % factor}
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema.with_metadata(metadata))

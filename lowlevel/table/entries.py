@@ -21,6 +21,8 @@ EARLIEST, FIRST, FIRST_FLOAT, LATEST, LAST, LAST_FLOAT = range(10, 16)
 OPCODES: dict[tuple[Kind, Type], int] = {
     (Kind.COUNT, Type.INT): SUM,  # over the 0/1 column of non-NULL arguments
     (Kind.SUM, Type.INT): SUM,
+    (Kind.UPPER_SUM, Type.INT): SUM,
+    (Kind.LOWER_SUM, Type.INT): SUM,
     (Kind.MIN, Type.INT): MIN,
     (Kind.MAX, Type.INT): MAX,
     (Kind.SUM, Type.FLOAT): SUM_FLOAT,

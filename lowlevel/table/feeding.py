@@ -45,7 +45,7 @@ from lowlevel.table.table import Table
 # Two plans that could feed each other have the same groups. Then the first plan feeds the second plan.
 
 
-MERGEABLE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
+MERGEABLE = frozenset({Kind.COUNT, Kind.SUM, Kind.UPPER_SUM, Kind.LOWER_SUM, Kind.MIN, Kind.MAX})
 """Sub-aggregates that consist of one word, which is merged without other words."""
 
 MAX_SUBAGGREGATES = 4

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import pointer
-from lowlevel.expressions.columns import AnyVector, BufferColumns, Columns, Numbers
+from lowlevel.expressions.columns import AnyVector, BufferColumns, Columns, Numbers, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
@@ -48,6 +48,10 @@ def argument_values(
         return
     if sub.kind in (Kind.EARLIEST, Kind.LATEST):
         vector = replace(columns["ts"], valid=vector.valid)
+    if sub.kind in (Kind.UPPER_SUM, Kind.LOWER_SUM):
+        assert isinstance(vector, Vector)
+        data = vector.data >> 32 if sub.kind is Kind.UPPER_SUM else vector.data & 0xFFFFFFFF
+        vector = Vector(data, vector.valid)
     argument[:] = vector.data  # type: ignore[union-attr]  # never an address: the compiler of queries excludes it
     if vector.valid is not None:
         argument[~np.broadcast_to(vector.valid, rows)] = IDENTITIES[opcode(sub)]

@@ -41,10 +41,12 @@ from lowlevel.expressions.tree import (
     Present,
     Unary,
     Variance,
+    WideSum,
     columns_of,
     part_made_of_values,
     spelled_values,
     transform,
+    width_of,
 )
 from lowlevel.expressions.types import INTEGERS, NUMBERS, Op, Type
 from lowlevel.plan import Key
@@ -69,6 +71,9 @@ VARIANCES: dict[str, tuple[bool, bool]] = {
 
 LARGE_TIME = 10**17
 """Nanoseconds of three years: a time minus a constant of at least this size is a difference of times."""
+
+NARROW_BITS = 32
+"""Bits of the integers whose sum is one word of a table entry. The sum of 2**31 of them fits into the word."""
 
 INTEGER_AGGREGATES = ("bit_and", "bit_or", "bit_xor")
 """Aggregates that accept only integers."""
@@ -165,15 +170,21 @@ class Aggregates:
         if function == "count" or argument is None:
             return self._count(self._at_end(argument))
         if function == "avg":
-            return Mean(self._word(Kind.SUM, self._mean_argument(argument)), self._count(self._at_end(argument)))
+            return Mean(self._sum(self._mean_argument(argument), Type.FLOAT), self._count(self._at_end(argument)))
         if function in VARIANCES:
             return self._variance(function, self._at_end(argument) or argument)
         argument = self._sum_argument(argument) if function == "sum" else self._at_end(argument) or argument
         kind = Kind(function)
         if kind in TIME_OF:
             self._word(TIME_OF[kind], argument)
-        word = self._word(kind, argument)
+        word = self._sum(argument) if kind is Kind.SUM else self._word(kind, argument)
         return Present(word, self._count(argument)) if argument.nullable else word
+
+    def _sum(self, argument: Expression, kind: Type = Type.INT) -> Expression:
+        """Return the sum of an argument that is not NULL; a sum of wide integers as INT or FLOAT (`kind`)."""
+        if argument.type not in INTEGERS or width_of(argument) <= NARROW_BITS:
+            return self._word(Kind.SUM, argument)
+        return WideSum(self._word(Kind.UPPER_SUM, argument), self._word(Kind.LOWER_SUM, argument), kind)
 
     def _variance(self, function: str, argument: Expression) -> Expression:
         """Return a variance, computed from sums of floats, which do not wrap."""

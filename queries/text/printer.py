@@ -33,6 +33,7 @@ from lowlevel.expressions.tree import (
     Unary,
     UserCall,
     Variance,
+    WideSum,
 )
 from lowlevel.expressions.types import Op, Scalar, Type
 from lowlevel.times import time_text
@@ -58,8 +59,8 @@ _UNARY, _ATOM = FACTOR + 1, FACTOR + 2
 def expression_text(expression: Expression) -> str:
     """Print `expression` so that it compiles back to an equal tree.
 
-    `Present`, `Mean`, `Variance` and `AtEnd` have no text in GSQL. They print as `(v if c > 0)`, `mean(t, c)`,
-    `var_pop(t, s, c)` and `at_end(v)`.
+    `Present`, `WideSum`, `Mean`, `Variance` and `AtEnd` have no text in GSQL. They print as `(v if c > 0)`,
+    `wide_sum(h, l)`, `mean(t, c)`, `var_pop(t, s, c)` and `at_end(v)`.
 
     >>> from lowlevel.expressions.types import Type
     >>> length = Column("len", Type.INT)
@@ -135,6 +136,8 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"at_end({_print(operand)[0]})", _ATOM
         case Present(value, count):
             return f"({_print(value)[0]} if {_print(count)[0]} > 0)", _ATOM
+        case WideSum(high, low):
+            return f"wide_sum({_print(high)[0]}, {_print(low)[0]})", _ATOM
         case Mean(total, count):
             return f"mean({_print(total)[0]}, {_print(count)[0]})", _ATOM
         case Variance(total, squares, count, sample, root):

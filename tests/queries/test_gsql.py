@@ -52,10 +52,16 @@ PAIRS = [
         "min(ttl), max(vlan) FROM M",
         " |  | s0=min(ttl) s1=max(vlan) s2=count(vlan) |  |  | min_ttl=s0 max_vlan=(s1 if s2 > 0)",
     ),
-    ("sum(len * 8) / count(*) AS bits FROM M", " |  | s0=sum(len * 8) s1=count(*) |  |  | bits=s0 / s1"),
+    (
+        "sum(len * 8) / count(*) AS bits FROM M",
+        " |  | s0=upper_sum(len * 8) s1=lower_sum(len * 8) s2=count(*) |  |  | bits=wide_sum(s0, s1) / s2",
+    ),
     ("avg(ts) FROM M", " |  | s0=sum(ts * 1.0) s1=count(*) |  |  | avg_ts=mean(s0, s1)"),
     ("avg(ts - 5.5) FROM M", " |  | s0=sum(ts - 5.5) s1=count(*) |  |  | column_1=mean(s0, s1)"),
-    ("sum(ts / 1000) FROM M", " |  | s0=sum(ts / 1000) |  |  | column_1=s0"),
+    (
+        "sum(ts / 1000) FROM M",
+        " |  | s0=upper_sum(ts / 1000) s1=lower_sum(ts / 1000) |  |  | column_1=wide_sum(s0, s1)",
+    ),
     ("sum(len / 100) FROM M", " |  | s0=sum(len / 100) |  |  | column_1=s0"),
     ("sum(len / ttl) FROM M", " |  | s0=sum(len / ttl) s1=count(len / ttl) |  |  | column_1=(s0 if s1 > 0)"),
     (
@@ -356,14 +362,15 @@ def test_flows_have_their_own_columns_and_every_information_element() -> None:
              FROM flows WHERE flows.packets > 1 AND reverseOctetDeltaCount IS NULL AND "interfacename" <> 'lo'
              GROUP BY exporter"""
     assert parts(compile_query(sql)).startswith(
-        "packets > 1 AND reverseOctetDeltaCount IS NULL AND interfaceName <> 'lo' | k0=exporter | s0=sum(bytes) "
+        "packets > 1 AND reverseOctetDeltaCount IS NULL AND interfaceName <> 'lo' | k0=exporter | "
+        "s0=upper_sum(bytes) s1=lower_sum(bytes) "
     )
 
 
 def test_a_sum_of_times_alone_is_refused_however_wide_the_other_columns_are() -> None:
     assert parts(compile_query("SELECT avg(end_ts), avg(bytes), avg(flowEndSeconds) FROM flows")).split(" | ")[2] == (
-        "s0=sum(end_ts * 1.0) s1=count(*) s2=sum(bytes) s3=count(bytes) "
-        "s4=sum(flowEndSeconds * 1.0) s5=count(flowEndSeconds)"
+        "s0=sum(end_ts * 1.0) s1=count(*) s2=upper_sum(bytes) s3=lower_sum(bytes) s4=count(bytes) "
+        "s5=sum(flowEndSeconds * 1.0) s6=count(flowEndSeconds)"
     )
 
 
@@ -382,7 +389,8 @@ def test_of_rows_that_are_spread_only_sums_of_counters_are_shared() -> None:
         for sub in plan.leaves[0].low.subaggregates[:-1]
     }
     assert list(words.values()) == [
-        "sum(share of bytes)",
+        "upper_sum(share of bytes)",
+        "lower_sum(share of bytes)",
         "count(share of bytes)",
         "sum(at_end(tos))",
         "count(at_end(tos))",
@@ -392,11 +400,12 @@ def test_of_rows_that_are_spread_only_sums_of_counters_are_shared() -> None:
         "max(at_end(ts))",
         "count(at_end(ts))",
         "count(at_end(bytes))",
-        "sum(8 * share of bytes)",
+        "upper_sum(8 * share of bytes)",
+        "lower_sum(8 * share of bytes)",
     ]
     outputs = [expression_text(out.expression) for out in plan.aggregation.select]
-    assert outputs[:5] == ["(s0 if s1 > 0)", "(s2 if s3 > 0)", "s4", "s3", "(s5 if s6 > 0)"]
-    assert outputs[6:8] == ["mean(s0, s9)", "mean(s2, s3)"]
+    assert outputs[:5] == ["(wide_sum(s0, s1) if s2 > 0)", "(s3 if s4 > 0)", "s5", "s4", "(s6 if s7 > 0)"]
+    assert outputs[6:8] == ["mean(wide_sum(s0, s1), s10)", "mean(s3, s4)"]
 
 
 LITERALS = [

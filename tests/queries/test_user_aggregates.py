@@ -89,9 +89,9 @@ def test_squares_of_times_are_floats_or_an_error(tmp_path: Path) -> None:
 
 def test_parts_are_kept_next_to_the_packets_and_equal_ones_once() -> None:
     plan = compile_query("SELECT srcIP, rms(len), count(*), sum(len * len) FROM packets GROUP BY srcIP")
-    assert [str(sub.kind) for sub in plan.leaves[0].low.subaggregates] == ["count", "sum"]
+    assert [str(sub.kind) for sub in plan.leaves[0].low.subaggregates] == ["count", "upper_sum", "lower_sum"]
     assert [out.name for out in plan.aggregation.select] == ["srcIP", "rms_len", "count", "column_4"]
-    assert "user's          u0 = rms(len) of n = s0, q = s1, by a function in Python" in explain(plan)
+    assert "user's          u0 = rms(len) of n = s0, q = wide_sum(s1, s2), by a function in Python" in explain(plan)
 
 
 def test_an_aggregate_may_be_defined_anew_and_plans_keep_what_they_were_made_with(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from lowlevel.expressions.tree import (
     ScalarCall,
     Unary,
     Variance,
+    WideSum,
 )
 from lowlevel.expressions.types import NAMES, Function, Op, Scalar, Type
 from lowlevel.plan import LowLevelPlan
@@ -124,6 +125,9 @@ def value(expression: Expression, row: Row) -> Any:
             return (max if largest else min)(map(kind, both)) if both else None
         case Present(x, count):
             return value(x, row) if value(count, row) > 0 else None
+        case WideSum(high, low, kind):
+            exact = value(high, row) * 2**32 + value(low, row)
+            return float(exact) if kind is Type.FLOAT else exact if -(2**63) <= exact < 2**63 else None
         case Mean(total, count):
             return float(value(total, row)) / value(count, row) if value(count, row) > 0 else None
         case Variance(total, squares, count, sample, root):
@@ -273,6 +277,10 @@ def aggregate(kind: Kind, seen: list[tuple[int, Any]]) -> Any:
             return len(values)
         case Kind.SUM:
             return math.fsum(values) if float in map(type, values) else wrapped(sum(values))
+        case Kind.UPPER_SUM:
+            return sum(value >> 32 for value in values)
+        case Kind.LOWER_SUM:
+            return sum(value & 0xFFFFFFFF for value in values)
         case Kind.MIN:
             return min(values, default=None)
         case Kind.MAX:

@@ -39,6 +39,8 @@ def added(values: Iterable[Any]) -> Any:
 MERGE = {
     Kind.COUNT: added,
     Kind.SUM: added,
+    Kind.UPPER_SUM: added,
+    Kind.LOWER_SUM: added,
     Kind.MIN: min,
     Kind.MAX: max,
     Kind.EARLIEST: min,

@@ -57,6 +57,8 @@ def random_plan(random: Random, keys: tuple[str, ...]) -> LowLevelPlan:
     for number in range(random.randrange(7)):
         kind = random.choice([Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX])
         argument: Expression = random.choice([*arguments, PACKET["srcIP"], LINK] if kind is Kind.COUNT else arguments)
+        if kind is Kind.SUM and argument.type is not Type.FLOAT:
+            kind = (Kind.SUM, Kind.UPPER_SUM, Kind.LOWER_SUM)[number % 3]
         subs.append(SubAggregate(f"{kind}{number}", kind, argument))
     for number in range(random.randrange(3)):
         argument = random.choice(arguments)

@@ -35,7 +35,7 @@ class ChangingWindowsOperator(WindowCounters):
             *(window, low.pane, aggregation.group_by, aggregation.merge_columns, low.subaggregates, node.consistency),
             compares_groups=bool(aggregation.selections),
         )
-        self._steps, _ = make_stages(aggregation)
+        self._steps, self._finish = make_stages(aggregation)
         self._schema = aggregation.schema
         self.results = 0
         """Changes returned."""
@@ -57,6 +57,11 @@ class ChangingWindowsOperator(WindowCounters):
                 yield from self._changes(item)
             else:
                 yield item if item.watermark == END else Punctuation(item.link, item.watermark + 1)
+
+    @property
+    def overflowed_sums(self) -> int:
+        """Sums in results, also in withdrawn ones, that are NULL, because they exceed 64 bits."""
+        return self._finish.overflowed_sums
 
     def _changes(self, revision: Revision) -> Iterator[pa.RecordBatch]:
         rows, weights = net_changes(self._result(revision.old), self._result(revision.new))

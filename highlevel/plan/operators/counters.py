@@ -25,6 +25,7 @@ from highlevel.metrics import (
     ROWS_BEYOND_CAP,
     RUNNING_GROUPS_CUT,
     STATE_BYTES,
+    SUMS_OVERFLOWED,
     WINDOWS_OPEN,
     WITHDRAWALS_UNMATCHED,
 )
@@ -63,6 +64,15 @@ class Holding(Protocol):
     @property
     def bytes(self) -> int:
         """Bytes of the state."""
+        ...
+
+
+class Summing(Holding, Protocol):
+    """An operator that returns sums of integers."""
+
+    @property
+    def overflowed_sums(self) -> int:
+        """Sums in results that are NULL, because they exceed 64 bits."""
         ...
 
 
@@ -141,6 +151,11 @@ class Windows(Protocol):
         ...
 
     @property
+    def overflowed_sums(self) -> int:
+        """Sums in results that are NULL, because they exceed 64 bits."""
+        ...
+
+    @property
     def beyond_cap(self) -> tuple[int, int]:
         """Partials of groups that are not stored, and their rows."""
         ...
@@ -175,6 +190,12 @@ def count_rows_held(samples: Samples, operator: Holding, query: str, name: str |
     _count_operator(samples, operator, query, name, operator.late)
     if name is not None:
         samples.set(OPERATOR_ROWS_HELD, operator.rows_held, query, name)
+
+
+def count_sums(samples: Samples, operator: Summing, query: str, name: str | None) -> None:
+    """Add the counters of an operator that stores rows or groups and returns sums."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(SUMS_OVERFLOWED, operator.overflowed_sums, query)
 
 
 def count_fill(samples: Samples, operator: Filling, query: str, name: str | None) -> None:
@@ -236,6 +257,7 @@ def count_windows(samples: Samples, operator: Windows, query: str, name: str | N
     partials, rows = operator.beyond_cap
     samples.add(PARTIALS_BEYOND_CAP, partials, query)
     samples.add(ROWS_BEYOND_CAP, rows, query)
+    samples.add(SUMS_OVERFLOWED, operator.overflowed_sums, query)
     samples.add(WINDOWS_OPEN, number_of(operator.open_windows()), query)
     _count_operator(samples, operator, query, name, operator.late_rows)
 

@@ -26,6 +26,8 @@ from highlevel.plan.operators.apply import computed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.evaluate import sum_halves
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END, Punctuation
@@ -307,12 +309,16 @@ def _row_at(argument: pa.Array, row: Positions, first: Positions, end: Positions
 
 
 def _aggregate(function: RowFunction, first: Positions, end: Positions, argument: pa.Array) -> pa.Array:
-    """Return count, sum, avg, min or max of the values in the frame that are not NULL; NULL without such a value."""
+    """Return count, sum, avg, min or max of the values in the frame that are not NULL; NULL without such a value.
+
+    The sum of integers is NULL too if it exceeds 64 bits.
+    """
     valid = np.asarray(argument.is_valid())
     counts = fold_frames(np.add, valid.astype(np.int64), first, end, 0) if argument.null_count else end - first
     if function.kind is RowFunctionKind.COUNT:
         return pa.array(counts)
     values = argument.fill_null(0).to_numpy(zero_copy_only=False)
+    fits = np.ones(len(first), np.bool_)
     match function.kind:
         case RowFunctionKind.MIN:
             largest = np.nan if values.dtype == np.float64 else np.iinfo(np.int64).max
@@ -320,11 +326,20 @@ def _aggregate(function: RowFunction, first: Positions, end: Positions, argument
         case RowFunctionKind.MAX:
             smallest = -np.inf if values.dtype == np.float64 else np.iinfo(np.int64).min
             results = fold_frames(np.maximum, np.where(valid, values, smallest), first, end, smallest)
-        case _:
+        case _ if values.dtype == np.float64:
             results = fold_frames(np.add, values, first, end, 0)
+        case _:
+            sums = _sum_integers(values, first, end, function.type)
+            results, fits = sums.data, fits if sums.valid is None else sums.valid
     if function.kind is RowFunctionKind.AVG:
         results = results / np.maximum(counts, 1)
-    return pa.array(results, ARROW_TYPES[function.type], mask=counts == 0)
+    return pa.array(results, ARROW_TYPES[function.type], mask=(counts == 0) | ~fits)
+
+
+def _sum_integers(values: Values, first: Positions, end: Positions, kind: Type) -> Vector:
+    """Return the sum of each frame as INT or FLOAT (`kind`); an INT beyond 64 bits is NULL."""
+    high, low = (fold_frames(np.add, half, first, end, 0) for half in (values >> 32, values & 0xFFFFFFFF))
+    return sum_halves(high, low, kind)
 
 
 def fold_frames(fold: np.ufunc, values: Values, first: Positions, end: Positions, empty: int | float) -> Values:

@@ -37,6 +37,7 @@ from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END, Punctuation
+from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 MAX_GAP_WINDOWS = 10_000
 """Windows of a gap, after which all groups end."""
@@ -253,14 +254,14 @@ def _no_history(function: RunningFunction, group_count: int) -> History:
 def _add_window(function: RunningFunction, history: History, added: npt.NDArray[np.float64]) -> History:
     """Return the sums of groups after a window with the sums `added`."""
     if function.length is None:
-        return np.asarray(history + added[:, None])
+        return _sum_terms(np.stack([history, added[:, None].astype(history.dtype)], axis=2), axis=2)
     return np.concatenate([history[:, 1:], added[:, None].astype(history.dtype)], axis=1)
 
 
 def _sum_windows(function: RunningFunction, history: History) -> History:
     """Return the value of a function for each group."""
     if function.decay == 1 or function.length is None:
-        return np.asarray(history.sum(axis=1))
+        return _sum_terms(history, axis=1)
     return np.asarray((history * function.decay ** np.arange(function.length - 1, -1, -1)).sum(axis=1))
 
 
@@ -284,3 +285,13 @@ def _merge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         row_count += batch.num_rows
     if waiting:
         yield pa.concat_batches(waiting)
+
+
+def _sum_terms(terms: History, axis: int) -> History:
+    """Return sums. The sum of integers beyond 64 bits is the largest or smallest integer."""
+    sums = np.asarray(terms.sum(axis=axis))
+    if sums.dtype == np.float64:
+        return sums
+    approximate = terms.astype(np.float64).sum(axis=axis)
+    has_wrapped = np.abs(approximate - sums) > 2.0**62  # otherwise they differ by rounding errors
+    return np.where(has_wrapped, np.where(approximate > 0, INT_MAX, INT_MIN), sums)

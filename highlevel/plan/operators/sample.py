@@ -33,6 +33,7 @@ from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 GROUPS, SUPERGROUPS, STATES, STATE, WATERMARK = "groups", "supergroups", "states", "state", "watermark"
 """Names of tables and columns of snapshots."""
@@ -385,7 +386,7 @@ def _folded(aggregate: SampleAggregate, old: Any, new: Any) -> Any:
             return new
         case SampleKind.SUM:
             total = old + new
-            return (total + 2**63) % 2**64 - 2**63 if aggregate.type is Type.INT else total
+            return min(max(total, INT_MIN), INT_MAX) if aggregate.type is Type.INT else total
         case SampleKind.MIN:
             return min(old, new)
         case SampleKind.MAX:

@@ -74,6 +74,11 @@ class TimeGroupsOperator:
         return self._partials.received
 
     @property
+    def overflowed_sums(self) -> int:
+        """Sums in results that are NULL, because they exceed 64 bits."""
+        return self.finish.overflowed_sums
+
+    @property
     def results(self) -> int:
         """Groups returned, after HAVING."""
         return self.finish.results

@@ -163,6 +163,11 @@ class WindowedOperator(WindowCounters):
         return self.finish.results
 
     @property
+    def overflowed_sums(self) -> int:
+        """Sums in results that are NULL, because they exceed 64 bits."""
+        return self.finish.overflowed_sums
+
+    @property
     def beyond_cap(self) -> tuple[int, int]:
         """Partials of groups that are not stored, and their rows."""
         return beyond_cap(self.windows)

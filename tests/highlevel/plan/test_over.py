@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -102,6 +103,27 @@ def test_distances_at_the_ends_of_the_integers_do_not_overflow() -> None:
         function = RowFunction("f", RowFunctionKind.COUNT, Type.INT, None, (), order, frame=frame)
         values = evaluate(function, sorted_partitions(function, rows), rows)
         assert values.to_pylist() == [2, 2, 1, 2, 2]
+
+
+def test_sums_of_large_integers_are_exact_or_null() -> None:
+    """Plain Python adds integers of any size."""
+    random = Random(3)
+    limits = np.iinfo(np.int64)
+    for _ in range(50):
+        values = [random.choice([limits.min, limits.max, -1, 7, None]) for _ in range(20)]
+        rows = pa.table({"x": pa.array(values, pa.int64()), "n": range(20)})
+        frame = Frame(-random.randrange(6), random.randrange(6))
+        for kind, type_ in ((RowFunctionKind.SUM, Type.INT), (RowFunctionKind.AVG, Type.FLOAT)):
+            function = RowFunction("f", kind, type_, "x", (), (SortKey("n"),), frame=frame)
+            found = evaluate(function, sorted_partitions(function, rows), rows).to_pylist()
+            for row, value in enumerate(found):
+                frame_values = values[max(0, row + int(frame.first or 0)) : row + int(frame.last or 0) + 1]
+                numbers = [each for each in frame_values if each is not None]
+                total = sum(numbers)
+                if kind is RowFunctionKind.AVG:
+                    assert value == (pytest.approx(total / len(numbers), abs=1e4) if numbers else None)
+                else:
+                    assert value == (total if numbers and limits.min <= total <= limits.max else None)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from lowlevel.expressions.tree import (
     Mean,
     Present,
     Unary,
+    WideSum,
     columns_of,
 )
 from lowlevel.expressions.types import Function, Op, Type
@@ -369,6 +370,21 @@ def test_addresses_are_ordered_by_version_and_then_by_value() -> None:
         not_above = true_rows(Binary(Op.LE, SRC, other), columns, len(texts)).tolist()
         assert below == [n < place for n in range(len(texts))]
         assert not_above == [n <= place for n in range(len(texts))]
+
+
+def test_the_sum_of_two_halves_is_exact_or_null() -> None:
+    random = Random(5)
+    limits = [-(2**63), 2**63 - 1, -(2**63) - 1, 2**63, 0, -1]
+    totals = limits + [random.choice([-1, 1]) * random.randrange(2 ** random.randrange(1, 90)) for _ in range(2000)]
+    # The lower half is the sum of many lower halves.
+    low = [total % 2**32 + (random.randrange(2**30) << 32) for total in totals]
+    high = [(total - lower) >> 32 for total, lower in zip(totals, low, strict=True)]
+    columns = {"high": Vector(np.array(high)), "low": Vector(np.array(low))}
+    halves = Column("high", Type.INT), Column("low", Type.INT)
+    exact = [total if -(2**63) <= total < 2**63 else None for total in totals]
+    assert values_of(evaluate(WideSum(*halves), columns), len(totals)) == exact
+    rounded = values_of(evaluate(WideSum(*halves, Type.FLOAT), columns), len(totals))
+    assert rounded == [pytest.approx(total, rel=1e-15) for total in totals]
 
 
 def test_an_aggregate_over_no_value_is_null_not_zero() -> None:

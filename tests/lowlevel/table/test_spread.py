@@ -173,6 +173,13 @@ def partials(plan: LowLevelPlan, rows: list[Row], slots: int, capacity: int) -> 
     yield from tables.complete(END)
 
 
+def word_of(entry: Row, names: dict[str, str], word: str) -> int:
+    """Return a sub-aggregate of an entry. Sums of wide integers have two words."""
+    if word in names:
+        return entry[names[word]]
+    return (entry[names[f"upper_{word}"]] << 32) + entry[names[f"lower_{word}"]]
+
+
 @pytest.mark.parametrize("slots, capacity", [(8, 5), (64, 16)])
 def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capacity: int) -> None:
     plan = compile_query(SQL).leaves[0].low
@@ -193,7 +200,8 @@ def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capaci
     for batch in partials(plan, rows, slots, capacity):
         for entry in batch.to_pylist():
             group = entry["pane"], entry["k0"], entry["k1"]
-            found[group] = [before + entry[names[word]] for before, word in zip(found[group], ADDED, strict=True)]
+            values = [word_of(entry, names, word) for word in ADDED]
+            found[group] = [before + value for before, value in zip(found[group], values, strict=True)]
             found_least[group] = min(found_least[group], entry[names[LEAST]])
     assert found == added
     assert found_least == least
