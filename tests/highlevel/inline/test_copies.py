@@ -25,6 +25,7 @@ from tests.references.graph_streams import item
 from tests.references.pcap_bytes import NS, pcap_bytes
 from tests.references.plan_references import ROWS, schema_of
 from tests.references.small_captures import RAW_IP, udp
+from tests.references.written_exports import write_long_flows
 
 MS = 1_000_000
 KEYS = "srcIP, destIP, srcPort, destPort, ip_len"
@@ -153,6 +154,14 @@ def test_the_number_of_stored_rows_is_limited() -> None:
     assert operator.late == late + 1, "a row before the forgotten rows is late"
     list(operator.punctuate(0, Punctuation("link", END)))
     assert operator.results == 2000
+
+
+def test_records_of_a_datagram_that_was_recorded_twice_are_removed(tmp_path: Path) -> None:
+    records = write_long_flows(tmp_path / "a.pcap", Random("recorded twice"), 30)
+    inputs = [Input(name, tmp_path / "a.pcap") for name in ("one", "two")]
+    keys = "observation_domain, srcPort, protocol, start_ts, end_ts, bytes"
+    sql = f"SELECT ts FROM one.flows UNION two.flows DISTINCT ON ({keys}) WITHIN 0 s"
+    assert len(rows_of(InlineRun([compile_query(sql)], inputs))) == len(records)
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,27 @@ def test_a_silent_exporter_delays_the_others_as_long_as_the_rule_late(tmp_path: 
     assert found[-1][2] == LATE * NS
 
 
+def test_after_a_restart_nothing_is_proven_until_earlier_exports_are_lost(tmp_path: Path) -> None:
+    """A new process knows no numbers of the exports that the old one has read."""
+    random = Random("restart")
+    sent = sorted(exports(random, 5, 20, 25, 0))
+    half = len(sent) // 2
+    first, before, _ = watermarks(capture_of(tmp_path / "1.pcap", sent[:half]), f"exported {DELAY}s late {LATE}s")
+    capture = open_capture(capture_of(tmp_path / "2.pcap", sent[half:]))
+    assert isinstance(capture, Capture)
+    reader, after = FlowReader("link", capture, ["ts"], 16_384), parse_rule(f"exported {DELAY}s late {LATE}s").make()
+    after.resume(before.guard.link_time)
+    assert after.watermark == before.newest - LATE * NS < first[-1][1]
+    lag = []
+    for block in scan(capture, 1).blocks:
+        for rows in reader.read(block):
+            after.advance(rows)
+        lag.append(after.newest - after.watermark)
+    assert after.below == 0
+    assert set(lag[: LATE // 5]) == {LATE * NS}, "nothing is proven"
+    assert lag[-1] < (25 + DELAY + 10) * NS
+
+
 def test_rows_that_are_no_exports_have_the_rule_late() -> None:
     generator = parse_rule("exported 1s late 5s").make()
     assert isinstance(generator, LateByExport)
