@@ -32,6 +32,7 @@ from capture.collector.chunks import (
     VERSION,
     Batch,
 )
+from capture.collector.records import put_little_endian
 from capture.collector.sockets import UdpSocket
 from capture.native import helper, kernel, pointer
 
@@ -107,13 +108,6 @@ def u64(buf, offset):  # type: ignore[no-untyped-def]
     return low | (u16(buf, offset + 4) | u16(buf, offset + 6) << 16) << 32
 
 
-@helper
-def put(buf, offset, length, value):  # type: ignore[no-untyped-def]
-    """Write an integer of `length` bytes in the machine's byte order."""
-    for index in range(length):
-        buf[offset + index] = (value >> (8 * index)) & 0xFF
-
-
 @kernel("i64(u8*, i64, u8*, u8*, i64, i64*)")
 def unpack_messages(messages, count, names, controls, now, rows):  # type: ignore[no-untyped-def]
     """Convert the results of recvmmsg into rows, and reset the messages for the next call. Return `count`.
@@ -155,8 +149,8 @@ def unpack_messages(messages, count, names, controls, now, rows):  # type: ignor
                 rows[row + DEST_HIGH] = np.int64(u64be(controls, offset + 16))
                 rows[row + DEST_LOW] = np.int64(u64be(controls, offset + 24))
             offset += (length + 7) & ~7
-        put(messages, message + NAMELEN_OFFSET, 4, NAME_BYTES)
-        put(messages, message + CONTROLLEN_OFFSET, 8, CONTROL_BYTES)
+        put_little_endian(messages, message + NAMELEN_OFFSET, 4, NAME_BYTES)
+        put_little_endian(messages, message + CONTROLLEN_OFFSET, 8, CONTROL_BYTES)
     return count
 
 

@@ -86,9 +86,9 @@ def make_test_message(now: datetime) -> Message:
         "labels": {},
         "summary": "a test message of wiretide alerts",
         "reason": Reason.TRUE,
-        "began": _rfc3339(now),
+        "began": rfc3339(now),
         "ended": None,
-        "since": _rfc3339(now),
+        "since": rfc3339(now),
         "window": None,
         "query": "",
         "sql": "",
@@ -113,10 +113,11 @@ def utc(nanoseconds: int) -> str:
     ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500000Z')
     """
     seconds, remainder = divmod(nanoseconds, 10**9)
-    return _rfc3339(datetime.fromtimestamp(seconds, UTC).replace(microsecond=remainder // 1000))
+    return rfc3339(datetime.fromtimestamp(seconds, UTC).replace(microsecond=remainder // 1000))
 
 
-def _rfc3339(time: datetime) -> str:
+def rfc3339(time: datetime) -> str:
+    """Return a time in UTC as text (RFC 3339)."""
     return time.isoformat().replace("+00:00", "Z")
 
 

@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from capture.errors import WiretideError
 from capture.private_files import SHARED_FILE_MODE
-from dashboards.alerts.messages import ENDED, Message
+from dashboards.alerts.messages import ENDED, Message, rfc3339
 from dashboards.prometheus.names import label_name
 from dashboards.wire_text import escape, escape_json
 from queries.pipeline.alert_settings import Receiver
@@ -70,7 +70,7 @@ PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6}
 LONGEST_LINE = 2048
 """Largest number of bytes of a message to syslog: receivers should accept it (RFC 5424 §6.1)."""
 
-HTTP_PORTS, SMTP_PORTS, SYSLOG_PORT = {"http": 80, "https": 443}, {"smtp": 25, "smtps": 465}, 514
+SMTP_PORTS, SYSLOG_PORT = {"smtp": 25, "smtps": 465}, 514
 
 Send = Callable[[Receiver, Sequence[Message]], None]
 
@@ -157,13 +157,9 @@ def alert_of(message: Message, now: datetime) -> dict[str, Any]:
     return {
         "labels": {**labels, "alertname": message["rule"], "severity": message["severity"]},
         "annotations": {name: text for name, text in annotations.items() if text},
-        "startsAt": _rfc3339(began),
-        "endsAt": _rfc3339(ends),
+        "startsAt": rfc3339(began),
+        "endsAt": rfc3339(ends),
     }
-
-
-def _rfc3339(time: datetime) -> str:
-    return time.isoformat().replace("+00:00", "Z")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -81,11 +81,6 @@ class Variable:
     metric: str
     title: str
 
-    @property
-    def matcher(self) -> str:
-        """The matcher of the label in selectors."""
-        return f'{self.name}=~"${self.name}"'
-
 
 @dataclass(frozen=True, slots=True)
 class PanelMaker:

@@ -15,7 +15,7 @@ from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.answer_nodes import Fill, Over, RowFunction, Running, Sort
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
 from highlevel.plan.lifetime_nodes import Snapshots, TouchedWindows
-from highlevel.plan.nodes import Join, Leaf, Node, TimeGroups, Windowed, nodes_of
+from highlevel.plan.nodes import Join, Leaf, Node, Windowed, nodes_of
 from highlevel.plan.sample_node import Sample
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, LifetimeWindow
 from lowlevel.expressions.tree import Column, Expression, transform
@@ -86,11 +86,6 @@ class Plan:
     def joins_without_key(self) -> tuple[Join, ...]:
         """The joins without an equality between their sides. They test every pair of rows in each other's windows."""
         return tuple(node for node in self.nodes if isinstance(node, Join) and not node.spec.keys)
-
-    @property
-    def aggregations(self) -> tuple[Aggregation, ...]:
-        """The aggregations of all nodes."""
-        return tuple(node.aggregation for node in self.computing_nodes if isinstance(node, Windowed | TimeGroups))
 
     @property
     def aggregation(self) -> Aggregation | None:

@@ -6,7 +6,7 @@ Offsets count blocks of certain files and segments of certain spools, and state 
 number of partitions. The identity is written when a folder is first used, and compared at each later start.
 
 Queries may change between two starts. A query keeps its ID, and thereby its state, as long as its *fingerprint* is the
-same (`highlevel.plan.query_fingerprint`): its position and its name may change. Every other query receives a new ID. It
+same (`query_fingerprint`): its position and its name may change. Every other query receives a new ID. It
 has no state before the micro-batch `since`, so it begins there. IDs are never used again, so no query can load the
 state of another query. An input that no query reads any more keeps its ID and its offset, and continues there if a
 query reads it again.
@@ -20,16 +20,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from capture.files.capture import Capture
 from capture.files.read_ahead import CHUNK_BYTES
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
+from highlevel.aggregation import UserColumn
 from highlevel.plan.plan import Plan
-from highlevel.plan.query_fingerprint import query_fingerprint
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.table_reading import digest_table
+from lowlevel.expressions.user_functions import UserFunction
+from lowlevel.spool.fingerprint import tree_text
 
 PARTITIONS = "operator partitions"
 """Key of the number of partitions, which may differ after a restart (`highlevel.spark.state_partitions`)."""
@@ -133,6 +137,25 @@ def digest_file(file: Capture) -> str:
     for start in range(0, len(file.data), CHUNK_BYTES):
         digest.update(memoryview(file.data[start : start + CHUNK_BYTES]))  # type: ignore[arg-type]
     return f"{len(file.data)} bytes, {digest.hexdigest()}"
+
+
+def query_fingerprint(plan: Plan) -> str:
+    """Return 32 hexadecimal digits that depend on all nodes of a query, including the names of its columns.
+
+    The name of the query, and comments, spaces and upper or lower case of its text have no effect. Functions in Python
+    are identified by name and types: the text of a function may change, as no stored state contains its results only.
+    """
+    return hashlib.blake2b(tree_text(plan.root, _without_code).encode(), digest_size=16).hexdigest()
+
+
+def _without_code(value: object) -> object:
+    if isinstance(value, UserFunction):
+        return f"{value.usage} of type {value.result}"
+    if isinstance(value, UserColumn):
+        return value.name, value.parts
+    if isinstance(value, pa.Schema):
+        return tuple((field.name, str(field.type)) for field in value)
+    return value
 
 
 def describe_queries(plans: Sequence[Plan]) -> list[StoredQuery]:

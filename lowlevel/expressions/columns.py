@@ -122,6 +122,13 @@ def take_rows(vector: AnyVector, rows: npt.NDArray[np.int64]) -> AnyVector:
             return replace(vector, start=take(vector.start), length=take(vector.length), valid=valid)
 
 
+def and_masks(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Return the AND of two masks; None means that every row is True."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
 def choose(mask: Mask, one: AnyVector, other: AnyVector) -> AnyVector:
     """Return the value of `one` for rows with a True `mask`, and the value of `other` for the other rows.
 
@@ -169,6 +176,22 @@ def with_common_names(one: TextVector, other: TextVector, constants: Sequence[st
 def is_null(vector: TextVector) -> bool:
     """Return whether a vector is the constant NULL."""
     return vector.ids.ndim == 0 and vector.valid is not None and not vector.valid
+
+
+class CachedColumns(Mapping[str, AnyVector]):
+    """Columns of a batch that are made at their first access."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, AnyVector] = {}
+
+    def __getitem__(self, name: str) -> AnyVector:
+        """Return a column by its name."""
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    @abstractmethod
+    def _make(self, name: str) -> AnyVector: ...
 
 
 # If few rows of a batch pass a predicate, keys and arguments are evaluated only for copies of these rows.

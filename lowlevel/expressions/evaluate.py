@@ -24,6 +24,7 @@ from lowlevel.expressions.columns import (
     Mask,
     TextVector,
     Vector,
+    and_masks,
     shape_of,
 )
 from lowlevel.expressions.payload_names import names_of
@@ -201,11 +202,11 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             vector, ends = evaluate(operand, columns), columns[ENDS_COLUMN]
             assert isinstance(ends, Vector)
             if isinstance(vector, Vector):
-                return Vector(vector.data, _and_masks(vector.valid, ends.data))
-            return replace(vector, valid=_and_masks(vector.valid, ends.data))
+                return Vector(vector.data, and_masks(vector.valid, ends.data))
+            return replace(vector, valid=and_masks(vector.valid, ends.data))
         case Present(value, count):
             vector = _values(value, columns)
-            return Vector(vector.data, _and_masks(vector.valid, _values(count, columns).data > 0))
+            return Vector(vector.data, and_masks(vector.valid, _values(count, columns).data > 0))
         case WideSum(high, low, kind):
             return sum_halves(_values(high, columns).data, _values(low, columns).data, kind)
         case Mean(total, count):
@@ -286,13 +287,6 @@ def _extreme(left: Vector, right: Vector, largest: bool) -> Vector:
     return Vector(np.where(known_left & known_right, data, known), np.asarray(known_left | known_right))
 
 
-def _and_masks(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Return the AND of two masks; None means that every row is True."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
-
-
 def _unary(op: Op, operand: Vector) -> Vector:
     functions: dict[Op, Callable[[Any], Any]] = {Op.NOT: np.logical_not, Op.NEG: np.negative, Op.BIT_NOT: np.invert}
     return Vector(functions[op](operand.data), operand.valid)
@@ -312,7 +306,7 @@ def _logic(op: Op, left: Vector, right: Vector) -> Vector:
 
 @np.errstate(over="ignore", invalid="ignore")  # integers wrap, floats become infinite, without a warning
 def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
-    valid = _and_masks(left.valid, right.valid)
+    valid = and_masks(left.valid, right.valid)
     functions: dict[Op, Callable[[Any, Any], Any]] = {
         Op.ADD: np.add,
         Op.SUB: np.subtract,
@@ -332,11 +326,11 @@ def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
     else:
         remainder = np.fmod(left.data, divisor)  # towards zero, with the dividend's sign, as in C and in SQL
         data = (left.data - remainder) // divisor if op is Op.DIV else remainder
-    return Vector(data, _and_masks(valid, divisible))
+    return Vector(data, and_masks(valid, divisible))
 
 
 def _compare(op: Op, left: AnyVector, right: AnyVector) -> Vector:
-    valid = _and_masks(left.valid, right.valid)
+    valid = and_masks(left.valid, right.valid)
     if isinstance(left, TextVector) and isinstance(right, TextVector):
         same = texts.equal(left, right)
         return Vector(same if op is Op.EQ else ~same, valid)
@@ -418,7 +412,7 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
         assert argument is not None
         offset = _values(argument, columns)
         value, present = byte_functions.byte_at(operand, offset.data)
-        return Vector(value, _and_masks(_and_masks(operand.valid, offset.valid), present))
+        return Vector(value, and_masks(and_masks(operand.valid, offset.valid), present))
     assert isinstance(argument, Literal)
     if function is Function.MATCHES:
         return Vector(byte_functions.matches(operand, str(argument.value)), operand.valid)

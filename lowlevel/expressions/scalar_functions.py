@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.expressions.assigned_numbers import NUMBERS, names_of
-from lowlevel.expressions.columns import Mask, Names, TextVector, Vector
+from lowlevel.expressions.columns import Names, TextVector, Vector, and_masks
 from lowlevel.expressions.types import NAMES, Scalar
 
 Floats = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ def of_number(
     if function is Scalar.INTEGER:
         nearest = np.rint(data)
         fits = np.asarray((nearest >= -TWO_TO_63) & (nearest < TWO_TO_63))
-        return Vector(np.where(fits, nearest, 0.0).astype(np.int64), _and(valid, fits))
+        return Vector(np.where(fits, nearest, 0.0).astype(np.int64), and_masks(valid, fits))
     numbers = np.asarray(data).astype(np.float64)
     if function is Scalar.DOUBLE:
         return Vector(numbers, valid)
@@ -69,11 +69,11 @@ def of_number(
         exponents = np.asarray(argument.data).astype(np.float64)
         result = np.asarray(np.power(numbers, exponents))
         known = np.asarray(~np.isnan(result) | np.isnan(numbers) | np.isnan(exponents))
-        return Vector(result, _and(_and(valid, argument.valid), known))
+        return Vector(result, and_masks(and_masks(valid, argument.valid), known))
     if function not in SMALLEST:
         return Vector(np.asarray(OF_FLOATS[function](numbers)), valid)
     known = np.asarray(~(numbers < SMALLEST[function]))  # NaN has the value NaN
-    return Vector(np.asarray(OF_FLOATS[function](np.where(known, numbers, 1.0))), _and(valid, known))
+    return Vector(np.asarray(OF_FLOATS[function](np.where(known, numbers, 1.0))), and_masks(valid, known))
 
 
 def of_text(function: Scalar, texts: TextVector, constants: Sequence[Any]) -> TextVector:
@@ -99,7 +99,7 @@ def _names(function: Scalar, numbers: Vector) -> TextVector:
     names, ids = _table(function)
     inside = np.asarray((numbers.data >= 0) & (numbers.data < NUMBERS[function]))
     name_ids = ids[np.where(inside, numbers.data, -1)]
-    return TextVector(np.maximum(name_ids, 0), names, _and(numbers.valid, np.asarray(name_ids >= 0)))
+    return TextVector(np.maximum(name_ids, 0), names, and_masks(numbers.valid, np.asarray(name_ids >= 0)))
 
 
 @cache
@@ -109,12 +109,6 @@ def _table(function: Scalar) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
     ids = np.full(NUMBERS[function] + 1, -1, np.int64)
     ids[list(by_number)] = np.arange(len(by_number))
     return tuple(by_number.values()), ids
-
-
-def _and(one: Mask | None, other: Mask | None) -> Mask | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
 
 
 def _substring(text: str, start: int, count: int | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -25,25 +25,19 @@ from capture.flows.templates import Definition
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples
 from capture.packets.decoder import Decoder
-from lowlevel.expressions.columns import AddressVector, AnyVector, Mask, TextVector, Vector
+from lowlevel.expressions.columns import AddressVector, AnyVector, CachedColumns, Mask, TextVector, Vector
 
 Numbers = npt.NDArray[np.int64]
 
 
-class FlowColumns(Mapping[str, AnyVector]):
+class FlowColumns(CachedColumns):
     """Columns of decoded flow records. They are valid as long as the records."""
 
     def __init__(self, link: str, flows: Flows) -> None:
         """Wrap decoded records."""
+        super().__init__()
         self._link = link
         self._flows = flows
-        self._cache: dict[str, AnyVector] = {}
-
-    def __getitem__(self, name: str) -> AnyVector:
-        """Return a column by its name."""
-        if name not in self._cache:
-            self._cache[name] = self._make(name)
-        return self._cache[name]
 
     def _make(self, name: str) -> AnyVector:
         flows = self._flows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from capture.sflow.columns import NULL, SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from capture.sflow.decoder import SampleDecoder
 from capture.sflow.lister import Datagrams, Listed, SampleLister, choose_datagrams
 from capture.sflow.samples import PORT
-from lowlevel.expressions.columns import AddressVector, AnyVector, Vector
+from lowlevel.expressions.columns import AddressVector, AnyVector, CachedColumns, Vector
 from lowlevel.rows.packet_columns import Interfaces, PacketColumns
 
 Numbers = npt.NDArray[np.int64]
@@ -34,24 +34,18 @@ class BlockDatagrams:
     interfaces: Numbers
 
 
-class SampleColumns(Mapping[str, AnyVector]):
+class SampleColumns(CachedColumns):
     """The columns of a batch of samples. They are valid until the reader decodes further samples."""
 
     def __init__(
         self, packets: PacketColumns, listed: Listed, datagrams: BlockDatagrams, interfaces: Interfaces
     ) -> None:
         """Combine sampled packets, the fields of their samples, and the datagrams of the samples."""
+        super().__init__()
         self._packets = packets
         self._listed = listed
         self._datagrams = datagrams
         self._interfaces = interfaces
-        self._cache: dict[str, AnyVector] = {}
-
-    def __getitem__(self, name: str) -> AnyVector:
-        """Return a column by its name."""
-        if name not in self._cache:
-            self._cache[name] = self._make(name)
-        return self._cache[name]
 
     def _make(self, name: str) -> AnyVector:
         if name == "interface":

@@ -14,14 +14,14 @@ Only sums of counters are divided. Other aggregates count a row once: in its las
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
-from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, take_rows
+from lowlevel.expressions.columns import AnyVector, CachedColumns, Columns, Mask, Vector, take_rows
 from lowlevel.expressions.tree import ENDS_COLUMN, SHARE_PREFIX
 
 MAX_PIECES = 10_000
@@ -142,7 +142,7 @@ class Pieces:
     columns: Columns
 
 
-class PieceColumns(Mapping[str, AnyVector]):
+class PieceColumns(CachedColumns):
     """Columns of pieces. The key `name` returns undivided values, the key SHARE_PREFIX + `name` divided values.
 
     The column ENDS_COLUMN is true for the last piece of each row.
@@ -150,16 +150,10 @@ class PieceColumns(Mapping[str, AnyVector]):
 
     def __init__(self, rows: Columns, row_of: npt.NDArray[np.int64], spans: list[npt.NDArray[np.int64]]) -> None:
         """`rows`: columns of the rows. `spans`: low, high and length of each piece."""
+        super().__init__()
         self._rows = rows
         self._row_of = row_of
         self._spans = spans
-        self._cache: dict[str, AnyVector] = {}
-
-    def __getitem__(self, name: str) -> AnyVector:
-        """Return a column by its key."""
-        if name not in self._cache:
-            self._cache[name] = self._make(name)
-        return self._cache[name]
 
     def _make(self, name: str) -> AnyVector:
         if name == ENDS_COLUMN:

@@ -265,6 +265,3 @@ def _of_detail(detail: Detail) -> Aggregate:
 
 SNAPSHOT_FUNCTIONS = {Kind.COUNT: "sum", Kind.SUM: "sum", Kind.MIN: "min", Kind.MAX: "max"}
 """Sub-aggregates of which snapshots can be computed, and the function over the values of single rows."""
-
-SNAPSHOT_DETAILS = (DetailFunction.COUNT_DISTINCT, DetailFunction.QUANTILE)
-"""Holistic aggregates of which snapshots can be computed."""
