@@ -189,7 +189,7 @@ FORMS = {
     "each row; count, sum, max": (SlideByTuple(1), 1, MORE),
     "each row, by two groups": (SlideByTuple(1), 2, (COUNT,)),
     "each 5th that arrives": (SlideByTuple(1, 5), 1, (COUNT,)),
-    "each 5th in the order of ts": (SlideByTuple(1, 5, by_rank=True), 1, (COUNT,)),
+    "each 5th in the order of ts": (SlideByTuple(1, 5, in_time_order=True), 1, (COUNT,)),
 }
 
 
@@ -199,7 +199,7 @@ def measure_forms(rows: int, runs: int) -> dict[str, list[OperatorRun]]:
     found: dict[str, list[OperatorRun]] = {name: [] for name in FORMS}
     for _ in range(runs):
         for name, (form, groups, subs) in FORMS.items():
-            found[name].append(run_operator(SlideByTuple(reach, form.every, form.by_rank), stream_, groups, subs))
+            found[name].append(run_operator(SlideByTuple(reach, form.every, form.in_time_order), stream_, groups, subs))
     return found
 
 

@@ -36,7 +36,7 @@ class ByWindow:
         yield (
             punctuation
             if punctuation.watermark == END
-            else Punctuation(punctuation.link, self.window.closed_before(punctuation.watermark))
+            else Punctuation(punctuation.link, self.window.first_open_window(punctuation.watermark))
         )
 
 

@@ -71,7 +71,7 @@ def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWi
         items = [] if batch is None else list(operator.rows(0, batch))
         times = isinstance(operator, BufferingAggregate)  # it receives times, the others window IDs
         row = (position + 1) * BATCH
-        low = END if batch is None else row if times else window.closed_before(row)
+        low = END if batch is None else row if times else window.first_open_window(row)
         items += operator.punctuate(0, Punctuation("*", low))
         for item in items:
             if isinstance(item, pa.RecordBatch):

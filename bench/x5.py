@@ -83,7 +83,7 @@ def feed_plan(
         before = time.process_time()
         found: list[Item] = []
         if isinstance(event, int):
-            mark = Punctuation("", event if event == END else window.closed_before(event))
+            mark = Punctuation("", event if event == END else window.first_open_window(event))
             if isinstance(operator, AdaptiveAggregate):
                 found += operator.punctuate(source, mark)
             else:

@@ -79,7 +79,8 @@ REFUSED_BY_FALLBACK = Metric(
     "wiretide_records_refused_by_fallback_total",
     "counter",
     ("link", "cause"),
-    "Records with such a header that became no row: dpkt found no IP packet (no_ip), raised an error (unreadable) or"
+    "Records with a header that only dpkt supports, and that became no row: dpkt found no IP packet (no_ip), raised "
+    "an error (unreadable) or"
     " found a truncated or malformed IP header (ip_header), or dpkt is not installed (not_installed).",
 )
 TIMES_REPLACED = Metric(
@@ -193,7 +194,7 @@ SFLOW_SEQUENCES = Metric(
     "counter",
     ("link", "event"),
     "Sequence numbers of datagrams and samples that are missing, late (reordered), repeated, restarted, or not checked"
-    " because there are too many agents (untracked). Lost is missing minus reordered.",
+    " because there are too many agents (untracked). The number of lost ones is missing minus reordered.",
 )
 
 FLOW_DATAGRAMS = Metric(
@@ -224,7 +225,8 @@ FLOW_UNITS_RECOVERED = Metric(
     "wiretide_flow_units_recovered_total",
     "counter",
     ("link", "exporter", "version"),
-    "Units that were counted as lost and arrived late. At most the units lost; duplicates are not counted.",
+    "Units that were counted as lost and arrived late. Never more than the units counted as lost; duplicates are not "
+    "counted.",
 )
 FLOW_SEQUENCE_EVENTS = Metric(
     "wiretide_flow_sequence_events_total",
@@ -248,8 +250,8 @@ FLOW_DATAGRAMS_REFUSED = Metric(
     "wiretide_flow_datagrams_refused_total",
     "counter",
     ("link", "cause"),
-    "UDP datagrams that are not exports, by cause: sent to an export port with an unknown version or an invalid"
-    " header, or sent to another port, with an export version but not valid in all parts.",
+    "UDP datagrams that look like exports but are none, by cause. To an export port: unknown version or invalid header."
+    " To another port: the version of an export, but an invalid part.",
 )
 FLOW_MALFORMED = Metric(
     "wiretide_flow_malformed_total",

@@ -9,7 +9,10 @@ from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING, END
 
 PARTIALS_RECEIVED = Metric(
-    "wiretide_partials_received_total", "counter", ("query",), "Partials that reached the high level, or single rows."
+    "wiretide_partials_received_total",
+    "counter",
+    ("query",),
+    "Partials that reached the high level; rows, for queries over single rows.",
 )
 LATE_PARTIALS = Metric(
     "wiretide_late_partials_total",
@@ -22,8 +25,8 @@ LATE_ROWS = Metric(
     "wiretide_late_rows_total",
     "counter",
     ("query",),
-    "Rows left out of at least one window because it was final, or dropped by an operator. Without count(*) only"
-    " runs with a slack count them.",
+    "Rows left out of at least one window because it was final, or dropped by an operator. A query without"
+    " count(*) counts them only if its inputs have a slack.",
 )
 OUTSIDE_WINDOWS = Metric(
     "wiretide_partials_outside_windows_total",
@@ -39,7 +42,10 @@ PARTIALS_BEYOND_CAP = Metric(
     "Partials of groups that a query with RANGE ALL does not keep, because it has reached its CAP.",
 )
 ROWS_BEYOND_CAP = Metric(
-    "wiretide_rows_beyond_cap_total", "counter", ("query",), "Rows of these partials, for queries with count(*)."
+    "wiretide_rows_beyond_cap_total",
+    "counter",
+    ("query",),
+    "Rows of the partials beyond the cap, for queries with count(*).",
 )
 FILL_ROWS_LEFT_OUT = Metric(
     "wiretide_fill_rows_left_out_total",
@@ -69,7 +75,7 @@ FLOW_RECORDS_MERGED = Metric(
     "wiretide_flow_records_merged_total",
     "counter",
     ("query",),
-    "Records that MERGE added to an earlier record of the same flow, of flows that are final.",
+    "Records that MERGE added to an earlier record of the same flow. Only flows that are final are counted.",
 )
 WITHDRAWALS_UNMATCHED = Metric(
     "wiretide_withdrawals_unmatched_total",
@@ -113,7 +119,8 @@ OPERATOR_ROWS_RECEIVED = Metric(
     "wiretide_operator_rows_received_total",
     "counter",
     ("query", "operator"),
-    "Rows that reached an operator of a query with several operators. Windows directly over a link count its partials.",
+    "Rows that reached an operator of a query with several operators. For windows directly over a link, its partials "
+    "are counted.",
 )
 OPERATOR_RESULT_ROWS = Metric(
     "wiretide_operator_result_rows_total", "counter", ("query", "operator"), "Rows that the operator returned."
@@ -128,7 +135,8 @@ OPERATOR_ROWS_HELD = Metric(
     "wiretide_operator_rows_held",
     "gauge",
     ("query", "operator"),
-    "Rows of both sides that a join stores, keys that DISTINCT stores, or open groups with times of rows.",
+    "Rows of both sides that a join stores, keys that DISTINCT stores, or, for windows, open groups and the stored "
+    "times of rows.",
 )
 OPERATOR_STATE_BYTES = Metric(
     "wiretide_operator_state_bytes", "gauge", ("query", "operator"), "Bytes of the state of the operator."
@@ -160,7 +168,7 @@ SPOOL_PARTIALS_READ = Metric(
     "wiretide_spool_partials_read_total",
     "counter",
     ("query", "link"),
-    "Partials of the query that were read from the link's spool. All are received.",
+    "Partials of the query that were read from the link's spool. wiretide_partials_received_total also counts them.",
 )
 SPOOL_PARTIALS_SAMPLED = Metric(
     "wiretide_spool_partials_sampled_total",
@@ -186,14 +194,15 @@ SPOOL_PARTIALS_LOST = Metric(
     "wiretide_spool_partials_lost_total",
     "counter",
     ("link",),
-    "Partials of all the node's queries in lost segments, as far as the neighbouring segments contain their number.",
+    "Lost partials, of all queries of the node. Lost segments are left out if the segments around them do not show"
+    " how many partials they had.",
 )
 SPOOL_PARTIALS_SHED = Metric(
     "wiretide_spool_partials_shed",
     "gauge",
     ("link",),
-    "Partials that the link's node has discarded because its spool was full, as recorded in the newest segment"
-    " that was read.",
+    "Partials that the link's node has discarded because its spool was full. The newest segment that was read"
+    " contains the value.",
 )
 SPOOL_NEWEST = Metric(
     "wiretide_spool_newest_segment_seconds",
@@ -208,7 +217,7 @@ SPOOL_LINK_COUNTS: Mapping[str, Metric] = {
         f"wiretide_spool_link_{field}",
         "gauge",
         ("link",),
-        f"{sentence} since the start of the link's node, as recorded in the newest segment that was read.",
+        f"{sentence}, counted since the start of the link's node. The newest segment that was read contains the value.",
     )
     for field, sentence in (
         ("records", "Complete records that were read"),

@@ -1,4 +1,4 @@
-"""Durations as text: `500ms`, `10s`, `1.5 minutes`; values are in ns."""
+"""Reads and writes durations as text: `500ms`, `10s`, `1.5 minutes`. The values are in ns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ UNITS: dict[str, int] = {
     for name in names.split()
 }
 
-LONGEST = 2**62
-"""Durations and origins are below this number of ns (146 years)."""
+DURATION_LIMIT = 2**62
+"""Durations, and the origins of windows (ns since the epoch), are below this number of ns (146 years)."""
 
 _TEXT_UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
-_DURATION = r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)"
+_DURATION_PATTERN = r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)"
 
 
 def parse_duration(text: str) -> int:
@@ -36,11 +36,11 @@ def parse_duration(text: str) -> int:
     """
     if text.strip() == "0":
         return 0
-    matched = re.fullmatch(_DURATION, text.strip().lower(), re.ASCII)
+    matched = re.fullmatch(_DURATION_PATTERN, text.strip().lower(), re.ASCII)
     if not matched or matched[2] not in UNITS:
         raise ValueError("expected a duration such as 500ms, 10s or 2 minutes")
     nanoseconds = exact_duration(matched[1], matched[2])
-    if nanoseconds >= LONGEST:
+    if nanoseconds >= DURATION_LIMIT:
         raise ValueError("expected less than 146 years")
     return round(nanoseconds)
 

@@ -16,7 +16,8 @@ RECORDS_SHED = Metric(
     "wiretide_records_shed_total",
     "counter",
     ("link", "cause"),
-    "Records that the node skipped: because its spool or its ring was filling (other records represent them), or "
+    "Records that the node skipped: because its spool or its ring was filling (estimates from the other records "
+    "include them), or "
     "because its spool was full.",
 )
 SAMPLING_RATE = Metric(
@@ -94,8 +95,8 @@ TABLE_COLLISIONS = Metric(
     "wiretide_table_collisions_total",
     "counter",
     ("query", "link"),
-    "Rows whose first slot in the low-level table had another entry of an open pane. Without an ordered flush "
-    "policy, only rows that began an entry are counted.",
+    "Rows whose first slot in the low-level table had another entry of an open pane. With flush policies other "
+    "than iop_slow and iop_two_slot, only rows that began an entry are counted.",
 )
 TABLE_SWEPT = Metric(
     "wiretide_table_swept_total",
@@ -107,14 +108,15 @@ TABLE_FORCED = Metric(
     "wiretide_table_forced_total",
     "counter",
     ("query", "link"),
-    "Entries that were written together because their pane was older than the bound, or to keep the order.",
+    "Entries that were written together because their pane was more than disorder panes old, or so that partials leave "
+    "in the order of panes.",
 )
 TABLE_DIRECT = Metric(
     "wiretide_table_direct_total",
     "counter",
     ("query", "link"),
-    "Rows that became partials without a table: their pane was too old or too far ahead. All rows, for windows that "
-    "depend on single rows.",
+    "Rows that became partials without a table: their pane was too old or too far ahead. For windows that depend on "
+    "single rows, such as windows of a number of rows, it counts all rows.",
 )
 TABLE_RESIDENT = Metric(
     "wiretide_table_resident_entries", "gauge", ("query", "link"), "Entries in the low-level tables."
@@ -126,8 +128,8 @@ TABLE_BURST = Metric(
     "wiretide_table_largest_burst",
     "gauge",
     ("query", "link"),
-    "Largest number of entries that left a low-level table for one watermark or up to 64 packets. Empty polls are not "
-    "counted.",
+    "Largest number of entries that left a low-level table at one time: for a new watermark, or for a group of at most "
+    "64 packets. Entries that leave while no packets arrive do not count.",
 )
 
 ROWS_FROM_THE_FUTURE = Metric(
@@ -168,8 +170,9 @@ WATERMARK_LAG = Metric(
     "wiretide_promise_lag_seconds",
     "gauge",
     ("link", "kind"),
-    "Difference between the newest time of a link and its watermark. The newest time of an idle link is the time of "
-    "the clock less the threshold.",
+    "Difference between the newest time of a link and its watermark. For an idle link with a lull, the newest time is "
+    "the "
+    "clock minus the lull.",
 )
 
 ROWS_NOT_SPREAD = Metric(
@@ -237,8 +240,8 @@ SPOOL_ITEMS_DROPPED = Metric(
     "wiretide_spool_items_dropped_total",
     "counter",
     ("link", "cause"),
-    "Items of dropped segments (oldest; the next segment repeats their punctuation), and batches of partials that "
-    "found no room (shed).",
+    "oldest: batches of partials and punctuations in dropped segments; the next segment repeats their punctuations. "
+    "shed: batches of partials that were discarded because the spool was full.",
 )
 SPOOL_ROWS_DROPPED = Metric(
     "wiretide_spool_rows_dropped_total",

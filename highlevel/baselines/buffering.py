@@ -76,12 +76,14 @@ class BufferingAggregate:
             times = times[ordered]
         self._append(times, batch)
         self.newest = int(newest[-1])
-        yield from self._close(self.window.closed_before(self.newest))
+        yield from self._close(self.window.first_open_window(self.newest))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Close the windows that no later tuple can belong to."""
         yield from self._close(
-            punctuation.watermark if punctuation.watermark == END else self.window.closed_before(punctuation.watermark)
+            punctuation.watermark
+            if punctuation.watermark == END
+            else self.window.first_open_window(punctuation.watermark)
         )
 
     def _append(self, times: Words, batch: pa.RecordBatch) -> None:

@@ -51,7 +51,7 @@ class PartitionedAggregate:
     ) -> None:
         """Number rows separately for each value of the columns `partition`, which are a subset of `groups`."""
         self.window = window
-        self.numbers = window.numbers
+        self.numbers = window.over_row_numbers
         self.partition = list(partition)
         self.within = [name for name in groups if name not in self.partition]
         self.values = [sub.name for sub in subaggregates]

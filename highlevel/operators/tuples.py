@@ -46,7 +46,7 @@ class TupleAggregate:
         self.columns = [*groups, *(sub.name for sub in subaggregates)]
         self.by = ["pane", *groups]
         self.merge_rules = list_merge_rules(subaggregates)
-        self.sliding = SlidingAggregate(window.numbers, window.numbers.pane, groups, subaggregates)
+        self.sliding = SlidingAggregate(window.over_row_numbers, window.over_row_numbers.pane, groups, subaggregates)
         self.received = 0
         self.outside = 0
         self.next = 0
@@ -69,7 +69,7 @@ class TupleAggregate:
         numbers = self.next + np.arange(batch.num_rows)
         self.next += batch.num_rows
         self.received += batch.num_rows
-        panes = pa.array(numbers // self.window.numbers.pane)
+        panes = pa.array(numbers // self.window.over_row_numbers.pane)
         batch = batch.select(self.columns).append_column("pane", panes)
         first_wid, end_wid = self.window.wids(numbers)
         inside = first_wid < end_wid

@@ -5,8 +5,9 @@
     1       A      443       2         ──►    1       B      1      1
     1       B      80        1
 
-Sub-aggregates are merged by their usual rules. With several arguments there is one input row for each combination of
-values, and each argument is evaluated separately.
+Sub-aggregates are merged by their usual rules. If the holistic aggregates have different arguments, there is one input
+row for each combination of their values, and each aggregate uses its own argument. `count_distinct(a, b)` counts
+combinations.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Summarise(StatelessOperator):
     """Computes the holistic aggregates of final windows. Stateless: a window arrives in one batch."""
 
     def __init__(self, aggregation: Aggregation) -> None:
-        """Compute the details of `aggregation`."""
-        self.details = aggregation.details
-        self.foldings = aggregation.foldings
-        self.groups = [WINDOW_START, WINDOW_END, *aggregation.group_by]
+        """Compute the holistic aggregates of `aggregation` (its `details`)."""
+        self.holistic_aggregates = aggregation.details
+        self.sketches = aggregation.foldings
+        self.group_columns = [WINDOW_START, WINDOW_END, *aggregation.group_by]
         self.merge_rules = list_merge_rules(aggregation.low.subaggregates)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -41,12 +42,12 @@ class Summarise(StatelessOperator):
         if batch.num_rows == 0:
             return
         instance = [WINDOW_INSTANCE] if WINDOW_INSTANCE in batch.schema.names else []
-        table = GroupTable(batch.schema, [*self.groups, *instance], self.merge_rules)
+        table = GroupTable(batch.schema, [*self.group_columns, *instance], self.merge_rules)
         ids = table.merge(batch)
         rows = table.to_arrow()
-        foldings = {folding.column: folding for folding in self.foldings}
+        foldings = {folding.column: folding for folding in self.sketches}
         sorted_values: dict[tuple[tuple[str, ...], str], ValueCounts] = {}
-        for detail in self.details:
+        for detail in self.holistic_aggregates:
             if detail.key in foldings:
                 sketches = batch.column(detail.key)
                 merged = merge_sketches(foldings[detail.key], detail.parameter, ids, rows.num_rows, sketches)

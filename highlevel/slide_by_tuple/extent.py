@@ -22,10 +22,10 @@ from highlevel.slide_by_tuple.kernels import (
     NONE,
     OUTSIDE,
     PLACE,
+    RESULT_VALUES,
     STATE_WORDS,
     TIME,
     VALUES,
-    WID_VALUES,
     WINDOW,
     StoredRows,
     empty_groups,
@@ -147,7 +147,7 @@ class Extent:
         stored = self._stored
         while self._state[WINDOW] < len(wids):
             room = min(OUT_ROWS, len(wids) * self._groups.shape[1])
-            out = np.empty((WID_VALUES + self.columns, room), np.int64)
+            out = np.empty((RESULT_VALUES + self.columns, room), np.int64)
             row_count = sweep(stored, wids, len(wids), self.reach, out, out.view(np.float64), room)
             yield out[:, :row_count]
 

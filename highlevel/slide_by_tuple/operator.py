@@ -39,8 +39,8 @@ class SlideByTupleAggregate:
         self.columns = [name for merge_rule in self.merge_rules for name in merge_rule.columns]
         self.count_of_rows = count_of_rows(subaggregates)
         # If each row has a window, the order of counting has no effect. Counting by arrival then needs no memory.
-        by_rank = window.by_rank and window.every > 1
-        self.numbering: Numbering = ByRank(window.every) if by_rank else ByArrival(window.every)
+        in_time_order = window.in_time_order and window.every > 1
+        self.numbering: Numbering = ByRank(window.every) if in_time_order else ByArrival(window.every)
         self.watermark = BEGINNING  # every window with a smaller ID is final
         self.passed = BEGINNING  # the greatest window ID that was emitted, or whose row was too late
         self.received = 0

@@ -50,5 +50,5 @@ class Bucket(StatelessOperator):
         yield (
             punctuation
             if punctuation.watermark == END
-            else Punctuation(punctuation.link, self.window.closed_before(punctuation.watermark))
+            else Punctuation(punctuation.link, self.window.first_open_window(punctuation.watermark))
         )

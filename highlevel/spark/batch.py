@@ -44,13 +44,13 @@ from highlevel.spark.byte_ranges import (
     make_exact_tasks,
     make_whole_tasks,
 )
-from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import make_report
 from highlevel.spark.executors import has_executors
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.host import ARROW_SCHEMA
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.packing import unpack
 from highlevel.spark.preflight import check_executors
 from highlevel.spark.reading import COUNTERS

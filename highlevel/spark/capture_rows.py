@@ -36,8 +36,8 @@ from highlevel.spark.byte_ranges import (
     make_whole_tasks,
     open_task,
 )
-from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.data_source_options import Damage, Ranges, SourceOptions
+from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.row_condition import RowCondition
 from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.tree import Column, Expression, columns_of

@@ -28,14 +28,19 @@ from lowlevel.punctuation import BEGINNING
 Counts = dict[str, Any]
 """Counters of one fragment, partition and micro-batch, as JSON."""
 
-MERGED_ELSEWHERE = frozenset(
+DRIVER_METRICS = frozenset(
     metric.name for metric in (LOW_WATERMARK, PUNCTUATION_LAG, WINDOWS_CLOSED, WINDOWS_OPEN, PARTIALS_RECEIVED)
 )
-"""Metrics of links and of windows. The driver computes them from the bounds and windows of all partitions."""
+"""Metrics of links and of windows. The driver computes them from the watermarks of links (`bounds`)
+and the windows of all partitions."""
 
 
 def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
-    """Return the counters, the bounds of links and the open windows after a micro-batch."""
+    """Return the counters of a micro-batch.
+
+    The result also contains the closed and open windows, the watermarks of links (`bounds`), and the watermark of the
+    results.
+    """
     pipeline = task.pipeline
     windows = [
         (number, operator.take_closed_windows(), operator.open_windows()) for number, operator in pipeline.windowed
@@ -46,7 +51,7 @@ def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
         query = task.fragments.plan.name
         counted.set(RESULT_ROWS, sum(batch.num_rows for batch in output.batches), query)
         counted.set(CORRECTIONS, sum(map(count_withdrawn, output.batches)), query)
-    skipped = MERGED_ELSEWHERE if task.is_last else {*MERGED_ELSEWHERE, RESULT_ROWS.name, CORRECTIONS.name}
+    skipped = DRIVER_METRICS if task.is_last else {*DRIVER_METRICS, RESULT_ROWS.name, CORRECTIONS.name}
     samples = [[name, labels, value] for (name, labels), value in counted.items() if name not in skipped]
     punctuation = output.punctuation if task.is_last else None
     return {
@@ -60,7 +65,7 @@ def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
 
 
 def _collect_link_counts(task: FragmentTask) -> tuple[list[tuple[int, int]], int]:
-    """Return (number of the input, its watermark) for each port of a link, and the partials received from links."""
+    """Return (input number, watermark) for each port that receives a link, and the number of partials from links."""
     bounds: list[tuple[int, int]] = []
     received_partials = 0
     ports = task.assignment.ports[task.query]

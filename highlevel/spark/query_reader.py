@@ -15,8 +15,8 @@ from capture.open import open_finite
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from highlevel.spark.capture_rows import BindFiles, convert_batch
-from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.data_source_options import Damage, SourceOptions
+from highlevel.spark.kernel_compilation import compile_kernels
 
 
 class WholeInput(InputPartition):

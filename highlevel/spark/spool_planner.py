@@ -1,4 +1,4 @@
-"""Planning for one spool: its waiting segments, the segments of a micro-batch, and deletable segments."""
+"""Plans the reading of one spool: its waiting segments, the segments of a micro-batch, and the deletable segments."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class SpoolPlanner:
     Input `input_number` of the run reads it.
     """
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, input_number: int, folder: Path) -> None:
         """Create a planner without reading the folder."""
-        self.input_number = number
+        self.input_number = input_number
         self.folder = folder
         self._reader: SpoolReader | None = None
         self._waiting: list[WaitingSegment] = []
@@ -42,7 +42,7 @@ class SpoolPlanner:
         return 0 if self.reader is None else self.reader.committed + 1
 
     def list_waiting(self, position: int, now: int) -> list[WaitingSegment]:
-        """Return the segments from `position` on, also damaged segments.
+        """Return the segments from `position` on, including damaged segments.
 
         The list is at most LISTING_LIFETIME older than `now` (any clock, ns).
 
@@ -62,7 +62,8 @@ class SpoolPlanner:
             if newest + 1 < position:
                 raise SpoolError(
                     f"{self.folder}: got {newest} as the newest segment, expected {position - 1} or a later one: the "
-                    "spool was started again since it was read; take another folder for the run, or delete that one"
+                    "spool was started again since it was read; choose another folder for the run, or delete the "
+                    "folder of the run (not the spool)"
                 )
             known_segments = {segment.number: segment for segment in self._waiting}
             segments = (
@@ -77,11 +78,11 @@ class SpoolPlanner:
         """Discard the listing, so that the next call reads the folder."""
         self._listing_time = None
 
-    def _read_waiting_segment(self, number: int) -> WaitingSegment | None:
-        path = segment_path(self.folder, number)
+    def _read_waiting_segment(self, segment_number: int) -> WaitingSegment | None:
+        path = segment_path(self.folder, segment_number)
         try:
             trailer = read_trailer(path)
-            return WaitingSegment(number, path.stat().st_size, 0 if trailer is None else trailer.last)
+            return WaitingSegment(segment_number, path.stat().st_size, 0 if trailer is None else trailer.last)
         except FileNotFoundError:
             return None  # the full spool has dropped it since the listing
 
@@ -90,7 +91,8 @@ class SpoolPlanner:
 
         The first task receives the number of partials that are known to be lost.
 
-        Before that the spool records the position. Raise SpoolError if the folder has disappeared.
+        First the spool records that results will contain the segments before `end_position`. Raises SpoolError if the
+        folder has disappeared.
         """
         reader = self.reader or SpoolReader(self.folder)
         reader.record_plan(end_position - 1)  # before results can contain any of these segments

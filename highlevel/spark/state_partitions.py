@@ -1,13 +1,13 @@
-"""Another number of operator partitions after a restart: the state of open windows is divided again.
+"""Change of the number of operator partitions at a restart: the state of open windows is divided among the partitions.
 
     state/        of N partitions    ──►  state/        of M partitions
     state of N/   kept until run.json names M
 
-Rows of a table belong to the partition of their group (`highlevel.spark.operator_part`), with N as with M partitions.
+Rows of a table belong to the partition of their group (`highlevel.spark.operator_part`), with N partitions and with M.
 Watermarks are equal in all partitions, because every partition receives all of them.
 
 This is possible for queries whose only state is that of sliding windows or sessions over partials of links, so their
-tables contain the columns of the group. Other operators are refused by name: a table of theirs may contain positions in
+tables contain the columns of the group. Other operators are refused by name: their tables may contain positions in
 another table, or a limit for each partition.
 
 A crash between two steps is no loss. `run.json` is replaced last. If it names N partitions, `state of N` is put back at
@@ -39,44 +39,47 @@ from lowlevel.expressions.tree import Column
 DIVISIBLE = (SlidingAggregate, SessionAggregate)
 """Window operators whose state can be divided."""
 
-SHARED = ("meld", CLOSED, LOW)
+WATERMARK_TABLES = ("meld", CLOSED, LOW)
 """Tables with watermarks, equal in all partitions."""
 
-PAIRED = (OPEN, ANSWERED)
+SESSION_TABLES = (OPEN, ANSWERED)
 """Tables of sessions. A partition has both, or none; one of them may be empty."""
 
 Tables = dict[str, pa.Table]
+"""The tables of one query in one partition, by name."""
 
 
-def set_aside(folder: Path, partitions: int) -> Path:
-    """Return the folder of the state of `partitions` partitions while another state replaces it."""
+def old_state_folder(folder: Path, partitions: int) -> Path:
+    """Return the folder that keeps the old state, of `partitions` partitions, until the change is finished."""
     return folder / f"state of {partitions}"
 
 
 def finish_division(folder: Path, partitions: int) -> None:
     """Finish or undo a change that a crash has interrupted. `run.json` names `partitions`."""
     for path in folder.glob("state of *"):
-        if path == set_aside(folder, partitions):
+        if path == old_state_folder(folder, partitions):
             shutil.rmtree(folder / "state", ignore_errors=True)
             path.rename(folder / "state")
         else:
             shutil.rmtree(path)
 
 
-def divide_state(folder: Path, assignment: InputAssignment, old_count: int, batch_id: int) -> None:
-    """Divide the state after micro-batch `batch_id` of `old_count` partitions into those of `assignment`.
+def divide_state(folder: Path, assignment: InputAssignment, old_partition_count: int, batch_id: int) -> None:
+    """Divide the state of open windows among the partitions of `assignment`.
+
+    It is the state that `old_partition_count` partitions had after micro-batch `batch_id`.
 
     Afterwards the caller replaces `run.json` and calls `finish_division`. Raises FolderError if a query has a state
     that cannot be divided; then nothing is changed.
     """
     # A query that is new has no state, so it can have any operator.
     queries = [query for query, first in enumerate(assignment.first_batches) if first <= batch_id]
-    keys = {query: _find_keys(assignment, query, old_count) for query in queries}
+    keys = {query: _find_keys(assignment, query, old_partition_count) for query in queries}
     if batch_id < 0:
         return
     state_keys = {query: FragmentTask(assignment, query, 0, 0).state_key for query in queries}
     is_new = dict.fromkeys(state_keys.values(), False)
-    old_states = [PartState(folder / "state", part).load(batch_id, is_new) for part in range(old_count)]
+    old_states = [PartState(folder / "state", part).load(batch_id, is_new) for part in range(old_partition_count)]
     new_states: list[dict[str, Tables]] = [{} for _ in range(assignment.partitions)]
     for query, state_key in state_keys.items():
         new = _divide_query([state[state_key] for state in old_states], keys[query], assignment.partitions, folder)
@@ -86,7 +89,7 @@ def divide_state(folder: Path, assignment: InputAssignment, old_count: int, batc
     shutil.rmtree(unfinished, ignore_errors=True)
     for part, state in enumerate(new_states):
         PartState(unfinished, part).save(batch_id, state)
-    (folder / "state").rename(set_aside(folder, old_count))
+    (folder / "state").rename(old_state_folder(folder, old_partition_count))
     unfinished.rename(folder / "state")
 
 
@@ -94,19 +97,19 @@ Keys = Mapping[str, Sequence[str]]
 """The columns that determine the partition of rows, by the position of the operator that stores them."""
 
 
-def _find_keys(assignment: InputAssignment, query: int, old_count: int) -> Keys:
+def _find_keys(assignment: InputAssignment, query_number: int, old_partition_count: int) -> Keys:
     """Return the keys of the operators of a query. Raises FolderError if its state cannot be divided."""
-    plan, fragments = assignment.plans[query], assignment.fragments[query]
+    plan, fragments = assignment.plans[query_number], assignment.fragments[query_number]
 
     def refuse(reason: str) -> FolderError:
         return FolderError(
             f"query {plan.name} {reason}, so its state cannot be divided into another number of partitions: got "
-            f"partitions = {assignment.partitions}, expected {old_count}, or another folder"
+            f"partitions = {assignment.partitions}, expected {old_partition_count}, or another folder"
         )
 
     if len(fragments.fragments) > 1:
         raise refuse("partitions its rows more than once")
-    task = FragmentTask(assignment, query, 0, 0)
+    task = FragmentTask(assignment, query_number, 0, 0)
     sources = dict(zip(task.fragment.leaves, sources_of(task.fragment), strict=True))
     keys: dict[str, Sequence[str]] = {}
     for position, (node, operator) in enumerate(zip(task.pipeline.nodes.nodes, task.pipeline.operators, strict=True)):
@@ -127,23 +130,23 @@ def _find_keys(assignment: InputAssignment, query: int, old_count: int) -> Keys:
     return keys
 
 
-def _divide_query(old: Sequence[Tables], keys: Keys, count: int, folder: Path) -> list[Tables]:
-    """Return the tables of one query in `count` partitions."""
-    new: list[Tables] = [{} for _ in range(count)]
-    for name in dict.fromkeys(name for tables in old for name in tables):
+def _divide_query(old_tables: Sequence[Tables], keys: Keys, partition_count: int, folder: Path) -> list[Tables]:
+    """Return the tables of one query, divided among `partition_count` partitions."""
+    new: list[Tables] = [{} for _ in range(partition_count)]
+    for name in dict.fromkeys(name for tables in old_tables for name in tables):
         position, *_, table_name = name.split(".")
-        if table_name in SHARED:
-            watermarks = [tables.get(name) for tables in old]
+        if table_name in WATERMARK_TABLES:
+            watermarks = [tables.get(name) for tables in old_tables]
             if any(watermark is None or not watermark.equals(watermarks[0]) for watermark in watermarks):
                 raise FolderError(f"{folder / 'state'}: the watermarks of its partitions differ; {REMEDY}")
             for tables in new:
                 tables[name] = watermarks[0]
             continue
-        rows = _concatenate([tables.get(name) for tables in old], keys[position], folder)
-        parts = compute_parts(rows, keys[position], count)
+        rows = _concatenate([tables.get(name) for tables in old_tables], keys[position], folder)
+        parts = compute_parts(rows, keys[position], partition_count)
         for part, tables in enumerate(new):
             chosen = rows.filter(pa.array(parts == part))
-            if chosen.num_rows or table_name in PAIRED:
+            if chosen.num_rows or table_name in SESSION_TABLES:
                 tables[name] = pa.Table.from_batches([chosen])
     return new
 

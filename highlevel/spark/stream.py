@@ -46,12 +46,12 @@ from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
 from highlevel.spark.checkpoint import check_checkpoint, newest_planned, offsets_checksum
-from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, map_inputs
 from highlevel.spark.errors import FolderError, RunError, make_report
 from highlevel.spark.estimates import ESTIMATED, mark_estimates
 from highlevel.spark.host import Host
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.packing import unpack
 from highlevel.spark.preflight import check_executors
 from highlevel.spark.query_figures import QueryFigures

@@ -149,7 +149,7 @@ class ProvisionalWindows:
         ended = punctuation.watermark == END
         if self.consistency.remember is not None and BEGINNING < punctuation.watermark < END:
             self.clock = max(self.clock, punctuation.watermark + self.consistency.remember)
-        closed_before = END if ended else self.window.closed_before(punctuation.watermark)
+        closed_before = END if ended else self.window.first_open_window(punctuation.watermark)
         if closed_before > self._closed_before:
             yield from self._close(closed_before)
         yield from self._publish(self._due_windows, final=False)

@@ -23,7 +23,7 @@ from capture.lazy_dataclasses import dataclass
 from lowlevel.subaggregates import INT_MAX
 
 Values = npt.NDArray[np.int64]
-Chosen = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 
 class WindowKind(Protocol):
@@ -41,9 +41,9 @@ class WindowKind(Protocol):
 
     @property
     def slide(self) -> int:
-        """Distance between the ends of two windows in ns: the largest delay of a result that the window causes.
+        """Time in ns from the end of a window to the end of the next window.
 
-        0 if the slide is not a time.
+        A result waits at most this long for the end of its window. 0 if the slide is not a time.
         """
         ...
 
@@ -71,14 +71,14 @@ class WindowKind(Protocol):
         """Return the IDs of the windows that contain any of the rows, in rising order."""
         ...
 
-    def extent(self, wid: int, values: Values) -> Chosen:
+    def extent(self, wid: int, values: Values) -> Mask:
         """Return a mask of the rows that window `wid` contains."""
         ...
 
     def wids(self, values: Values) -> tuple[Values, Values]:
         """Return for each row the half-open range `[first, end)` of the IDs of its windows.
 
-        It applies to IDs in `windows`.
+        Only IDs that `windows` returns are windows; other integers of the range mean nothing.
         """
         ...
 
@@ -86,12 +86,12 @@ class WindowKind(Protocol):
         """Return `window_start, window_end` of window `wid`, half-open."""
         ...
 
-    def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return the bounds of the last window that ends by `low` (ns), if windows do not depend on rows."""
+    def last_final(self, watermark: int) -> tuple[int, int] | None:
+        """Return the bounds of the last window that ends by `watermark` (ns); None if the windows depend on rows."""
         ...
 
 
-# Running windows (LANDMARK): everything since the origin, reported at the end of each slide (Li 2008, §5.1.5).
+# Running windows (LANDMARK): all rows since the origin, reported at the end of each slide (Li 2008, §5.1.5).
 #
 #     extent(w) = { t : o <= t < o + (w+1)*s }        wids(t) = { w : w >= (t-o)//s }, an infinite set
 #
@@ -127,7 +127,7 @@ class LandmarkWindow:
 
     @property
     def pane(self) -> int:
-        """A slide, ns."""
+        """The slide, ns."""
         return self.slide
 
     def windows(self, values: Values) -> Values:
@@ -135,7 +135,7 @@ class LandmarkWindow:
         wids = np.unique((values - self.origin) // self.slide)
         return wids[wids >= 0]
 
-    def extent(self, wid: int, values: Values) -> Chosen:
+    def extent(self, wid: int, values: Values) -> Mask:
         """Return a mask of the times that window `wid` contains."""
         start, end = self.bounds(wid)
         return (start <= values) & (values < end)
@@ -152,7 +152,7 @@ class LandmarkWindow:
         """Return start and end of window `wid`, in ns, half-open."""
         return self.origin, self.origin + (wid + 1) * self.slide
 
-    def last_final(self, low: int) -> tuple[int, int] | None:
+    def last_final(self, watermark: int) -> tuple[int, int] | None:
         """Return None, because the windows depend on the rows."""
         return None
 
@@ -197,7 +197,7 @@ class SessionWindow:
         times = np.unique(values)
         return times[np.append(True, np.diff(times) >= self.gap)[: len(times)]]
 
-    def extent(self, wid: int, values: Values) -> Chosen:
+    def extent(self, wid: int, values: Values) -> Mask:
         """Return a mask of the times in the session that begins at `wid`."""
         following = self.windows(values)
         following = following[following > wid]
@@ -213,7 +213,7 @@ class SessionWindow:
         """Raise TypeError, because the start of a session does not determine its end."""
         raise TypeError("a session has no bounds without its rows")
 
-    def last_final(self, low: int) -> tuple[int, int] | None:
+    def last_final(self, watermark: int) -> tuple[int, int] | None:
         """Return None, because the sessions depend on the rows."""
         return None
 
@@ -224,20 +224,21 @@ class SessionWindow:
 #     extent(w)    = { t : w - r < t <= w }        (sliding windows exclude their end instead)
 #     wids(t)      = { w in windows : t <= w < t + r }
 #
-# Rows with the same time share a window. So the order of equal times has no effect on every n-th row in time order.
+# Rows with the same time share a window. So if every n-th row in time order has a window, the order of rows with equal
+# times does not matter.
 # Bounds are half-open as in other windows: `[w - r + 1, w + 1)`.
 
 
 @dataclass(frozen=True, slots=True)
 class SlideByTuple:
-    """`RANGE range` (ns) on ts, `SLIDE every rows`: in the order of arrival, or if `by_rank` in the order of ts.
+    """`RANGE range` (ns) on ts, `SLIDE every rows`: in the order of arrival, or if `in_time_order` in the order of ts.
 
     The functions take times in the order of arrival.
     """
 
     range: int
     every: int = 1
-    by_rank: bool = False
+    in_time_order: bool = False
 
     pane: ClassVar[int] = 1
     origin: ClassVar[int] = 0
@@ -254,14 +255,14 @@ class SlideByTuple:
     @property
     def in_arrival_order(self) -> bool:
         """True if every n-th row in arrival order has a window."""
-        return self.every > 1 and not self.by_rank
+        return self.every > 1 and not self.in_time_order
 
     def windows(self, values: Values) -> Values:
         """Return the times that have a window, in rising order."""
-        ordered = np.sort(values) if self.by_rank else values
+        ordered = np.sort(values) if self.in_time_order else values
         return np.unique(ordered[self.every - 1 :: self.every])
 
-    def extent(self, wid: int, values: Values) -> Chosen:
+    def extent(self, wid: int, values: Values) -> Mask:
         """Return a mask of the times in the window at `wid`."""
         return (wid - self.range < values) & (values <= wid)
 
@@ -273,7 +274,7 @@ class SlideByTuple:
         """Return start and end of the window at `wid`, in ns, half-open."""
         return wid - self.range + 1, wid + 1
 
-    def last_final(self, low: int) -> tuple[int, int] | None:
+    def last_final(self, watermark: int) -> tuple[int, int] | None:
         """Return None, because the windows depend on the rows."""
         return None
 
@@ -318,13 +319,14 @@ class SlidingWindow:
         first, end = self.wids(np.unique(values))
         if len(first) == 0:
             return first
-        # Both bounds of the ranges rise, so only the part above the previous ranges is new.
+        # The starts and the ends of the ranges are in ascending order. So a range adds only the IDs above earlier
+        # ranges.
         first = np.maximum(first, np.append(first[:1], np.maximum.accumulate(end)[:-1]))
         counts = np.maximum(end - first, 0)
         before = np.cumsum(counts) - counts
         return np.arange(int(counts.sum())) + np.repeat(first - before, counts)
 
-    def extent(self, wid: int, values: Values) -> Chosen:
+    def extent(self, wid: int, values: Values) -> Mask:
         """Return a mask of the times that window `wid` contains."""
         start, end = self.bounds(wid)
         return (start <= values) & (values < end)
@@ -347,16 +349,16 @@ class SlidingWindow:
         """First instant after window `wid`, in ns."""
         return self.origin + (wid + 1) * self.slide
 
-    def closed_before(self, low: int) -> int:
-        """Return the first window that is not final at the watermark `low`, in ns.
+    def first_open_window(self, watermark: int) -> int:
+        """Return the ID of the first window that is not final at `watermark`, in ns.
 
         All windows with smaller IDs are final.
         """
-        return max(0, (low - self.origin) // self.slide)
+        return max(0, (watermark - self.origin) // self.slide)
 
-    def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return the last window that ends by `low`, as (start, end) in ns, or None."""
-        closed = self.closed_before(low)
+    def last_final(self, watermark: int) -> tuple[int, int] | None:
+        """Return the last window that ends by `watermark`, as (start, end) in ns; None if there is none."""
+        closed = self.first_open_window(watermark)
         return self.bounds(closed - 1) if closed else None
 
 
@@ -395,31 +397,33 @@ class TupleWindow:
         """Raise ValueError for lengths that are not positive."""
         if self.range <= 0 or self.slide_rows <= 0:
             raise ValueError(f"RANGE and SLIDE must be positive, got {self.range} rows, {self.slide_rows} rows")
-        if self.idle is not None and (self.idle <= 0 or not self.partitioned):
+        if self.idle is not None and self.idle <= 0:
             raise ValueError(f"got {self.idle} ns, expected a positive time of inactivity")
+        if self.idle is not None and not self.partitioned:
+            raise ValueError(f"got an idle time of {self.idle} ns, expected it only for windows of partitions")
 
     @property
-    def numbers(self) -> SlidingWindow:
-        """The same windows over numbers of rows."""
+    def over_row_numbers(self) -> SlidingWindow:
+        """The same window as a sliding window over row numbers."""
         return SlidingWindow(self.range, self.slide_rows)
 
     def windows(self, values: Values) -> Values:
         """Return the IDs of the windows that contain any of the numbers, in rising order."""
-        return self.numbers.windows(values)
+        return self.over_row_numbers.windows(values)
 
-    def extent(self, wid: int, values: Values) -> Chosen:
+    def extent(self, wid: int, values: Values) -> Mask:
         """Return a mask of the numbers that window `wid` contains."""
-        return self.numbers.extent(wid, values)
+        return self.over_row_numbers.extent(wid, values)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
         """Return for each number the half-open range of IDs of its windows."""
-        return self.numbers.wids(values)
+        return self.over_row_numbers.wids(values)
 
     def bounds(self, wid: int) -> tuple[int, int]:
         """Return the numbers of the first row in window `wid` and of the first row after it."""
-        return self.numbers.bounds(wid)
+        return self.over_row_numbers.bounds(wid)
 
-    def last_final(self, low: int) -> tuple[int, int] | None:
+    def last_final(self, watermark: int) -> tuple[int, int] | None:
         """Return None, because row numbers are not times."""
         return None
 
@@ -451,7 +455,7 @@ class LifetimeWindow:
         if self.length is not None and self.length <= 0:
             raise ValueError(f"LIFETIME must be positive, got {self.length} ns")
 
-    def last_final(self, low: int) -> tuple[int, int] | None:
+    def last_final(self, watermark: int) -> tuple[int, int] | None:
         """Return None, because the windows depend on the rows."""
         return None
 

@@ -27,20 +27,20 @@ IPV4_VERSION, IPV4_HIGH = np.array(4), np.zeros((), np.uint64)
 class Vector:
     """Numbers (int64 or float64), booleans, or MACs (48 bits in an int64).
 
-    `null`: the number that `data` contains for every NULL, or None if these numbers differ.
+    `null_number`: the number that `data` contains for every NULL, or None if these numbers differ.
     """
 
     data: npt.NDArray[Any]
     valid: Mask | None = None
-    null: int | None = None
+    null_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AddressVector:
     """IP addresses: `version` is 4, 6, or 0 for a NULL; `high` and `low` are the halves as uint64.
 
-    `high` is 0 for IPv4. A 0-dimensional `version` is the version of all rows. It makes addresses as keys of a table
-    as fast as integers.
+    `high` is 0 for IPv4. A 0-dimensional `version` is the version of all rows. With such a version,
+    addresses are as fast as integers as the keys of a table.
     """
 
     version: npt.NDArray[Any]
@@ -54,7 +54,7 @@ class AddressVector:
         return cls(IPV4_VERSION, IPV4_HIGH, numbers.view(np.uint64))
 
     @classmethod
-    def of(cls, address: Address) -> AddressVector:
+    def constant(cls, address: Address) -> AddressVector:
         """Return a constant."""
         high, low = divmod(address.value, 2**64)
         return cls(np.array(address.version), np.array(high, np.uint64), np.array(low, np.uint64))
@@ -72,7 +72,7 @@ class TextVector:
     valid: Mask | None = None
 
     @classmethod
-    def of(cls, text: str) -> TextVector:
+    def constant(cls, text: str) -> TextVector:
         """Return a constant."""
         return cls(np.zeros((), np.int64), (text,))
 
@@ -155,7 +155,8 @@ def choose(mask: Mask, one: AnyVector, other: AnyVector) -> AnyVector:
 def with_common_names(one: TextVector, other: TextVector, constants: Sequence[str]) -> tuple[TextVector, TextVector]:
     """Return two columns of texts with a common list of names: `constants`, and then the other names.
 
-    If at most one column has a growing list of names, the IDs in the result stay valid in later batches.
+    A name keeps its ID in later batches if only one of the two lists grows, and the names of the other are in
+    `constants`.
     """
     not_null = [vector for vector in (one, other) if not is_null(vector)]
     ids_by_name: dict[str, int] = {}
@@ -202,7 +203,10 @@ COPY_DIVISOR = 4
 
 
 class ChosenRows(Mapping[str, AnyVector]):
-    """Columns of the rows with the ascending indexes `rows`, copied at the first access. Valid as long as the batch."""
+    """Columns of the rows with the ascending indexes `rows`, copied at the first access.
+
+    Valid until the batch changes.
+    """
 
     def __init__(self, columns: Columns, rows: npt.NDArray[np.int64]) -> None:
         """Select rows of a batch; no column is copied yet."""
@@ -232,7 +236,7 @@ class ChosenRows(Mapping[str, AnyVector]):
 
 
 # A decoder writes every block into the same buffers. So the memory addresses of columns are looked up once for many
-# blocks. A look-up of a few columns takes as long as the evaluation of hundreds of rows.
+# blocks. The look-up of a few columns takes as long as the evaluation of hundreds of rows.
 
 
 Numbers = npt.NDArray[np.int64]
@@ -244,7 +248,10 @@ class BufferColumns(Mapping[str, AnyVector]):
     @property
     @abstractmethod
     def memory(self) -> Numbers:
-        """The array that contains the buffers. Two batches with one array have the same addresses of columns."""
+        """The array that contains the buffers.
+
+        If two batches have the same array, their columns have the same memory addresses.
+        """
 
     @property
     @abstractmethod
@@ -291,12 +298,12 @@ def equal(left: TextVector, right: TextVector) -> Mask:
 
 
 def check_texts(vector: TextVector, test: Callable[[str], bool]) -> Mask:
-    """Return which texts pass a test."""
+    """Return a mask of the texts that pass a test."""
     return np.asarray(_map_texts(vector, test, np.bool_))
 
 
 def match_regex(vector: TextVector, pattern: str) -> Mask:
-    """Return which texts contain a match of a regular expression (RE2 syntax)."""
+    """Return a mask of the texts that contain a match of a regular expression (RE2 syntax)."""
     import pyarrow as pa
 
     from capture import arrow_compute as pc

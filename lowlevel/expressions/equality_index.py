@@ -101,7 +101,7 @@ def _word(constant: Constant) -> int:
     """Return the word of a constant: an integer unchanged, for an address a hash of its halves."""
     if not isinstance(constant, Address):
         return constant
-    return int(_words(AddressVector.of(constant)))
+    return int(_words(AddressVector.constant(constant)))
 
 
 def _words(vector: Vector | AddressVector) -> Numbers:

@@ -243,9 +243,9 @@ def _values(expression: Expression, columns: Columns) -> Vector:
 def _literal(literal: Literal) -> AnyVector:
     value = literal.value
     if isinstance(value, Address):
-        return AddressVector.of(value)
+        return AddressVector.constant(value)
     if isinstance(value, str):
-        return TextVector.of(value)
+        return TextVector.constant(value)
     assert not isinstance(value, bytes)  # bytes occur only as arguments of functions, which use the literal
     if value is None:
         invalid = np.zeros((), np.bool_)

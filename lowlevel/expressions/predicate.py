@@ -76,7 +76,9 @@ def _integers(vector: AnyVector) -> tuple[npt.NDArray[np.int64], bool] | None:
     """Return the integers of a column and whether it can have NULLs; None if the column is not supported."""
     if not isinstance(vector, Vector) or not vector.data.flags.c_contiguous or vector.data.dtype != np.int64:
         return None
-    return (vector.data, vector.valid is not None) if vector.valid is None or vector.null == NULL_NUMBER else None
+    return (
+        (vector.data, vector.valid is not None) if vector.valid is None or vector.null_number == NULL_NUMBER else None
+    )
 
 
 def interval_test(condition: Expression) -> IntervalTest | None:

@@ -122,6 +122,6 @@ class NodeWatchlists:
         for file in self.files:
             files_by_path.setdefault(file.path, []).append(file)
         for path, files in files_by_path.items():
-            samples.set(WATCHLIST_ENTRIES, files[0].version.contents.entries, link, path)
+            samples.set(WATCHLIST_ENTRIES, files[0].version.contents.line_count, link, path)
             samples.add(WATCHLIST_RELOADS, max(file.checks[CheckResult.RELOADED] for file in files), link, path)
             samples.add(WATCHLIST_FAILED, max(file.checks[CheckResult.FAILED] for file in files), link, path)

@@ -42,7 +42,7 @@ class FlowColumns(CachedColumns):
     def _make(self, name: str) -> AnyVector:
         flows = self._flows
         if name == "link":
-            return TextVector.of(self._link)
+            return TextVector.constant(self._link)
         if name in TIME_SOURCES:
             return Vector(flows.row(START if TIME_SOURCES[name] == "start_ts" else END))
         if name in UNSCALED:

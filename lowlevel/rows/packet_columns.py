@@ -73,7 +73,7 @@ class PacketColumns(BufferColumns):
         match spec.type:
             case "text":
                 if spec.name == "link":
-                    return TextVector.of(self._link)
+                    return TextVector.constant(self._link)
                 return self._interfaces.texts(self._packets.field(spec.name))
             case "address":
                 return self._address(parts, spec.nullable)

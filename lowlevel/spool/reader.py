@@ -1,4 +1,4 @@
-"""The reader of a spool. A writer may be active at the same time."""
+"""Reads a spool. A writer may be active at the same time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SpoolReader:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise SpoolError(f"{folder}: no folder, expected a spool: the folder that a low-level node writes")
-        self._known: dict[int, tuple[tuple[int, int, int], Trailer | None]] = {}
+        self._checked_trailers: dict[int, tuple[tuple[int, int, int], Trailer | None]] = {}
 
     @property
     def link(self) -> str:
@@ -70,7 +70,9 @@ class SpoolReader:
         return self._undamaged(numbers(self.folder))
 
     def _undamaged(self, listed: list[int]) -> list[int]:
-        self._known = {number: self._known[number] for number in listed if number in self._known}
+        self._checked_trailers = {
+            number: self._checked_trailers[number] for number in listed if number in self._checked_trailers
+        }
         return [number for number in listed if self._trailer(number) is not None]
 
     def read(self, number: int) -> Segment:
@@ -96,7 +98,9 @@ class SpoolReader:
 
     def gaps(self, after: int | None = None) -> list[Gap]:
         """Return the gaps between segment `after` (default: the last committed) and the newest written segment."""
-        written = self._written()  # first, because all segments up to this one are then in the folder
+        written = (
+            self._written()
+        )  # read before the listing, which then contains all segments up to the newest written one
         start = read_committed(self.folder)
         if after is not None and after != start.number:
             start = Committed(after, self._rows_through(after))
@@ -114,15 +118,21 @@ class SpoolReader:
             gaps.append(self._gap(last + 1, newest, before, written.rows if newest == written.number else None))
         return gaps
 
-    def _gap(self, first: int, last: int, before: int | None, through: int | None) -> Gap:
-        """Return a gap with `through - before` rows. The number is unknown if a damaged file could be repaired."""
+    def _gap(self, first: int, last: int, rows_before: int | None, rows_through: int | None) -> Gap:
+        """Return a gap with `rows_through - rows_before` rows. The number is None if a file of these segments exists.
+
+        Such a file is damaged, but a repair may make its rows readable.
+        """
         has_file = any(segment_path(self.folder, number).exists() for number in range(first, last + 1))
-        return Gap(first, last, None if before is None or through is None or has_file else through - before)
+        return Gap(
+            first, last, None if rows_before is None or rows_through is None or has_file else rows_through - rows_before
+        )
 
     def record_plan(self, number: int) -> None:
         """Record that results will contain segments up to `number`, inclusive.
 
-        The record is on the disk when this method returns. So a later writer never repeats the rows of these segments.
+        The record is on the disk when this method returns. A writer that is started later reads this record
+        and does not write the rows of these segments again.
         Raises SpoolError if the file of commits is damaged.
         """
         with self._locked():
@@ -195,11 +205,11 @@ class SpoolReader:
         try:
             status = path.stat()
             identity = status.st_ino, status.st_size, status.st_mtime_ns
-            known = self._known.get(number)
+            known = self._checked_trailers.get(number)
             if known is None or known[0] != identity:
                 trailer = segment.check(path)
                 known = identity, trailer if trailer is not None and trailer.number == number else None
-                self._known[number] = known
+                self._checked_trailers[number] = known
         except FileNotFoundError:
             return None
         return known[1]

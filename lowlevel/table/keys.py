@@ -192,7 +192,7 @@ class KeyLayout:
             return
         valid = np.ones((), np.bool_) if vector.valid is None else vector.valid
         if count == 1:
-            yield data if vector.null == -1 else np.where(valid, data, -1), 1
+            yield data if vector.null_number == -1 else np.where(valid, data, -1), 1
             return
         yield np.where(valid, data, 0), 0
         yield np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64), 0

@@ -1,7 +1,8 @@
 """The format of watchlist files. All lines are read and checked.
 
-There are four forms of files: addresses and prefixes, integers, prefixes with labels, and vendors of MAC addresses
-(`lowlevel.watch.vendors`). The kernels are functions that numba compiles to machine code.
+There are six forms of files: addresses and prefixes, integers, prefixes with labels, vendors of MAC addresses
+(`lowlevel.watch.vendors`), and prefixes with a lifetime, without or with labels (`lowlevel.watch.history`).
+The kernels are functions that numba compiles to machine code.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from lowlevel.watch.settings import Setting
 LINE, BEGIN, END, LABEL, LABEL_END, CODE = range(6)
 """Fields of a line: line number, bounds of word and label (offsets), and the code of the word (`ipv4_code`)."""
 
-FIELDS = 6
+FIELD_COUNT = 6
+"""Number of fields of a line."""
 OTHER = -1
 """The code of a word that is not an IPv4 address or prefix."""
 
@@ -102,7 +104,8 @@ def ipv4_code(data, begin, end):  # type: ignore[no-untyped-def]
 def read_lines(data, size, out):  # type: ignore[no-untyped-def]
     """Write the fields of each line of `data` that contains a word to `out`. Return the number of these lines.
 
-    `out` has FIELDS numbers per line, for one line more than `data` has line ends. Blanks around labels are removed.
+    `out` has FIELD_COUNT numbers per line, for one line more than `data` has line ends. Blanks around labels are
+    removed.
     """
     entry_count = 0
     line_number = 0
@@ -131,7 +134,7 @@ def read_lines(data, size, out):  # type: ignore[no-untyped-def]
                 label += 1
                 while label < stop and is_blank(data[label]):
                     label += 1
-            base = entry_count * FIELDS
+            base = entry_count * FIELD_COUNT
             out[base + LINE] = line_number
             out[base + BEGIN] = word
             out[base + END] = word_end
@@ -152,7 +155,7 @@ def gather_labels(data, lines, count, out, offsets):  # type: ignore[no-untyped-
     out_offset = 0
     for line in range(count):
         offsets[line] = out_offset
-        for offset in range(lines[line * FIELDS + LABEL], lines[line * FIELDS + LABEL_END]):
+        for offset in range(lines[line * FIELD_COUNT + LABEL], lines[line * FIELD_COUNT + LABEL_END]):
             out[out_offset] = data[offset]
             out_offset += 1
     offsets[count] = out_offset
@@ -168,12 +171,12 @@ def labels_of(data: bytes, lines: npt.NDArray[np.int64]) -> pa.LargeStringArray:
 
 
 def lines_of(data: bytes) -> npt.NDArray[np.int64]:
-    """Return an array with a row of FIELDS numbers for each line of `data` that contains a word."""
-    out = np.empty((data.count(b"\n") + 1, FIELDS), np.int64)
+    """Return an array with a row of FIELD_COUNT numbers for each line of `data` that contains a word."""
+    out = np.empty((data.count(b"\n") + 1, FIELD_COUNT), np.int64)
     return out[: read_lines(np.frombuffer(data, np.uint8), len(data), out.reshape(-1))]
 
 
-DIGITS = 19
+MAX_DIGITS = 19
 """Maximum number of digits of a 64-bit integer."""
 
 
@@ -201,7 +204,7 @@ TIMED = (Form.LIFETIMES, Form.HISTORY)
 class Contents:
     """The contents of one version of a watchlist.
 
-    * `entries`: number of lines.
+    * `line_count`: number of lines with an entry.
     * `ranges`: ranges of IP addresses, or of MAC addresses in a file of vendors. Their labels are indexes into
       `labels`, or 0 in a list without labels.
     * `numbers`: sorted integers, in a list of integers.
@@ -209,7 +212,7 @@ class Contents:
     * `value`: the value of a setting.
     """
 
-    entries: int
+    line_count: int
     ranges: AddressRanges | None = None
     numbers: Numbers | None = None
     history: History | None = None
@@ -220,11 +223,11 @@ class Contents:
     def bytes(self) -> int:
         """Memory of ranges, numbers and history, in bytes."""
         parts = (self.ranges, self.history)
-        of_numbers = 0 if self.numbers is None else self.numbers.nbytes
-        return of_numbers + sum(part.bytes for part in parts if part is not None)
+        number_bytes = 0 if self.numbers is None else self.numbers.nbytes
+        return number_bytes + sum(part.bytes for part in parts if part is not None)
 
     def contains(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return which integers are in the list."""
+        """Return a mask of the integers that are in the list."""
         assert self.numbers is not None, "a list of integers"
         if len(self.numbers) == 0:
             return np.zeros(numbers.shape, np.bool_)
@@ -302,7 +305,7 @@ def _numbers(data: bytes, lines: Numbers) -> Numbers:
     for line in lines:
         text = _text(data, line)
         digits = text[1:] if text[0] in "+-" else text
-        is_integer = digits.isascii() and digits.isdigit() and len(digits) <= DIGITS
+        is_integer = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
         if not is_integer or not -(2**63) <= int(text) < 2**63:
             raise WatchlistError(f"line {line[LINE]}: got '{text}', expected an integer of 64 bits with sign")
         numbers.append(int(text))

@@ -1,14 +1,15 @@
 """The aggregates of one query, split between the levels by the table in `lowlevel.subaggregates`.
 
 While the select list and HAVING are bound, a *placeholder* replaces each aggregate: a column with the aggregate's text
-as its name, `sum(len)`. `finished` contains the expression that the high level computes for it. There are three kinds:
+as its name, `sum(len)`. `high_level_expressions` contains the expression that the high level computes for it. There
+are three kinds of aggregates; selections are conditions of HAVING, but are treated like aggregates:
 
     bounded       count, sum, avg, …           sub-aggregates of a fixed size in a table entry
-    holistic      median, top, entropy, …      need all values of a group, which become keys of the low level
+    holistic      median, top, entropy, …      need all values of a group, so the low level groups by the values too
     selections    heavy(0.05), top(10, count)  conditions of HAVING that compare the groups of a window
 
-With SPREAD the sums of a row's counters are divided among the panes of its lifetime. All other aggregates, and the
-divisor of a mean, count the row once, in the pane of its end.
+With SPREAD, `sum` divides each counter of a row (its bytes, for example) among the panes of the row's lifetime. All
+other aggregates, and the divisor of a mean, count the row once, in the pane of its end.
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ NARROW_BITS = 32
 INTEGER_AGGREGATES = ("bit_and", "bit_or", "bit_xor")
 """Aggregates that accept only integers."""
 
-SELECTING = ("min", "max", "first", "last")
-"""Aggregates that return one of the values, which may be of any type but bytes."""
+VALUE_AGGREGATES = ("min", "max", "first", "last")
+"""Aggregates that return one of the values, which may have any type except bytes."""
 
-SELECTABLE = (*NUMBERS, Type.BOOL, Type.ADDRESS, Type.MAC, Type.TEXT)
-"""The types of these values."""
+VALUE_TYPES = (*NUMBERS, Type.BOOL, Type.ADDRESS, Type.MAC, Type.TEXT)
+"""Types of the values that VALUE_AGGREGATES accept."""
 
 BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGER_AGGREGATES, "first", "last")
 """Aggregates whose sub-aggregates have a fixed size."""
@@ -116,41 +117,42 @@ MAX_GROUPS = 1_000_000
 
 
 class Aggregates:
-    """The aggregates of one query. Equal aggregates are stored once, and equal sub-aggregates too."""
+    """The aggregates of one query. Equal aggregates are stored once; so are equal sub-aggregates."""
 
     def __init__(self, spread: bool, *, running: bool = False) -> None:
         """`spread`: rows may be spread over several panes. `running`: the query may have running aggregates."""
         self._spread = spread
-        self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
-        self.finished: dict[str, Expression] = {}
+        self._subaggregates: dict[tuple[Kind, Expression | None], SubAggregate] = {}
+        self.high_level_expressions: dict[str, Expression] = {}
         """Expressions over sub-aggregates, by the name of the placeholder."""
-        self.holistic = HolisticAggregates(self.finished)
-        self.selections = Selections(self.finished)
-        self.user_columns = UserColumns(self.finished)
+        self.holistic = HolisticAggregates(self.high_level_expressions)
+        self.selections = Selections(self.high_level_expressions)
+        self.user_columns = UserColumns(self.high_level_expressions)
         self.running = RunningAggregates() if running else None
 
     def add(self, function: str, argument: Expression | None) -> Column:
         """Add an aggregate of BOUNDED and return its placeholder. `argument` is None for `count(*)`."""
         name = f"{function}({'*' if argument is None else expression_text(argument)})"
-        if name not in self.finished:
-            self.finished[name] = self._finish(function, argument)
-        finished = self.finished[name]
-        return Column(name, finished.type, finished.nullable)
+        if name not in self.high_level_expressions:
+            self.high_level_expressions[name] = self._finish(function, argument)
+        expression = self.high_level_expressions[name]
+        return Column(name, expression.type, expression.nullable)
 
-    def add_of_values(self, sql: str, name: Word, operand: Operand) -> Column:
+    def add_of_non_numbers(self, sql: str, name: Word, operand: Operand) -> Column:
         """Add min, max, first or last of values that are no numbers, and return its placeholder."""
         kind = Kind(name.text.lower())
         if kind not in TIME_OF:
             return self.holistic.add(sql, name, [operand])
-        # The time of a value is a word of its table entry. A word with a value must follow it, and 1 is the cheapest.
+        # first and last use two sub-aggregates, the time and then the value. Here the value is a key, so only the time
+        # is needed. The other sub-aggregate contains the constant 1, which costs least.
         row = self._at_end(Literal(1, Type.INT)) or Literal(1, Type.INT)
-        time = self._word(TIME_OF[kind], row)
-        self._word(kind, row)
+        time = self._subaggregate(TIME_OF[kind], row)
+        self._subaggregate(kind, row)
         return self.holistic.add(sql, name, [operand], time.name)
 
-    def keep(self, kind: Kind, argument: Expression) -> None:
-        """Add a sub-aggregate for the merge only. The query has no aggregate that needs it."""
-        self._word(kind, argument)
+    def add_subaggregate(self, kind: Kind, argument: Expression) -> None:
+        """Add a sub-aggregate that no aggregate of the query reads. MERGE of flow records needs it."""
+        self._subaggregate(kind, argument)
 
     def count_of_rows(self) -> str:
         """Add the count of rows, and return the name of its column."""
@@ -162,9 +164,9 @@ class Aggregates:
 
         Without aggregates it is the count of rows, because engines need a column to merge.
         """
-        if not self._words:
-            self._word(Kind.COUNT, None)
-        return tuple(self._words.values())
+        if not self._subaggregates:
+            self._subaggregate(Kind.COUNT, None)
+        return tuple(self._subaggregates.values())
 
     def _finish(self, function: str, argument: Expression | None) -> Expression:
         if function == "count" or argument is None:
@@ -176,26 +178,26 @@ class Aggregates:
         argument = self._sum_argument(argument) if function == "sum" else self._at_end(argument) or argument
         kind = Kind(function)
         if kind in TIME_OF:
-            self._word(TIME_OF[kind], argument)
-        word = self._sum(argument) if kind is Kind.SUM else self._word(kind, argument)
-        return Present(word, self._count(argument)) if argument.nullable else word
+            self._subaggregate(TIME_OF[kind], argument)
+        value = self._sum(argument) if kind is Kind.SUM else self._subaggregate(kind, argument)
+        return Present(value, self._count(argument)) if argument.nullable else value
 
     def _sum(self, argument: Expression, kind: Type = Type.INT) -> Expression:
         """Return the sum of an argument that is not NULL; a sum of wide integers as INT or FLOAT (`kind`)."""
         if argument.type not in INTEGERS or width_of(argument) <= NARROW_BITS:
-            return self._word(Kind.SUM, argument)
-        return WideSum(self._word(Kind.UPPER_SUM, argument), self._word(Kind.LOWER_SUM, argument), kind)
+            return self._subaggregate(Kind.SUM, argument)
+        return WideSum(self._subaggregate(Kind.UPPER_SUM, argument), self._subaggregate(Kind.LOWER_SUM, argument), kind)
 
     def _variance(self, function: str, argument: Expression) -> Expression:
         """Return a variance, computed from sums of floats, which do not wrap."""
         number = argument if argument.type is Type.FLOAT else Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
         squares = Binary(Op.MUL, number, number)
-        total, of_squares = self._word(Kind.SUM, number), self._word(Kind.SUM, squares)
+        total, of_squares = self._subaggregate(Kind.SUM, number), self._subaggregate(Kind.SUM, squares)
         return Variance(total, of_squares, self._count(argument), *VARIANCES[function])
 
     def _count(self, argument: Expression | None) -> Column:
         """Return the count of the rows with a non-NULL `argument`, or of all rows if it is never NULL."""
-        return self._word(Kind.COUNT, argument if argument is not None and argument.nullable else None)
+        return self._subaggregate(Kind.COUNT, argument if argument is not None and argument.nullable else None)
 
     def _mean_argument(self, argument: Expression) -> Expression:
         """Return the argument of the sum of `avg`: floats for times, because integers would wrap after a few rows."""
@@ -216,12 +218,13 @@ class Aggregates:
             return AtEnd(argument)
         return transform(argument, _share_of_counter)
 
-    def _word(self, kind: Kind, argument: Expression | None) -> Column:
+    def _subaggregate(self, kind: Kind, argument: Expression | None) -> Column:
+        """Add a sub-aggregate if there is no equal one, and return its column."""
         key = kind, argument
-        if key not in self._words:
-            self._words[key] = SubAggregate(f"s{len(self._words)}", kind, argument)
-        word = self._words[key]
-        return Column(word.name, word.result_type)
+        if key not in self._subaggregates:
+            self._subaggregates[key] = SubAggregate(f"s{len(self._subaggregates)}", kind, argument)
+        subaggregate = self._subaggregates[key]
+        return Column(subaggregate.name, subaggregate.result_type)
 
 
 def holds_time(expression: Expression) -> bool:
@@ -279,72 +282,78 @@ def _share_of_counter(expression: Expression) -> Expression | None:
 
 @dataclass(frozen=True, slots=True)
 class _HolisticUse:
-    """`arguments`: one, for count_distinct one or several. `time`: as in `Detail`."""
+    """A call of a holistic aggregate. count_distinct has one or several `arguments`, other functions one.
+
+    `time_column`: for first and last the column with the time of each value; otherwise empty.
+    """
 
     function: DetailFunction
     arguments: tuple[Expression, ...]
     parameter: float
-    time: str = ""
+    time_column: str = ""
 
 
 class HolisticAggregates:
     """The holistic aggregates of one query; equal ones are stored once."""
 
-    def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` receives the column of the high level for each placeholder."""
-        self._finished = finished
+    def __init__(self, high_level_expressions: dict[str, Expression]) -> None:
+        """`high_level_expressions` receives the column of the high level for each placeholder."""
+        self._high_level_expressions = high_level_expressions
         self._uses: dict[_HolisticUse, str] = {}
-        self._first: Word | None = None
-        self._folded: Word | None = None
+        self._first_name: Word | None = None
+        self._first_sketch_name: Word | None = None
 
     def __bool__(self) -> bool:
         """Return whether the query has holistic aggregates."""
         return bool(self._uses)
 
-    def add(self, sql: str, name: Word, operands: Sequence[Operand], time: str = "") -> Column:
-        """Add an aggregate and return its placeholder. `time` is as in `Detail`.
+    def add(self, sql: str, name: Word, operands: Sequence[Operand], time_column: str = "") -> Column:
+        """Add an aggregate and return its placeholder. Raises QueryError for wrong arguments.
 
-        Raises QueryError for wrong arguments.
+        `time_column`: for first and last the column with the time of each value; otherwise empty.
         """
-        use = replace(_holistic_use(sql, name, operands), time=time)
-        self._first = self._first or name
+        use = replace(_holistic_use(sql, name, operands), time_column=time_column)
+        self._first_name = self._first_name or name
         if use.function in FOLDED:
-            self._folded = self._folded or name
+            self._first_sketch_name = self._first_sketch_name or name
         column = self._uses.setdefault(use, f"d{len(self._uses)}")
         kind = result_type(use.function, use.arguments[0].type)
         nullable = use.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
         call = ", ".join(expression_text(operand.bound) for operand in operands)
         stand_in = f"{name.text.lower()}({call})"
-        self._finished[stand_in] = Column(column, kind, nullable)
+        self._high_level_expressions[stand_in] = Column(column, kind, nullable)
         return Column(stand_in, kind, nullable)
 
     def check(self, sql: str, window: AnyWindow, emit_late: bool) -> None:
         """Raise QueryError for windows that holistic aggregates do not support."""
-        if self._first is None:
+        if self._first_name is None:
             return
-        call = f"{self._first.text.lower()} over "
+        call = f"{self._first_name.text.lower()} over "
         if isinstance(window, SessionWindow):
             # Sessions are computed per group, not per value of a group.
-            raise QueryError(call + "sessions", sql, self._first.start, "windows of another kind, or other aggregates")
-        if self._folded is not None and not isinstance(window, SlidingWindow):
-            # Sketches need panes that are complete before their windows, and only panes of time are.
-            called = self._folded.text.lower()
+            raise QueryError(
+                call + "sessions", sql, self._first_name.start, "windows of another kind, or other aggregates"
+            )
+        if self._first_sketch_name is not None and not isinstance(window, SlidingWindow):
+            # A sketch is computed from complete panes. Only panes that are ranges of time are complete before their
+            # window.
+            called = self._first_sketch_name.text.lower()
             expected = "tumbling or sliding windows of time, or an exact aggregate"
-            raise QueryError(f"{called} over windows of this kind", sql, self._folded.start, expected)
+            raise QueryError(f"{called} over windows of this kind", sql, self._first_sketch_name.start, expected)
         if emit_late:
             raise QueryError(
                 call + "rows that are late",
                 sql,
-                self._first.start,
+                self._first_name.start,
                 "LATE DROP: additional results cannot be added to earlier results",
             )
 
-    def with_values(
+    def plan_value_keys(
         self, keys: Sequence[Key], groups: Mapping[Expression, Column], count: str
     ) -> tuple[tuple[Key, ...], tuple[Detail, ...], tuple[Folding, ...]]:
         """Return `keys` followed by the keys of the values, the aggregates, and the sketches that they read.
 
-        Equal values are one key. Columns of GROUP BY, and the link, are keys already. `groups` are the columns
+        Equal arguments have one key. Columns of GROUP BY, and the link, are keys already. `groups` are the columns
         grouped by, and `count` is the sub-aggregate that counts rows.
         """
         keys, columns = list(keys), {expression: column.name for expression, column in groups.items()}
@@ -361,7 +370,7 @@ class HolisticAggregates:
             if use.function in FOLDED:
                 of = use.function, column
                 column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count, argument.type)).column
-            of_detail = column, argument.type, count, use.parameter, tuple(others), use.time
+            of_detail = column, argument.type, count, use.parameter, tuple(others), use.time_column
             details.append(Detail(name, use.function, *of_detail))
         return tuple(keys), tuple(details), tuple(foldings.values())
 
@@ -383,10 +392,10 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
         spelling = part_made_of_values(argument.bound)
         if spelling is not None:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
-            made_of = "the text of bytes" if isinstance(spelling, Call) else "a text made of values"
+            made_of = "the text of bytes" if isinstance(spelling, Call) else "a text that an expression computes"
             argument.fail(f"{called} over {made_of}", expected)
         if argument.type is Type.BYTES:
-            argument.fail(f"{called} over bytes", "a column that is no payload, or length(…) of it")
+            argument.fail(f"{called} over bytes", "another column, or the length(…) of these bytes")
         if not any(columns_of(argument.bound)):
             argument.fail(f"{called} over a constant", usage)
     if several:
@@ -420,9 +429,9 @@ def _value_count(operand: Operand) -> int:
 class Selections:
     """The conditions of HAVING that compare the groups of a window; equal ones are stored once."""
 
-    def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` receives the column of the high level for each placeholder."""
-        self._finished = finished
+    def __init__(self, high_level_expressions: dict[str, Expression]) -> None:
+        """`high_level_expressions` receives the column of the high level for each placeholder."""
+        self._high_level_expressions = high_level_expressions
         self.uses: dict[str, Selection] = {}
         """Selections by placeholder. Their values contain placeholders of aggregates."""
         self._first: Word | None = None
@@ -442,7 +451,7 @@ class Selections:
         if stand_in not in self.uses:
             column = f"w{len(self.uses)}"
             self.uses[stand_in] = Selection(column, kind, value, parameter)
-            self._finished[stand_in] = Column(column, Type.BOOL)
+            self._high_level_expressions[stand_in] = Column(column, Type.BOOL)
         self._first = self._first or name
         return Column(stand_in, Type.BOOL)
 

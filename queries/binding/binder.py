@@ -19,9 +19,9 @@ from queries.binding.aggregates import (
     BOUNDED,
     HOLISTIC,
     INTEGER_AGGREGATES,
-    SELECTABLE,
-    SELECTING,
     SELECTIONS,
+    VALUE_AGGREGATES,
+    VALUE_TYPES,
     VARIANCES,
     Aggregates,
     is_as_large_as_a_time,
@@ -44,7 +44,7 @@ from queries.text.literals import INT64_MIN, number_literal
 from queries.text.printer import expression_text
 from queries.text.tree import Expression, Query, Word
 
-NUMERIC = ("sum", "avg", *VARIANCES, *SELECTING)
+NUMERIC = ("sum", "avg", *VARIANCES, *VALUE_AGGREGATES)
 """Aggregates that are computed with 1 for TRUE and 0 for FALSE."""
 
 MAX_CHAIN = 32
@@ -308,7 +308,7 @@ class Binder:
                 return aggregates.add(name, None)
             return aggregates.add(name, filtered(inner._filter(node.where, depth), Literal(1, Type.INT)))
         bound = inner._bind(argument, depth + 1)
-        selects_condition = bound.type is Type.BOOL and name in SELECTING
+        selects_condition = bound.type is Type.BOOL and name in VALUE_AGGREGATES
         if bound.type is Type.BOOL and name in (*NUMERIC, *DEFINED):
             bound = as_number(bound)
         if node.where is not None:
@@ -319,11 +319,11 @@ class Binder:
             bound = filtered(condition, bound)
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
-        if name in SELECTING and bound.type in (Type.ADDRESS, Type.TEXT, Type.MAC):
-            return aggregates.add_of_values(self._sql, node.function, Operand(self._sql, argument.start, bound))
+        if name in VALUE_AGGREGATES and bound.type in (Type.ADDRESS, Type.TEXT, Type.MAC):
+            return aggregates.add_of_non_numbers(self._sql, node.function, Operand(self._sql, argument.start, bound))
         accepted = INTEGERS if name in INTEGER_AGGREGATES else NUMBERS
         if name != "count" and bound.type not in accepted:
-            self._need(SELECTABLE if name in SELECTING else accepted, bound, argument, name)
+            self._need(VALUE_TYPES if name in VALUE_AGGREGATES else accepted, bound, argument, name)
         if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):
             problem = (
                 "which exceeds 64 bits after six rows"

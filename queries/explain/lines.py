@@ -74,12 +74,12 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
             yield "windows", f"sliding by rows, RANGE {duration_text(window.range)} up to {_every(window)}"
             yield "roll up", "rows wait until no earlier row can arrive; then they are processed in the order of ts"
         case TupleWindow():
-            pane = window.numbers.pane
+            pane = window.over_row_numbers.pane
             whose = "each partition's rows" if window.partitioned else "rows"
             yield "windows", f"of {whose} as they arrive, {_sizes(window)}"
             yield (
                 "roll up",
-                f"panes of {rows_text(pane)}, {window.range // pane} per window, {_overlap(window.numbers)}",
+                f"panes of {rows_text(pane)}, {window.range // pane} per window, {_overlap(window.over_row_numbers)}",
             )
             if window.idle is not None:
                 yield (
@@ -102,7 +102,7 @@ def _sizes(window: TupleWindow) -> str:
 def _every(window: SlideByTuple) -> str:
     if window.every == 1:
         return "each row"
-    return f"one row in {window.every}, " + ("in the order of ts" if window.by_rank else "as they arrive")
+    return f"one row in {window.every}, " + ("in the order of ts" if window.in_time_order else "as they arrive")
 
 
 def _since(origin: int) -> str:
@@ -171,7 +171,7 @@ def watched_lines(plan: object) -> Iterator[str]:
             value = str(contents.value).lower() if file.form.type is Type.BOOL else str(contents.value)
             yield line("setting", f"{file.path}: {file.form.name} = {value}")
             continue
-        yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
+        yield line("watchlist", f"{file.path}: {contents.line_count:,} lines, {contents.bytes:,} bytes in memory")
 
 
 def function_lines(plan: object) -> Iterator[str]:

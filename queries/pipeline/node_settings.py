@@ -5,17 +5,17 @@ capture = "interface:eth0"      # any input: an interface, a pipe, a file, a fol
 spool = "spool/eth0"            # a folder; relative to the file, as all paths
 promise = "late 2s"             # watermark rule; default: late 10s for a live input, otherwise exact
 lull = "5s"                     # idle time after which the clock advances its watermark; default: never
-clock_jump = "1h"               # a row further ahead may be a time jump, and waits for rows that agree
+clock_jump = "1h"               # a row further ahead than this moves the watermark only if the next rows agree
 
 [node]
 flush = "paced"                 # how entries of closed panes leave the tables
-disorder = 1                    # windows after its own window that an entry may stay in the table
+disorder = 1                    # an entry may stay in the table for this number of windows after its own
 every = 1                       # packets per old entry that is flushed, only for flush = "slow"
 memory = "256 MiB"              # for all tables of all links together
 segment_bytes = "16 MiB"        # a segment of a spool is closed at this size
 segment_time = "1s"             # or at this age
 spool_bytes = "4 GiB"           # size limit of each link's spool
-when_full = "stop"              # drop new partials if a spool is full; or "oldest": drop the oldest segment
+when_full = "stop"              # if a spool is full: "stop" drops new partials, "oldest" drops the oldest segment
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.watermarks.rule import WatermarkRule, parse_rule
 from queries.pipeline.sections import PipelineError, Section
 
-LIVE_PROMISE = "late 10s"
+DEFAULT_LIVE_RULE = "late 10s"
 """Default watermark rule of a live input."""
 
-LEAST_SEGMENT = 4096
+MIN_SEGMENT_BYTES = 4096
 """Minimum size of a segment in bytes; smaller segments would consist mostly of headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledLink:
-    """A link whose partials a node writes to the folder `spool`. `spool` and the input `capture` are absolute paths.
+    """A link whose partials a node writes to the folder `spool`. `spool` is an absolute path.
+
+    The input `capture` is an absolute path, an interface or standard input.
 
     `lowlevel.watermarks.rule` defines the texts of `promise`, `lull` and `clock_jump`; they are checked here.
     """
@@ -67,11 +69,11 @@ class SpooledLink:
 
     def watermark_rule(self, *, live: bool) -> WatermarkRule:
         """Return the watermark rule. The default depends on `live`."""
-        return parse_rule(self.promise or (LIVE_PROMISE if live else "exact"), self.lull, self.clock_jump)
+        return parse_rule(self.promise or (DEFAULT_LIVE_RULE if live else "exact"), self.lull, self.clock_jump)
 
     def watermark_rule_text(self, *, live: bool) -> str:
         """Return the text of the watermark rule."""
-        text = self.promise or (LIVE_PROMISE if live else "exact")
+        text = self.promise or (DEFAULT_LIVE_RULE if live else "exact")
         text += f", lull {self.lull}" if self.lull else ""
         return text + (f", clock jump {self.clock_jump}" if self.clock_jump else "")
 
@@ -90,12 +92,12 @@ class NodeSettings:
     when_full: str = "stop"
 
     def __post_init__(self) -> None:
-        """Raise PipelineError for values that contradict each other."""
+        """Raise PipelineError for values that are too small or contradict each other."""
         if self.memory < MEBIBYTE:
             raise PipelineError(f"node.memory: got {self.memory:,} bytes, expected at least 1 MiB for the tables")
-        if self.segment_bytes < LEAST_SEGMENT:
+        if self.segment_bytes < MIN_SEGMENT_BYTES:
             raise PipelineError(
-                f"node.segment_bytes: got {self.segment_bytes:,} bytes, expected at least {LEAST_SEGMENT:,}"
+                f"node.segment_bytes: got {self.segment_bytes:,} bytes, expected at least {MIN_SEGMENT_BYTES:,}"
             )
         if self.every != 1 and self.flush != Policy.SLOW:
             raise PipelineError(
@@ -163,7 +165,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
 
 
 def check_spools(links: Iterable[SpooledLink]) -> None:
-    """Raise PipelineError for a spool of two links, and for a spool in the folder that its own link follows."""
+    """Raise PipelineError for a spool of two links, and for a spool that is the folder that its own link follows."""
     link_names: dict[str, str] = {}
     for link in links:
         folder = os.path.realpath(link.spool)

@@ -303,8 +303,8 @@ class _ClauseBinder:
         range_ = self._amount("RANGE")
         if range_ + LATEST > INT64_MAX:
             raise self._error(f"RANGE {range_} ns is too long", self._given["RANGE"].start, "less than a century")
-        by_rank = "SATTR" in self._given and self._column("SATTR") == RANK
-        return SlideByTuple(range_, self._amount("SLIDE"), by_rank)
+        in_time_order = "SATTR" in self._given and self._column("SATTR") == RANK
+        return SlideByTuple(range_, self._amount("SLIDE"), in_time_order)
 
     def _sliding(self) -> SlidingWindow:
         self._only("RANGE of time", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "LATE")

@@ -38,8 +38,8 @@ from queries.plans.filling import Filling, bind_fill
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
 from queries.plans.output_names import (
-    ColumnName,
-    check_implied_names,
+    ColumnNamer,
+    check_missing_commas,
     find_given_names,
     name_without_table,
     output_names,
@@ -119,7 +119,7 @@ class Grouping:
         query, scope = self._query, self._scope
         self._group_times.check()
         items = query.select
-        check_implied_names(self._sql, items, self._names)
+        check_missing_commas(self._sql, items, self._names)
         for item in items:
             if item.alias is not None:
                 binder = Binder(self._sql, "GROUP BY", item.expression, scope.in_row)
@@ -155,8 +155,8 @@ class Grouping:
             self.filling = bind_fill(self._sql, query.fill, window, select, groups, self._clause.emit_late)
             select = self.filling.below
         if isinstance(window, SessionWindow):  # the times of rows decide their session
-            self._aggregates.keep(Kind.MIN, self.time)
-            self._aggregates.keep(Kind.MAX, self.time)
+            self._aggregates.add_subaggregate(Kind.MIN, self.time)
+            self._aggregates.add_subaggregate(Kind.MAX, self.time)
         user_columns = tuple(
             replace(use, parts=tuple((part, self._over_parts(value)) for part, value in use.parts))
             for use in self._aggregates.user_columns.uses.values()
@@ -166,7 +166,7 @@ class Grouping:
         foldings: tuple[Folding, ...] = ()
         if self._aggregates.holistic:
             self._aggregates.holistic.check(self._sql, window, self._clause.emit_late)
-            keys, details, foldings = self._aggregates.holistic.with_values(
+            keys, details, foldings = self._aggregates.holistic.plan_value_keys(
                 keys, scope.groups, self._aggregates.count_of_rows()
             )
         links = self._links
@@ -304,7 +304,7 @@ class Grouping:
         binders = [self._over_groups("SELECT", item.expression, self._scope.in_select) for item in items]
         bound = [binder.bind() for binder in binders]
         reserved = () if self._has_own_bounds else (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
-        given, shown_name = self._group_names, cast(ColumnName, self._names.spell_column)
+        given, shown_name = self._group_names, cast(ColumnNamer, self._names.spell_column)
         if self._links is None:
             given, shown_name = find_given_names(items, bound) | given, name_without_table(bound, shown_name)
         names = output_names(self._sql, items, bound, given, shown_name, reserved)
@@ -417,8 +417,8 @@ class Grouping:
                 return part
             if self._aggregates.running is not None and part.name in self._aggregates.running.uses:
                 return part
-            if part.name in self._aggregates.finished:
-                finished = self._aggregates.finished[part.name]
+            if part.name in self._aggregates.high_level_expressions:
+                finished = self._aggregates.high_level_expressions[part.name]
                 return finished if step is None else step.aggregate(part, finished)
             problem = f"column '{part.name}' is neither grouped by nor inside an aggregate"
             expected = f"GROUP BY {part.name}, or an aggregate of it"

@@ -3,7 +3,8 @@
 AS gives a name, which must be unique. Without AS an item has the first of these names:
 
     given in GROUP BY     the name
-    column                its listed name, `srcIP`; `inner.srcIP`, unless plain names mean the inner layer
+    column                its name, `srcIP`; a column of the inner IP header is `inner.srcIP`, unless names without
+                          a prefix mean the inner header
     aggregate             `count` for `count(*)`, `sum_len` for `sum(len)`
     other expression      `column_3` in third position
 
@@ -23,11 +24,11 @@ from queries.text.dialects import BEFORE_ITEMS
 from queries.text.errors import QueryError
 from queries.text.tree import Call, Name, SelectItem, Word
 
-ColumnName = Callable[[str], str | None]
-"""Return the name of a column in results; None for other names."""
+ColumnNamer = Callable[[str], str | None]
+"""Function from the name of a column to its name in results; None for other names."""
 
 
-def check_implied_names(sql: str, items: Sequence[SelectItem], names: Names) -> None:
+def check_missing_commas(sql: str, items: Sequence[SelectItem], names: Names) -> None:
     """Raise QueryError for a column after an item: `SELECT srcIP destIP` probably lacks a comma."""
     for item in items:
         if item.implied and item.alias is not None and names.column(item.alias, None) is not None:
@@ -51,11 +52,13 @@ def output_names(
     sql: str,
     items: Sequence[SelectItem],
     bound: Sequence[Expression],
-    given: Mapping[Expression, str],
-    column_name: ColumnName,
+    given_names: Mapping[Expression, str],
+    column_name: ColumnNamer,
     reserved: Sequence[str] = BOUNDS,
 ) -> list[str]:
-    """Return the names of `items`. `bound`: their expressions; `given`: names given in GROUP BY.
+    """Return the names of `items`.
+
+    `bound`: their expressions; `given_names`: the names that GROUP BY gives to expressions.
 
     `reserved`: names of the other columns of the result. Raises QueryError for a name that is given twice, and for
     one that begins with a dot, as the names of hidden columns do.
@@ -76,7 +79,7 @@ def output_names(
         if item.alias is not None:
             names.append(item.alias.text)
             continue
-        wanted = given.get(expression) or _name_of(expression, column_name) or ""
+        wanted = given_names.get(expression) or _name_of(expression, column_name) or ""
         if not wanted or wanted.startswith("."):
             wanted = f"column_{position}"
         name, copies = wanted, 1
@@ -88,7 +91,7 @@ def output_names(
     return names
 
 
-def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
+def _name_of(expression: Expression, column_name: ColumnNamer) -> str | None:
     """Return the name of a column or of an aggregate: `sum(len)` is `sum_len`, `top(len, 3)` is `top_len`."""
     if not isinstance(expression, Column):
         return None
@@ -97,25 +100,31 @@ def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
         return column_name(expression.name)
     if argument == "*":
         return function
-    named = column_name(argument.partition(", ")[0])
-    return f"{function}_{named}" if named else None
+    argument_name = column_name(argument.partition(", ")[0])
+    return f"{function}_{argument_name}" if argument_name else None
 
 
 def find_given_names(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Expression, str]:
-    """Return the names of items that are a single word for an expression: `time`, `S.time`, `flag`."""
-    given: dict[Expression, str] = {}
+    """Return the names of the items that are written as one name, but are not a column or a constant.
+
+    Such a name stands for an expression: `time`, `S.time`, `flag`.
+    """
+    given_names: dict[Expression, str] = {}
     for item, expression in zip(items, bound, strict=True):
         if isinstance(item.expression, Name) and not isinstance(expression, Column | Literal):
-            given[expression] = item.expression.word.text
-    return given
+            given_names[expression] = item.expression.word.text
+    return given_names
 
 
-def name_without_table(bound: Sequence[Expression], shown_name: ColumnName) -> ColumnName:
-    """Return the names of the columns of `bound`, a select list, without their table if they are unique."""
-    uses = Counter(shown_name(name) for name in {each.name for each in bound if isinstance(each, Column)})
+def name_without_table(bound: Sequence[Expression], shown_name: ColumnNamer) -> ColumnNamer:
+    """Return a function that names columns, for the select list `bound`.
 
-    def named(column: str) -> str | None:
+    A column is named without its table if no other column of the list has the same name; otherwise with it.
+    """
+    uses = Counter(shown_name(name) for name in {column.name for column in bound if isinstance(column, Column)})
+
+    def column_name(column: str) -> str | None:
         plain = shown_name(column)
         return column if plain is not None and uses[plain] > 1 else plain
 
-    return named
+    return column_name

@@ -17,7 +17,7 @@ from lowlevel.expressions.types import Op, Type
 from queries.binding.binder import Binder
 from queries.binding.names import Names, Scope
 from queries.binding.window_functions import WindowFunctions
-from queries.plans.output_names import check_implied_names, find_given_names, name_without_table, output_names
+from queries.plans.output_names import check_missing_commas, find_given_names, name_without_table, output_names
 from queries.plans.over import OverStep, split_select
 from queries.text.errors import QueryError
 from queries.text.literals import INT64_MAX
@@ -69,7 +69,7 @@ def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -
 def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectList:
     """Bind the select list of a query without groups; `times` are time columns that are never NULL."""
     sql, items = query.sql, query.select
-    check_implied_names(sql, items, names)
+    check_missing_commas(sql, items, names)
     scope = Scope(names)
     functions = WindowFunctions()
     bound = [Binder(sql, "SELECT", item.expression, scope.in_row, functions=functions).bind() for item in items]

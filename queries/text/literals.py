@@ -7,7 +7,7 @@ import socket
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from math import isfinite
 
-from lowlevel.durations import LONGEST, exact_duration
+from lowlevel.durations import DURATION_LIMIT, exact_duration
 from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
 from lowlevel.times import EXAMPLES, TimeError, parse_time
 from queries.text.errors import QueryError
@@ -46,7 +46,7 @@ def number_literal(text: str, negative: bool = False) -> int | float | None:
 def duration_of(sql: str, length: Length) -> int:
     """Return a length of time in ns. Raises QueryError for 0, for fractions of 1 ns and for 146 years or more."""
     nanoseconds = exact_duration(length.number, length.unit)
-    if not 0 < nanoseconds < LONGEST:
+    if not 0 < nanoseconds < DURATION_LIMIT:
         problem = f"got a duration of {length.number} {length.unit}"
         raise QueryError(problem, sql, length.start, "more than 0 and less than 146 years")
     if nanoseconds.denominator != 1:
@@ -65,8 +65,8 @@ def origin_of(sql: str, value: Constant) -> int:
         except TimeError as error:
             expected = f"whole nanoseconds since the epoch, or {EXAMPLES}"
             raise QueryError(f"got ORIGIN: {error}", sql, value.start, expected) from None
-    if abs(origin) >= LONGEST:
-        expected = f"less than {LONGEST} ns from the epoch"
+    if abs(origin) >= DURATION_LIMIT:
+        expected = f"less than {DURATION_LIMIT} ns from the epoch"
         raise QueryError(f"ORIGIN {value.text} is out of range", sql, value.start, expected)
     return -origin if value.negative else origin
 

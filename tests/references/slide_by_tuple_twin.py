@@ -60,7 +60,7 @@ class Bins:
     def _reported(self, rows: list[int]) -> bool:
         every, before = self.window.every, self.finished
         self.finished += len(rows)
-        if self.window.by_rank:
+        if self.window.in_time_order:
             return self.finished // every > before // every
         return any(number % every == 0 for number in rows)
 

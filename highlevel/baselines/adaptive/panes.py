@@ -84,7 +84,9 @@ class PanedAdaptiveAggregate:
         for item in self.panes.punctuate(port, Punctuation(punctuation.link, low)):
             if isinstance(item, Punctuation):
                 below = (
-                    END if item.watermark == END else self.window.closed_before(self.start + item.watermark * self.pane)
+                    END
+                    if item.watermark == END
+                    else self.window.first_open_window(self.start + item.watermark * self.pane)
                 )
                 yield from self.windows.punctuate(0, Punctuation(item.link, below))
                 continue

@@ -1,7 +1,10 @@
 """Changes of rows with lifetimes: inserts, retractions and CTIs (Goldstein and Hong, §2; CEDR, §2).
 
-A row is true in its lifetime [vs, ve), a range of ns since the epoch. END as `ve` means that no end is known. Changes
-are an Arrow batch with the columns `type`, `vs`, `ve`, `vnew`, and then the columns of the row:
+A CTI (current time increment) means that no earlier change follows.
+
+A row is true in its lifetime [vs, ve), a range of ns since the epoch. `vs` is the valid start, `ve` the valid end, and
+`vnew` the new valid end in a retraction. END as `ve` means that no end is known. Changes are an Arrow batch with the
+columns `type`, `vs`, `ve`, `vnew`, and then the columns of the row:
 
     type  vs  ve   vnew  srcIP       effect                                             sync time
     0     10  END        192.0.2.1   INSERT: the row is true in [10, END)               vs
@@ -12,9 +15,9 @@ are an Arrow batch with the columns `type`, `vs`, `ve`, `vnew`, and then the col
 A retraction can only shorten a lifetime. It names the row as it is now, and so needs no identifier. The order of the
 changes is the order of their arrival. Equal rows are allowed; a retraction is about one of them.
 
-**CTI and watermark** are the same promise in two forms. CTI(t) and `Punctuation(link, t)` both mean that no later item
-has a time below t; the time of a change is its sync time. Within a batch of changes a CTI is a row, because its place
-among the changes matters. Between the operators of a plan it is a Punctuation. CTI(END) is the end of the stream.
+**CTI and watermark** are two forms of the same statement. CTI(t) and `Punctuation(link, t)` both mean that no later
+item has a time below t; the time of a change is its sync time. Within a batch of changes a CTI is a row, because its
+place among the changes matters. Between the operators of a plan it is a Punctuation. CTI(END) is the end of the stream.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ CONTROL = (TYPE, VS, VE, VNEW)
 """The columns of a change before those of its row."""
 
 AT = "at"
-"""The column of the time in the form of differences."""
+"""The time column of changes as differences (`instants`)."""
 
 CONTROL_SCHEMA = pa.schema(
     [pa.field(TYPE, pa.uint8()), pa.field(VS, pa.int64()), pa.field(VE, pa.int64()), pa.field(VNEW, pa.int64())]
@@ -52,7 +55,7 @@ class LifetimeError(WiretideError, ValueError):
 
 
 def change_schema(payload: pa.Schema) -> pa.Schema:
-    """Return the schema of changes of rows. Raises LifetimeError if the rows have a column of changes."""
+    """Return the schema of changes of rows. Raises LifetimeError if a row column is `type`, `vs`, `ve` or `vnew`."""
     for name in payload.names:
         if name in CONTROL:
             raise LifetimeError(f"got a column {name!r} of the rows, expected other names than {', '.join(CONTROL)}")
@@ -72,11 +75,11 @@ def payload_of(changes: pa.RecordBatch) -> pa.RecordBatch:
 def times_of(changes: pa.RecordBatch) -> tuple[Words, Words, Words, Words]:
     """Return types, starts, ends and new ends. A time that a change does not have is 0."""
     kind = changes.column(TYPE).to_numpy(zero_copy_only=False).astype(np.int64)
-    start, stop, new_stop = (_words(changes.column(name)) for name in (VS, VE, VNEW))
+    start, stop, new_stop = (_integers(changes.column(name)) for name in (VS, VE, VNEW))
     return kind, start, stop, new_stop
 
 
-def _words(column: pa.Array) -> Words:
+def _integers(column: pa.Array) -> Words:
     values = column if column.null_count == 0 else pc.fill_null(column, 0)
     return values.to_numpy(zero_copy_only=False)
 
@@ -114,8 +117,8 @@ def sync_times(changes: pa.RecordBatch) -> Words:
 def weighted(changes: pa.RecordBatch) -> pa.RecordBatch:
     """Return the changes as rows with a weight (Z-set): columns `vs`, `ve`, those of the row, and `weight`.
 
-    An insert is a row with weight 1. A retraction is the old row with weight -1, and unless it is full, the shorter row
-    with weight 1. CTIs have no weight. The order is kept.
+    An insert is a row with weight 1. A retraction is the old row with weight -1 and the shorter row with weight 1.
+    If the row never was true (vnew = vs), the second row is missing. CTIs are left out. The order is kept.
     """
     kind, start, stop, new_stop = times_of(changes)
     remains = (kind == RETRACTION) & (new_stop > start)
@@ -130,7 +133,7 @@ def weighted(changes: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def from_weighted(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with a weight as changes: an insert for each +1, a full retraction for each -1."""
+    """Return rows with a weight as changes: an insert for each +1, a retraction with vnew = vs for each -1."""
     weights = rows.column(WEIGHT).to_numpy()
     source = np.repeat(np.arange(rows.num_rows), np.abs(weights))
     start, stop = (rows.column(name).to_numpy()[source] for name in (VS, VE))
@@ -142,7 +145,7 @@ def from_weighted(rows: pa.RecordBatch) -> pa.RecordBatch:
 def canonical_history(changes: pa.RecordBatch) -> pa.Table:
     """Return the rows after all changes: `vs`, `ve` and the columns of the row, ordered by `vs` and `ve`.
 
-    Rows are repeated as often as they are true. Raises LifetimeError for invalid changes.
+    If n equal rows are true, the row is returned n times. Raises LifetimeError for invalid changes.
     """
     check_changes(changes)
     rows = pa.Table.from_batches([weighted(changes)])
@@ -157,9 +160,11 @@ def canonical_history(changes: pa.RecordBatch) -> pa.Table:
 
 
 def check_changes(changes: pa.RecordBatch) -> None:
-    """Raise LifetimeError unless the changes are valid (D2): lifetimes, order of retractions, and CTIs.
+    """Raise LifetimeError for invalid changes.
 
-    A lifetime is not empty, a retraction shortens a row that is true, and no sync time is below an earlier CTI.
+    Invalid are a wrong lifetime, a retraction of a row that is not true, and a change below an earlier CTI.
+
+    A lifetime must not be empty. A retraction must shorten it.
     """
     kind, start, stop, new_stop = times_of(changes)
     wrong = np.where(kind == RETRACTION, (new_stop < start) | (new_stop >= stop), (kind == INSERT) & (start >= stop))
@@ -188,13 +193,13 @@ def _refuse(changes: pa.RecordBatch, wrong: npt.NDArray[np.bool_], expected: str
 
 
 def are_equivalent(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
-    """Return whether changes are logically equivalent: their canonical histories have the same rows (D9)."""
-    return _have_equal_rows(_net(one, differences=False), _net(other, differences=False))
+    """Return whether changes are logically equivalent: their canonical histories have the same rows."""
+    return _have_equal_rows(_net_weights(one, by_instant=False), _net_weights(other, by_instant=False))
 
 
 def have_equal_snapshots(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
-    """Return whether the same rows are true at every instant, even if lifetimes are divided in another way (D12)."""
-    return _have_equal_rows(_net(one, differences=True), _net(other, differences=True))
+    """Return whether the same rows are true at every instant, even if lifetimes are divided in another way."""
+    return _have_equal_rows(_net_weights(one, by_instant=True), _net_weights(other, by_instant=True))
 
 
 def _have_equal_rows(one: pa.Table, other: pa.Table) -> bool:
@@ -204,9 +209,12 @@ def _have_equal_rows(one: pa.Table, other: pa.Table) -> bool:
     return bool(np.array_equal(np.sort(numbers[: one.num_rows]), np.sort(numbers[one.num_rows :])))
 
 
-def _net(changes: pa.RecordBatch, *, differences: bool) -> pa.Table:
-    """Return the different rows with the sum of their weights, without those whose sum is 0."""
-    rows = pa.Table.from_batches([instants(changes) if differences else weighted(changes)])
+def _net_weights(changes: pa.RecordBatch, *, by_instant: bool) -> pa.Table:
+    """Return each distinct row once, with the sum of its weights, without rows whose sum is 0.
+
+    `by_instant`: compare the instants at which rows change, not their lifetimes.
+    """
+    rows = pa.Table.from_batches([instants(changes) if by_instant else weighted(changes)])
     weights = rows.column(WEIGHT).to_numpy()
     rows = rows.drop_columns([WEIGHT])
     numbers = number_groups(rows, tuple(rows.schema.names))
@@ -221,7 +229,8 @@ def instants(changes: pa.RecordBatch) -> pa.RecordBatch:
     """Return the changes as differences: the columns `at`, those of the row, and `weight`.
 
     A row is true from an instant with weight 1 until one with weight -1. This is the form of differential dataflow and
-    of Materialize's SUBSCRIBE. No instant is END: a row without a known end has only the first.
+    of Materialize's SUBSCRIBE. A row without a known end (`ve` is END)
+    has only the instant at which it becomes true.
     """
     rows = weighted(changes)
     count = rows.num_rows

@@ -80,7 +80,7 @@ def test_the_model_says_how_many_tuples_are_buffered() -> None:
             list(operator.rows(source, batch))
             if source == 1 and second > 200:
                 held.append(operator.tuples)
-            list(operator.punctuate(source, Punctuation("", window.closed_before(int(times[0]) + 1000))))
+            list(operator.punctuate(source, Punctuation("", window.first_open_window(int(times[0]) + 1000))))
     distance = operator.extents.distance / 1000
     offsets = [each / 1000 for each in operator.extents.offsets() if each is not None]
     assert distance == pytest.approx(80, abs=2)

@@ -58,7 +58,7 @@ def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definitio
             low = min(lows)
             if low in (BEGINNING, END):
                 return low
-            return window.closed_before(low) or BEGINNING
+            return window.first_open_window(low) or BEGINNING
 
         operator = PanedAdaptiveAggregate(["k0"], SUBS, window, sources, policy)
         contract = Contract(

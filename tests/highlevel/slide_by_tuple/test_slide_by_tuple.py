@@ -217,7 +217,7 @@ def test_ranks_are_the_same_however_ties_are_broken() -> None:
     for seed in range(20):
         random = Random(seed)
         random.shuffle(times)
-        operator = make(SlideByTuple(4, every=4, by_rank=True))
+        operator = make(SlideByTuple(4, every=4, in_time_order=True))
         feed(operator, (0, partials([Arrival(ts, 0, ts) for ts in times])))
         found = rows_of(feed(operator, (0, Punctuation("M", END))))
         assert set(found) == {(0, 4, 0, 4, 12, 3, 3), (6, 10, 0, 3, 27, 9, 9)}, seed

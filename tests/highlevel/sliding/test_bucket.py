@@ -79,7 +79,7 @@ def test_any_stream_in_any_order_keeps_the_contract(rounds: Rounds) -> None:
             ports=1,
             progress=lambda rows: min(rows[FIRST_WID].to_pylist()),
             watermark=lambda lows, window=window: (
-                lows[0] if lows[0] in (BEGINNING, END) else window.closed_before(*lows)
+                lows[0] if lows[0] in (BEGINNING, END) else window.first_open_window(*lows)
             ),
             held=len,
             once=False,

@@ -3,7 +3,7 @@
 * The boundary table catches floor for ceiling, inclusive for half-open and ids by start instead of end.
 * Duality on random specifications detects errors that a table of round numbers hides. Examples are RANGE below SLIDE,
   RANGE that SLIDE does not divide, and origins before and after the times.
-* `closed_before` against extents catches a window closed too early (a row would be late) or too late.
+* `first_open_window` against extents catches a window closed too early (a row would be late) or too late.
 """
 
 from random import Random
@@ -45,7 +45,7 @@ def test_the_printed_ceilings_are_not_followed() -> None:
     [(660, 11), (630, 10), (659, 10), (60, 1), (59, 0), (0, 0), (-1, 0), (-3600, 0)],
 )
 def test_a_promise_closes_exactly_the_windows_that_end_at_or_before_it(seconds: int, closed: int) -> None:
-    assert SlidingWindow(600, 60, NOON).closed_before(NOON + seconds) == closed
+    assert SlidingWindow(600, 60, NOON).first_open_window(NOON + seconds) == closed
 
 
 def test_ids_and_extents_are_dual(rounds: Rounds) -> None:
@@ -65,7 +65,7 @@ def test_closed_windows_hold_no_time_from_the_promise_on_and_open_ones_may(round
         spec = random_spec(random)
         window = SlidingWindow(spec.range, spec.slide, spec.origin)
         low = random.randint(-300, 300)
-        closed = window.closed_before(low)
+        closed = window.first_open_window(low)
         assert all(window.end(wid) <= low for wid in range(closed))
         assert window.end(closed) > low
 
@@ -81,7 +81,7 @@ def test_a_gap_between_windows_belongs_to_none() -> None:
 
 def test_the_window_of_a_query_without_one_holds_every_time_a_capture_can_say() -> None:
     assert range(*WHOLE_INPUT.wids(0)) == range(*WHOLE_INPUT.wids(2**32 * 10**9 - 1)) == range(1)
-    assert WHOLE_INPUT.closed_before(2**32 * 10**9) == 0
+    assert WHOLE_INPUT.first_open_window(2**32 * 10**9) == 0
 
 
 @pytest.mark.parametrize(("length", "slide"), [(0, 1), (1, 0), (-1, 1), (1, -1)])

@@ -49,11 +49,11 @@ def by_arrival(random: Random) -> WindowKind:
     return SlideByTuple(random.randint(1, 60), random.randint(2, 7))
 
 
-def by_rank(random: Random) -> WindowKind:
+def in_time_order(random: Random) -> WindowKind:
     return SlideByTuple(random.randint(1, 60), random.randint(2, 7), True)
 
 
-KINDS = (sliding, tumbling, gapped, landmark, session, of_rows, by_row, by_arrival, by_rank)
+KINDS = (sliding, tumbling, gapped, landmark, session, of_rows, by_row, by_arrival, in_time_order)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -56,7 +56,7 @@ def test_rows_are_those_of_a_comparison(seed: int) -> None:
 
 
 def test_a_column_with_one_value_for_all_rows() -> None:
-    columns = {"srcPort": Vector(np.array(53)), "srcIP": AddressVector.of(ADDRESSES[3])}
+    columns = {"srcPort": Vector(np.array(53)), "srcIP": AddressVector.constant(ADDRESSES[3])}
     index, sources = EqualityIndex(PORT, [53, 80]), EqualityIndex(SOURCE, ADDRESSES)
     assert index.rows(columns, 3, 53).tolist() == [0, 1, 2]
     assert index.rows(columns, 3, 80).tolist() == []

@@ -72,7 +72,7 @@ def random_rows(random: Random, rows: int = ROWS) -> list[dict[str, Any]]:
 
 def vectors(rows: list[dict[str, Any]]) -> dict[str, AnyVector]:
     """Columns of rows. The value of a NULL position is arbitrary, as in a reused buffer."""
-    made: dict[str, AnyVector] = {"link": TextVector.of("main1")}
+    made: dict[str, AnyVector] = {"link": TextVector.constant("main1")}
     for column in COLUMNS[:-1]:
         values = [row[column.name] for row in rows]
         valid = np.array([value is not None for value in values]) if column.nullable else None

@@ -104,7 +104,7 @@ def test_ids_of_results_stay_valid_when_names_are_appended() -> None:
 def test_a_column_of_null_and_a_constant_stay_what_they_are() -> None:
     null = TextVector(np.zeros(3, np.int64), [], np.zeros(3, np.bool_))
     assert scalar_functions.of_text(Scalar.LOWER, null, []) is null
-    constant = scalar_functions.of_text(Scalar.LOWER, TextVector.of("A"), [])
+    constant = scalar_functions.of_text(Scalar.LOWER, TextVector.constant("A"), [])
     assert (constant.ids.shape, constant.names[int(constant.ids)]) == ((), "a")
 
 

@@ -82,7 +82,7 @@ def test_texts_are_joined_row_by_row(seed: int) -> None:
     sides = []
     for _ in range(2):
         valid = np.array([random.random() < 0.8 for _ in range(60)]) if random.random() < 0.5 else None
-        sides.append(words(random, 60, valid) if random.random() < 0.8 else TextVector.of(random.choice(WORDS)))
+        sides.append(words(random, 60, valid) if random.random() < 0.8 else TextVector.constant(random.choice(WORDS)))
     texts = [texts_of(TextVector(np.broadcast_to(side.ids, 60), side.names, side.valid)) for side in sides]
     found = join(*sides)
     expected = [None if None in pair else "".join(pair) for pair in zip(*texts, strict=True)]
@@ -118,7 +118,7 @@ def test_texts_are_joined_row_by_row(seed: int) -> None:
     ],
 )
 def test_a_text_that_is_no_value_becomes_null(kind: Type, text: str, value: object) -> None:
-    found = parse(TextVector.of(text), kind)
+    found = parse(TextVector.constant(text), kind)
     assert isinstance(found, Vector)
     assert found.valid is not None
     assert (found.data.item() if found.valid else None) == value

@@ -118,7 +118,7 @@ def test_an_address_has_the_label_of_the_longest_prefix_around_it(part: int) -> 
         found = contents.ranges.find(*columns(addresses)).tolist()
         told = [contents.labels[each] if each >= 0 else None for each in found]
         assert told == [longest(each, table) for each in addresses], (part, seed)
-        assert contents.entries == len(table)
+        assert contents.line_count == len(table)
 
 
 @pytest.mark.usefixtures("kernels")
@@ -229,7 +229,7 @@ def test_integers_of_the_whole_range_are_held() -> None:
     contents = read_contents(f"443 # https\n-1\n+7\n{-(2**63)}\n{2**63 - 1}\n443\n".encode(), Form.NUMBERS)
     wanted = np.array([443, -1, 7, -(2**63), 2**63 - 1, 0, 444], np.int64)
     assert contents.contains(wanted).tolist() == [True] * 5 + [False] * 2
-    assert contents.entries == 6
+    assert contents.line_count == 6
 
 
 @pytest.mark.parametrize("text", [b"", b"\n\n# nothing\n  \t\r\n"])
@@ -240,7 +240,7 @@ def test_an_empty_list_holds_nothing(text: bytes) -> None:
         contents = read_contents(text, form)
         assert contents.ranges is not None
         assert contents.ranges.find(*columns([ip_address("0.0.0.0"), ip_address("::")])).tolist() == [-1, -1]
-        assert contents.entries == 0
+        assert contents.line_count == 0
 
 
 def test_a_line_that_is_there_twice_is_no_mistake() -> None:

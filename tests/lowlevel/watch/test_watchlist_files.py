@@ -227,10 +227,10 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
         clock[0] += 2
         watching.begin_block()
         expected = 2 if live else 1
-        assert [file.version.contents.entries for file in watching.files] == [expected]
+        assert [file.version.contents.line_count for file in watching.files] == [expected]
         write(path, "nonsense")
         clock[0] += 2
-        assert [file.version.contents.entries for file in watching.files] == [expected]
+        assert [file.version.contents.line_count for file in watching.files] == [expected]
         if live:
             with pytest.warns(RuntimeWarning, match="the watchlist stays as it was"):
                 watching.begin_block()
@@ -270,13 +270,13 @@ def test_lists_above_the_low_level_are_looked_at_when_they_are_asked(tmp_path: P
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     for followed in (False, True):
         (above,) = Watchlists(followed=followed).read([of_plan])
-        assert above.version.contents.entries == (2 if followed else 1)
+        assert above.version.contents.line_count == (2 if followed else 1)
         write(path, "".join(f"10.0.0.{each} a\n" for each in range(3 if followed else 2)))
         write(tmp_path / "list", "# none any more\n")
-        assert above.version.contents.entries == (2 if followed else 1)
+        assert above.version.contents.line_count == (2 if followed else 1)
         clock[0] += 2
-        assert above.version.contents.entries == (3 if followed else 1)
-        assert below.version.contents.entries == 1
+        assert above.version.contents.line_count == (3 if followed else 1)
+        assert below.version.contents.line_count == 1
 
 
 def test_a_live_run_follows_them(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from capture.native import missing
 def compile_kernels(kind: str = "packets") -> None:
     """Compile the kernels that are not in the cache of this machine. The first run takes seconds.
 
-    `kind` is the kind of rows to be read: importing its readers declares their kernels.
+    `kind` is the kind of rows that tasks will read. The import of its readers declares their kernels.
     """
     if kind == "flows":
         import lowlevel.rows.flows  # declares its kernels
