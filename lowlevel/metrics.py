@@ -240,8 +240,8 @@ SPOOL_ITEMS_DROPPED = Metric(
     "wiretide_spool_items_dropped_total",
     "counter",
     ("link", "cause"),
-    "oldest: batches of partials and punctuations in dropped segments; the next segment repeats their punctuations. "
-    "shed: batches of partials that were discarded because the spool was full.",
+    "Cause oldest: batches of partials and punctuations in dropped segments; the next segment repeats their "
+    "punctuations. Cause shed: batches of partials that were discarded because the spool was full.",
 )
 SPOOL_ROWS_DROPPED = Metric(
     "wiretide_spool_rows_dropped_total",

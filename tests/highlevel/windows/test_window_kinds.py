@@ -131,5 +131,5 @@ def test_what_is_no_window_is_refused() -> None:
         lambda: TupleWindow(1, 1, idle=5),
         lambda: SlideByTuple(1, 0),
     ):
-        with pytest.raises(ValueError, match=r"positive|expected a length"):
+        with pytest.raises(ValueError, match=r"positive|expected a length|only for windows of partitions"):
             make()

@@ -112,7 +112,7 @@ def test_formats_have_equal_contents() -> None:
     rows = made_rows(Random(5))
     read = [read_contents(write(rows), Form.HISTORY) for write in FORMATS.values()]
     assert {each.labels for each in read} == {read[0].labels}
-    assert {each.entries for each in read} == {len(rows)}
+    assert {each.line_count for each in read} == {len(rows)}
     for empty in (b"", b"prefix,label,from,to", b"prefix,label,from,to\n\n"):
         assert read_contents(empty, Form.HISTORY).entries == 0
 
