@@ -114,7 +114,7 @@ def test_formats_have_equal_contents() -> None:
     assert {each.labels for each in read} == {read[0].labels}
     assert {each.line_count for each in read} == {len(rows)}
     for empty in (b"", b"prefix,label,from,to", b"prefix,label,from,to\n\n"):
-        assert read_contents(empty, Form.HISTORY).entries == 0
+        assert read_contents(empty, Form.HISTORY).line_count == 0
 
 
 WRONG = {
