@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,7 +25,6 @@ from capture.open import allow_open_files, open_capture
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.inline.schedule import LeafShardItem, Schedule, make_shards, run_ahead
 from highlevel.inline.shards import READS_PER_BYTE, LiveShard, Shard, ShardInput, TableSizes
-from highlevel.inline.table_files import FileStream
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.node_operators import NodeOperators
 from highlevel.plan.nodes import Leaf, nodes_of
@@ -38,6 +38,9 @@ from lowlevel.node.watching import find_watched_files
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule
+
+if TYPE_CHECKING:  # few queries read tables
+    from highlevel.inline.table_files import FileStream
 
 ORDER_REASON = "its windows depend on the order in which rows arrive"
 ORDER_REMEDY = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or use windows over ts"
