@@ -263,7 +263,8 @@ class PipelineFile:
         names = [leaf.name for leaf in leaves]
         if twice := [name for name in names if names.count(name) > 1]:
             raise PipelineError(
-                f"queries: a query and a part of another one have one name in a node, {twice[0]!r}; rename the query"
+                f"queries: got {twice[0]!r} as the name of a query and of a part of another query in a node, expected "
+                "different names; rename the query"
             )
         return leaves
 

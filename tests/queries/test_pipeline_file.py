@@ -428,5 +428,5 @@ def test_a_node_has_to_do_with_the_leaves_of_queries_each_by_a_name(tmp_path: Pa
     assert [leaf.name for leaf in leaves] == ["hours", "minutes", "pairs 1", "pairs 2"]
     clash = f'{MINUTES}[queries."pairs 1"]\nsql = "SELECT ts FROM M"\n[queries.pairs]\nsql = "{pair}"\n'
     pipeline = parse_pipeline(SPOOLED + clash, tmp_path)
-    with pytest.raises(PipelineError, match="have one name in a node, 'pairs 1'"):
+    with pytest.raises(PipelineError, match="got 'pairs 1' as the name of a query and of a part of another query"):
         pipeline.leaves(pipeline.plans())

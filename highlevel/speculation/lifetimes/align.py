@@ -56,7 +56,7 @@ class Align:
         self._wait = wait
         self._release = release
         self._clock = BEGINNING
-        self._promised = BEGINNING
+        self._cti = BEGINNING
         self._payload = payload_schema(schema)
         self._stored = make_ctis([], self._payload)
 
@@ -123,10 +123,10 @@ class Align:
             parts = [self._take(start < first_kept, start, kind)]
         parts.append(self._pass_on_waited())
         left = times_of(self._stored)[1]
-        promised = int(left.min(initial=time))
-        if promised > self._promised:
-            self._promised = promised
-            parts.append(make_ctis([promised], self._payload))
+        cti = int(left.min(initial=time))
+        if cti > self._cti:
+            self._cti = cti
+            parts.append(make_ctis([cti], self._payload))
         return parts
 
     def _take(self, chosen: np.ndarray, order: Words, kind: Words) -> pa.RecordBatch:

@@ -83,7 +83,7 @@ class AlterLifetime:
     def __init__(self, new: NewLifetime) -> None:
         """Give rows the lifetimes `new`."""
         self._new = new
-        self._promised = BEGINNING
+        self._cti = BEGINNING
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Return the changes with new lifetimes."""
@@ -94,9 +94,9 @@ class AlterLifetime:
         end = self._new.end(begin, stop)
         shorter = np.where(new_stop == start, begin, self._new.end(begin, new_stop))
         ctis = np.where(kind == CTI, begin, BEGINNING)
-        before = np.maximum.accumulate(np.append(self._promised, ctis))
+        before = np.maximum.accumulate(np.append(self._cti, ctis))
         keep = np.where(kind == CTI, ctis > before[:-1], (kind == INSERT) | (shorter < end))
-        self._promised = int(before[-1])
+        self._cti = int(before[-1])
         changed = make_changes(kind, begin, end, shorter, payload_of(changes))
         return changed if keep.all() else pc.filter(changed, array_of(keep))
 

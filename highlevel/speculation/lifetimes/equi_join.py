@@ -94,13 +94,13 @@ def store_row(store: Store, start, stop, row, key):  # type: ignore[no-untyped-d
 
 
 @helper
-def shorten_row(store: Store, start, stop, new_stop, row, key, promised):  # type: ignore[no-untyped-def]
+def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # type: ignore[no-untyped-def]
     """Shorten or remove a stored row. Return 0 if it is not stored."""
     rows, before, at = store.rows, NONE, store.heads[key]
     while at != NONE:
         base = at * ROW_WORDS
         if rows[base + ROW] == row and rows[base + VS] == start and rows[base + VE] == stop:
-            if new_stop > start and new_stop > promised:
+            if new_stop > start and new_stop > other_cti:
                 rows[base + VE] = new_stop
                 return 1
             following = rows[base + LINK]
@@ -118,10 +118,10 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, promised):  # typ
 
 
 @kernel("i64(Store, Store, JoinChanges, i64, i64, i64, Pairs)")
-def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, promised, pairs: Pairs):  # type: ignore[no-untyped-def]
+def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, other_cti, pairs: Pairs):  # type: ignore[no-untyped-def]
     """Join the changes `[begin, end)` of a side with the stored rows of the other, and store their rows.
 
-    `promised` is the CTI of the other side. CTIs among the changes are skipped. Return the change reached, fewer than
+    `other_cti` is the CTI of the other side. CTIs among the changes are skipped. Return the change reached, fewer than
     `end` if there is no room for pairs. The store needs room for a row per change.
     """
     for change in range(begin, end):
@@ -148,10 +148,10 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, pro
                 pairs.count[0] += 1
             at = other.rows[base + LINK]
         if kind == INSERT:
-            if stop > promised:
+            if stop > other_cti:
                 store_row(own, start, stop, changes.row[change], key)
         else:
-            shorten_row(own, start, stop, new_stop, changes.row[change], key, promised)
+            shorten_row(own, start, stop, new_stop, changes.row[change], key, other_cti)
     return end
 
 
@@ -194,7 +194,7 @@ class Side:
         self.heads: Words = np.empty(0, np.int64)
         self.state = np.zeros(STORE_STATE, np.int64)
         self.state[FREE] = NONE
-        self.promised = BEGINNING
+        self.cti = BEGINNING
         self.forgotten = BEGINNING
         """The CTI below which rows have been removed."""
 
@@ -266,7 +266,7 @@ class LifetimeJoin:
         self.schema = change_schema(self._payload)
         self._keys = Keys([_storable(one.payload.field(a)) for a, _ in on])
         self._out: Words = np.empty((MIN_ROOM, PAIR_WORDS), np.int64)
-        self._promised = BEGINNING
+        self._cti = BEGINNING
 
     @property
     def stored(self) -> int:
@@ -300,10 +300,10 @@ class LifetimeJoin:
         for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
             parts += self._pairs(port, joined, begin, end)
             if end < len(kind):
-                own.promised = max(own.promised, int(start[end]))
+                own.cti = max(own.cti, int(start[end]))
                 parts += self._advance()
             begin = end + 1
-        self._forget(other, own.promised)
+        self._forget(other, own.cti)
         return concat(parts, self.schema)
 
     def _pairs(self, port: int, changes: JoinChanges, begin: int, end: int) -> list[pa.RecordBatch]:
@@ -312,7 +312,7 @@ class LifetimeJoin:
         count, at = np.zeros(1, np.int64), np.full(1, NONE, np.int64)
         while begin < end:
             out = Pairs(self._out.reshape(-1), len(self._out), count, at)
-            begin = join_changes(own.store(), other.store(), changes, begin, end, other.promised, out)
+            begin = join_changes(own.store(), other.store(), changes, begin, end, other.cti, out)
             pairs = self._out[: count[0]]
             of = pairs[:, CHANGE]
             numbers = (changes.row[of], pairs[:, OTHER])
@@ -332,13 +332,13 @@ class LifetimeJoin:
         return parts
 
     def _advance(self) -> list[pa.RecordBatch]:
-        promised = min(side.promised for side in self._sides)
-        if promised <= self._promised:
+        cti = min(side.cti for side in self._sides)
+        if cti <= self._cti:
             return []
-        self._promised = promised
+        self._cti = cti
         nothing = np.zeros(1, np.int64)
         rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in self._payload], schema=self._payload)
-        return [make_changes(nothing + CTI, nothing + promised, nothing, nothing, rows)]
+        return [make_changes(nothing + CTI, nothing + cti, nothing, nothing, rows)]
 
     def _forget(self, side: Side, until: int) -> None:
         """Remove the rows of a side that end by the CTI `until` of the other, if they may be most of its rows."""

@@ -46,7 +46,7 @@ class Count:
             raise LifetimeError(f"got a count of {self.expected} changes in [{self.start}, {self.end})")
 
 
-class Promises:
+class Ctis:
     """The CTIs of one input: from counts of changes, and from the newest start."""
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
@@ -55,8 +55,8 @@ class Promises:
         self._begin = begin
         self._counts: list[tuple[int, int, int]] = []
         self._received: Counter[int] = Counter()
-        self.newest = BEGINNING
-        self.promised = BEGINNING
+        self.newest_start = BEGINNING
+        self.newest_cti = BEGINNING
         """The last CTI."""
 
     def receive(self, sync: int) -> None:
@@ -68,12 +68,12 @@ class Promises:
         """Add the number of changes of a range. A range below the last CTI is ignored."""
         if self._begin is None:
             raise LifetimeError("got a count of changes, expected the start of the first count, `begin`")
-        if count.end > self.promised:
+        if count.end > self.newest_cti:
             insort(self._counts, (count.start, count.end, count.expected))
 
     def advance(self, waiting: int = END) -> int | None:
         """Return a new CTI, if there is one, of at most `waiting`: the earliest new end of changes that wait."""
-        time = self.promised
+        time = self.newest_cti
         for start, end, expected in self._counts:
             if start > max(time, self._begin or 0):  # a gap: changes before `start` may follow
                 break
@@ -81,20 +81,20 @@ class Promises:
                 break
             time = max(time, end)
         time = min(time, waiting)
-        if self._remember is not None and self.newest != BEGINNING:
-            forced = self.newest - self._remember
+        if self._remember is not None and self.newest_start != BEGINNING:
+            forced = self.newest_start - self._remember
             for start, end, _ in self._counts:
                 if start <= forced < end:
                     forced = start
             time = max(time, forced)
-        return self._set(time) if time > self.promised else None
+        return self._set(time) if time > self.newest_cti else None
 
     def end(self) -> int:
         """Return the CTI of the end of the input."""
         return self._set(END)
 
     def _set(self, time: int) -> int:
-        self.promised = time
+        self.newest_cti = time
         self._counts = [count for count in self._counts if count[1] > time]
         self._received = Counter({sync: n for sync, n in self._received.items() if sync >= time})
         return time
@@ -105,7 +105,7 @@ class FinalizeById:
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
         """Remember rows for `remember` ns. None: until counts, which start at `begin`, give CTIs."""
-        self.promises = Promises(remember, begin)
+        self.ctis = Ctis(remember, begin)
         self._live: dict[Hashable, tuple[int, int, Row]] = {}
         self._early_ends: dict[Hashable, int] = {}
         self.late = 0
@@ -118,8 +118,8 @@ class FinalizeById:
 
     def insert(self, identifier: Hashable, start: int, end: int, row: Row) -> Iterator[Change]:
         """Process a version of a row. It replaces the version before; without an end (END) that end is kept."""
-        self.promises.receive(start)
-        self.promises.newest = max(self.promises.newest, start)
+        self.ctis.receive(start)
+        self.ctis.newest_start = max(self.ctis.newest_start, start)
         live = self._live.get(identifier)
         if live is not None:
             before_start, before_end, before_row = live
@@ -128,7 +128,7 @@ class FinalizeById:
                 if end < before_end:
                     yield from self._shorten(identifier, live, end)
                 return
-        if min(start, start if live is None else live[0]) < self.promises.promised:
+        if min(start, start if live is None else live[0]) < self.ctis.newest_cti:
             self.late += 1
             return
         if live is not None:
@@ -141,9 +141,9 @@ class FinalizeById:
 
     def retract(self, identifier: Hashable, end: int) -> Iterator[Change]:
         """End a row at `end`, also one that is not yet known. An end at its start, or before it, withdraws it."""
-        self.promises.receive(end)
+        self.ctis.receive(end)
         live = self._live.get(identifier)
-        if end < self.promises.promised:
+        if end < self.ctis.newest_cti:
             self.late += 1
         elif live is None:
             self._early_ends[identifier] = min(end, self._early_ends.get(identifier, END))
@@ -152,7 +152,7 @@ class FinalizeById:
 
     def _shorten(self, identifier: Hashable, live: tuple[int, int, Row], end: int) -> Iterator[Change]:
         start, before, row = live
-        if end < self.promises.promised:
+        if end < self.ctis.newest_cti:
             self.late += 1
             return
         yield RETRACTION, start, before, end, row
@@ -163,7 +163,7 @@ class FinalizeById:
 
     def advance(self, *, ended: bool = False) -> Iterator[Change]:
         """Return a CTI if it advances, and forget the rows that cannot change any more."""
-        time = self.promises.end() if ended else self.promises.advance()
+        time = self.ctis.end() if ended else self.ctis.advance()
         if time is None:
             return
         yield CTI, time, 0, 0, None
@@ -176,7 +176,7 @@ class FinalizeByValue:
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
         """Remember rows for `remember` ns. None: until counts, which start at `begin`, give CTIs."""
-        self.promises = Promises(remember, begin)
+        self.ctis = Ctis(remember, begin)
         self._live: Counter[tuple[int, int, Row]] = Counter()
         self._broken: list[tuple[int, int, int, Row]] = []
         self.late = 0
@@ -189,9 +189,9 @@ class FinalizeByValue:
 
     def insert(self, start: int, end: int, row: Row) -> Iterator[Change]:
         """Process an insert."""
-        self.promises.receive(start)
-        self.promises.newest = max(self.promises.newest, start)
-        if start < self.promises.promised:
+        self.ctis.receive(start)
+        self.ctis.newest_start = max(self.ctis.newest_start, start)
+        if start < self.ctis.newest_cti:
             self.late += 1
             return
         for broken in self._broken:
@@ -205,8 +205,8 @@ class FinalizeByValue:
 
     def retract(self, start: int, end: int, new_end: int, row: Row) -> Iterator[Change]:
         """Process a retraction. Without the row or the retraction that it follows, it waits."""
-        self.promises.receive(new_end)
-        if new_end < self.promises.promised:
+        self.ctis.receive(new_end)
+        if new_end < self.ctis.newest_cti:
             self.late += 1
             return
         for broken in self._broken:
@@ -230,7 +230,7 @@ class FinalizeByValue:
     def advance(self, *, ended: bool = False) -> Iterator[Change]:
         """Return a CTI if it advances, and forget the rows that cannot change any more."""
         waiting = min((broken[2] for broken in self._broken), default=END)
-        time = self.promises.end() if ended else self.promises.advance(waiting)
+        time = self.ctis.end() if ended else self.ctis.advance(waiting)
         if time is None:
             return
         yield CTI, time, 0, 0, None

@@ -41,7 +41,7 @@ class UnionAll:
             )
             raise LifetimeError(f"got the columns {one} and {two}, expected equal columns (select)")
         self.schema = schema
-        self._promised = [BEGINNING, BEGINNING]
+        self._ctis = [BEGINNING, BEGINNING]
         self._returned = BEGINNING
 
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -52,9 +52,9 @@ class UnionAll:
             parts.append(changes.slice(begin, end - begin))
             begin = end + 1
             if end < len(kind):
-                self._promised[port] = int(start[end])
-                if min(self._promised) > self._returned:
-                    self._returned = min(self._promised)
+                self._ctis[port] = int(start[end])
+                if min(self._ctis) > self._returned:
+                    self._returned = min(self._ctis)
                     parts.append(make_ctis([self._returned], payload_schema(self.schema)))
         return concat(parts, self.schema)
 

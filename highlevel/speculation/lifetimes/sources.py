@@ -93,19 +93,19 @@ class RowSource:
 
     def _inserts(self, report: Report) -> Iterator[pa.RecordBatch]:
         remember = self._columns.remember
-        promised, newest, late, invalid = BEGINNING, BEGINNING, 0, 0
+        cti, newest, late, invalid = BEGINNING, BEGINNING, 0, 0
         for batch in self._rows_of_run():
             rows, start, end, dropped = self._lifetimes(batch)
             invalid += dropped
-            is_late = start < promised
+            is_late = start < cti
             if is_late.any():
                 late += int(is_late.sum())
                 rows, start, end = pc.filter(rows, array_of(~is_late)), start[~is_late], end[~is_late]
             parts = [make_changes(np.full(len(start), INSERT), start, end, end, rows.select(self._payload.names))]
             newest = max(newest, int(start.max(initial=BEGINNING)))
-            if remember is not None and newest != BEGINNING and newest - remember > promised:
-                promised = newest - remember
-                parts.append(make_ctis([promised], self._payload))
+            if remember is not None and newest != BEGINNING and newest - remember > cti:
+                cti = newest - remember
+                parts.append(make_ctis([cti], self._payload))
             yield concat(parts, self.schema)
         yield make_ctis([END], self._payload)
         _report(report, late, invalid)
@@ -139,7 +139,7 @@ class RowSource:
                 elif kind == RETRACTION:
                     out += finalize.retract(vs, ve, vnew, row)
                 elif kind == COUNT:
-                    finalize.promises.count(Count(vs, ve, vnew))
+                    finalize.ctis.count(Count(vs, ve, vnew))
                 elif kind != CTI:
                     raise LifetimeError(
                         f"got a change of type {kind}, expected {INSERT}, {RETRACTION}, {CTI} or {COUNT}"

@@ -153,7 +153,7 @@ def finalized(events: list) -> list:
     out: list = []
     for event in events:
         if event[0] == "X":
-            finalize.promises.count(Count(*event[1:]))
+            finalize.ctis.count(Count(*event[1:]))
         elif event[0] == "I":
             out += finalize.insert(*event[1:])
         else:
@@ -213,7 +213,7 @@ def test_late_rows_complete_a_count() -> None:
     out = [*finalize.insert(12, 20, 0), *finalize.advance(), *finalize.insert(2, 14, 1), *finalize.advance()]
     assert [change[:2] for change in out] == [(INSERT, 12), (CTI, 7)]
     assert finalize.late == 1
-    finalize.promises.count(Count(0, 13, 3))
+    finalize.ctis.count(Count(0, 13, 3))
     assert list(finalize.advance()) == []
     assert [change[:2] for change in (*finalize.insert(8, 9, 2), *finalize.advance())] == [(INSERT, 8), (CTI, 13)]
 
