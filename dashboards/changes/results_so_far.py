@@ -48,9 +48,9 @@ class ResultsSoFar:
     def __init__(self, plan: Plan, output: Path, final_name: str | None = None, keep: int | None = None) -> None:
         """`output`: the folder of all results. With `final_name` the final rows are also results of this name.
 
-        `keep`: the time (ns) for which their files stay; None for ever.
+        `keep`: the time (ns) after which their files are deleted; None: they stay.
         """
-        assert plan.time_column is not None, "the results of a pipeline have one time (`dashboards.changes.sinks`)"
+        assert plan.time_column is not None, "the results of a pipeline have one time (`queries.pipeline.sinks`)"
         self.plan = plan.with_final_rows()
         """The plan of the final results."""
         self.time: str = plan.time_column
@@ -116,7 +116,7 @@ class ResultsSoFar:
         return self._current.content()
 
     def provisional_windows(self) -> dict[tuple[int, int], pa.Table]:
-        """Return the rows of the windows that are not final, by their bounds in ns; nothing without windows."""
+        """Return the rows of the windows that are not final, by their bounds in ns; empty without windows."""
         ends = self._current.times if self._has_windows else ()
         return {(self._start(end), end): self._current.rows(end) for end in ends}
 

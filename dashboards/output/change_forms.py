@@ -48,7 +48,7 @@ ADDED_COLUMNS = {
     ChangeForm.FLINK: (OPERATION,),
     ChangeForm.DIFF: (TIMESTAMP, PROGRESSED, DIFF),
 }
-"""Columns beside those of the row, which the row must not have."""
+"""Columns in addition to the columns of the row, which must have other names."""
 
 
 class ChangeWriter:

@@ -27,7 +27,7 @@ OTHER_ARCHIVES = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare"
 def find_archive(java_home: Path) -> Path | None:
     """Return the archive for a Java runtime and the installed Spark, or None.
 
-    A JVM does not survive a truncated file, so the length is part of the name.
+    A truncated file ends the JVM, so the length is part of the name.
     """
     lengths = {path: path.stem.rpartition("-")[2] for path in FOLDER.glob(f"{_identify(java_home)}-*.jsa")}
     return next((path for path, length in lengths.items() if str(path.stat().st_size) == length), None)
@@ -42,10 +42,10 @@ def store_archive(java_home: Path, unnamed: Path) -> None:
 
 
 def archive_options(java_home: Path, options: str) -> str:
-    """Return what follows the options of Java so that the JVM uses the archive.
+    """Return the text to append to the options of Java, so that the JVM uses the archive.
 
-    Empty if there is no archive, or if `options` select one. Messages about an archive that does not fit go to standard
-    error, which a session writes to its log.
+    It is empty if there is no archive, or if `options` select one. Messages about an archive that does not fit go to
+    standard error, which a session writes to its log.
     """
     path = find_archive(java_home)
     if path is None or any(option in options for option in OTHER_ARCHIVES):
