@@ -88,7 +88,7 @@ TABLE_BYTES = Metric(
     "wiretide_table_bytes",
     "gauge",
     ("query", "link"),
-    "Memory of the low-level tables, fixed after their allocation. A shared table counts for its first query.",
+    "Memory of the low-level tables. A shared table counts for its first query.",
 )
 
 TABLE_COLLISIONS = Metric(

@@ -33,7 +33,7 @@ from highlevel.plan.plan import Plan, leaf_names
 from lowlevel.kinds import TABLE
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
-from lowlevel.node.node import TABLE_SLOTS
+from lowlevel.node.node import TABLE_SLOTS, budget_of
 from lowlevel.node.watching import find_watched_files
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import Watchlists
@@ -237,7 +237,7 @@ class InlineRun:
         """Whether the run has ended before the end of its inputs, because every query has all rows of its LIMIT."""
         self.total = 0
         self.shards: list[Shard] = []
-        tables = TableSizes(slots)
+        tables = TableSizes(slots, budget_of(slots))
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
             input_leaves = [(leaf_number, leaf) for leaf_number, leaf in enumerate(self._leaves) if each.feeds(leaf)]
             idle_rule = lull if isinstance(capture, StreamedCapture) and capture.live else None

@@ -27,6 +27,7 @@ from highlevel.plan.nodes import Leaf
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
+from lowlevel.table.budget import TableBudget
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from lowlevel.watermarks.jumps import AGREEING
@@ -61,9 +62,10 @@ class TableSizes:
     next FULL_SIZE_SHARDS half tables, the next 2 * FULL_SIZE_SHARDS quarter tables, and so on.
     """
 
-    def __init__(self, slots: int) -> None:
-        """`slots` is the size of a full table."""
+    def __init__(self, slots: int, budget: TableBudget | None = None) -> None:
+        """`slots` is the size of a full table. Tables with a `budget` may be smaller, and grow."""
         self.slots = slots
+        self.budget = budget
         self.expected = 0
         self._open = 0
         self._lock = Lock()
@@ -192,6 +194,7 @@ class Shard:
             *(shard_input.link, self.capture, plans, slots, shard_input.block_records, shard_input.watermark_rule),
             files=shard_input.files,
             watchlists=shard_input.watchlists,
+            budget=shard_input.tables.budget,
         )
 
     def _numbered(self, items: Iterator[LeafItem]) -> Iterator[LeafItem]:

@@ -37,7 +37,7 @@ from highlevel.plan.measurement import Measurement
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, leaf_figures, leaf_rows, make_batch
 from highlevel.spark.table_reading import read_table
-from lowlevel.node.node import Node
+from lowlevel.node.node import Node, budget_of
 from lowlevel.punctuation import BEGINNING
 
 
@@ -271,7 +271,8 @@ class RangeReader:
         measurements = [Measurement() for _ in readers]
         file, scan = open_task(task, input_.path, self.sizes[task.input_number])
         files = files_of(input_.link, self.assignment.inputs)
-        node = Node(input_.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS, files=files)
+        lows, budget = [leaf.low for leaf in leaves], budget_of(self.slots)
+        node = Node(input_.link, file, lows, self.slots, BLOCK_RECORDS, files=files, budget=budget)
         walked_range = ByteRange(-1, -1)
         partials: list[list[pa.RecordBatch]] = [[] for _ in readers]
         watermarks = [BEGINNING] * len(readers)

@@ -37,7 +37,7 @@ from highlevel.spark.input_assignment import InputAssignment, SourcePort
 from highlevel.spark.repartition import make_repartition
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
-from lowlevel.node.node import Node
+from lowlevel.node.node import Node, budget_of
 from lowlevel.plan import NEWEST
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watermarks.jumps import LinkTime
@@ -105,7 +105,11 @@ def read_block_range(
     file = replace(file, format=block_range.file_format)
     # Provisional partials leave at the end of the range: earlier ones would be merged in the same micro-batch.
     plans = [replace(leaf.low, provisional=False) for leaf in leaves]
-    node = Node(input_.link, file, plans, slots, capacity, link_times=block_range.link_times)
+    node = Node(
+        *(input_.link, file, plans, slots, capacity),
+        link_times=block_range.link_times,
+        budget=budget_of(slots),
+    )
     # Without a stated disorder, only the end of the input is a watermark of provisional rows.
     ends_only = [leaf.low.provisional and leaf.low.slack is None for leaf in leaves]
     scanned = block_range.watermark

@@ -48,6 +48,7 @@ from lowlevel.node.watching import NodeWatchlists
 from lowlevel.plan import NEWEST, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
 from lowlevel.rows.readers import RowReader, Rows, make_reader
+from lowlevel.table.budget import PROCESS_BUDGET, TableBudget
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.reducer import QueryReducer, make_reducer
@@ -139,6 +140,11 @@ class Stream:
         return chain.from_iterable(group.tables for group in self.groups)
 
 
+def budget_of(slots: int) -> TableBudget | None:
+    """Return the budget of tables with `slots` slots. A number of slots that the user has chosen does not change."""
+    return PROCESS_BUDGET if slots == TABLE_SLOTS else None
+
+
 class Node:
     """Converter of the blocks of a capture into partials and punctuation, for several plans.
 
@@ -157,6 +163,7 @@ class Node:
         files: Sequence[Path] = (),
         watchlists: Watchlists | None = None,
         link_times: Mapping[str, LinkTime] | None = None,
+        budget: TableBudget | None = None,
     ) -> None:
         """Create the tables of `plans` on one link.
 
@@ -168,6 +175,7 @@ class Node:
         * `watchlists`: the open watchlist files. By default the node opens them. Only nodes of finite inputs may share
           them.
         * `link_times`: the time of the link before the first block, by kind of rows, if earlier blocks exist.
+        * `budget`: the memory that tables share with other nodes of this process. Without it each has `slots` slots.
         """
         keep_freed_memory()
         self.link = link
@@ -178,7 +186,7 @@ class Node:
         self._link_times = link_times or {}
         tables: list[SharedTable] = []
         for shared in share(plans, feeding=self.flushes_at_once):
-            reducer = make_reducer(link, shared.plan, slots, capacity, flushing)
+            reducer = make_reducer(link, shared.plan, slots, capacity, flushing, budget)
             if shared.feeder is not None:
                 feeder = tables[shared.feeder].reducer
                 assert isinstance(feeder, QueryTables)

@@ -19,6 +19,8 @@ from lowlevel.punctuation import BEGINNING, END
 from lowlevel.rows.readers import Rows
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table.bucket_table import TaggedTable
+from lowlevel.table.budget import EVICTIONS_PER_ROW, MAX_SLOTS, MIN_SLOTS, TableBudget
+from lowlevel.table.entries import BUCKET
 from lowlevel.table.feeding import Projection
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable, make_table
@@ -43,8 +45,25 @@ class QueryTables:
     A table is allocated when the first row with its versions arrives. Not thread safe.
     """
 
-    def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing = AT_ONCE) -> None:
-        """Create no table yet. Each table will have `slots` slots. Batches have up to `capacity` rows."""
+    def __init__(
+        self,
+        link: str,
+        plan: LowLevelPlan,
+        slots: int,
+        capacity: int,
+        flushing: Flushing = AT_ONCE,
+        budget: TableBudget | None = None,
+    ) -> None:
+        """Create no table yet. Each table will have `slots` slots. Batches have up to `capacity` rows.
+
+        With a `budget` tables may have fewer slots, and grow if they evict many entries. Raises ValueError for a budget
+        with gradual flushes, whose tables have a fixed size.
+        """
+        if budget is not None and flushing.policy is not Policy.AT_ONCE:
+            raise ValueError(f"got a budget with the flush policy {flushing.policy}, expected {Policy.AT_ONCE}")
+        self.budget = budget
+        self._counts: dict[Versions, tuple[int, int]] = {}  # rows and evictions since the last check of a table
+        self._replaced: list[Tally] = []  # the counters of tables that have been replaced by larger ones
         self.link = link
         self.plan = plan
         self.slots = slots
@@ -80,7 +99,7 @@ class QueryTables:
     @property
     def tally(self) -> Tally:
         """The sums of the counters of the tables so far."""
-        return add_tallies(table.tally for _, table in self.tables.values())
+        return add_tallies([*self._replaced, *(table.tally for _, table in self.tables.values())])
 
     def feed(self, other: QueryTables) -> None:
         """Update the tables of `other` with the entries that leave these tables. Then `other.add` only counts.
@@ -147,6 +166,8 @@ class QueryTables:
             self.inlets[versions].write(columns, len(times))
             flags = None if rows_of_versions is None else rows_of_versions.view(np.uint8)
             table.update(times, flags, self.plan.pane, self.plan.origin, self.limit)
+            if self.budget is not None:
+                self._check_size(versions, len(times) if flags is None else int(np.count_nonzero(flags)))
 
     def _split_by_versions(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Yield each occurring tuple of IP versions of the address keys, and the chosen rows with these versions."""
@@ -184,13 +205,51 @@ class QueryTables:
     def _table_for(self, versions: Versions) -> tuple[KeyLayout, Table]:
         """Return the table for IP versions, and the layout of its keys. Create the table if it is new."""
         if versions not in self.tables:
-            layout = KeyLayout(self.plan.keys, versions)
-            table = make_table(layout.words, self.plan.subaggregates, self.slots, self.capacity, self.flushing)
-            if self.is_fed:
-                table.accept_entries()
-            self.tables[versions] = layout, table
-            self.inlets[versions] = Inlet(self.plan, layout, table)
+            layout, slots = KeyLayout(self.plan.keys, versions), self.slots
+            table = self._make_table(layout, slots)
+            while self.budget is not None and slots > MIN_SLOTS and not self.budget.fits_new(table):
+                slots //= 2
+                table = self._make_table(layout, slots)
+            self._use_table(versions, layout, table)
         return self.tables[versions]
+
+    def _make_table(self, layout: KeyLayout, slots: int) -> Table:
+        table = make_table(layout.words, self.plan.subaggregates, slots, self.capacity, self.flushing)
+        if self.is_fed:
+            table.accept_entries()
+        return table
+
+    def _use_table(self, versions: Versions, layout: KeyLayout, table: Table) -> None:
+        if self.budget is not None:
+            self.budget.add(table)
+        self.tables[versions] = layout, table
+        self.inlets[versions] = Inlet(self.plan, layout, table)
+
+    def _check_size(self, versions: Versions, row_count: int) -> None:
+        """Replace a table by a larger one if many of its rows evict entries, and the budget has the memory.
+
+        A table is checked after as many rows as it has slots, so growing costs at most one flush per that many rows.
+        """
+        layout, table = self.tables[versions]
+        rows, evicted_before = self._counts.get(versions, (0, 0))
+        rows += row_count
+        slots = len(table.tags) * BUCKET
+        if rows < slots:
+            self._counts[versions] = rows, evicted_before
+            return
+        evicted = table.tally.evicted
+        self._counts[versions] = 0, evicted
+        assert self.budget is not None, "only tables with a budget grow"
+        has_many_evictions = (evicted - evicted_before) > rows * EVICTIONS_PER_ROW
+        if not has_many_evictions or 2 * slots > MAX_SLOTS or not self.budget.allows_growth(table):
+            return
+        self.waiting_partials += self._to_partials(layout, table, table.take_evicted())
+        for entries in table.flush(INT_MAX):
+            self.waiting_partials += self._to_partials(layout, table, entries)
+        self._replaced.append(table.tally)
+        self._counts[versions] = 0, 0
+        self.projections.clear()  # they refer to the old table
+        self._use_table(versions, layout, self._make_table(layout, 2 * slots))
 
     def add_entries(self, finer: LowLevelPlan, layout: KeyLayout, entries: npt.NDArray[np.int64]) -> None:
         """Add entries of a finer table. The partials of evicted entries wait until the next `add` or `complete`."""

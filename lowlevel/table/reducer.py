@@ -19,6 +19,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.rows.readers import Rows
+from lowlevel.table.budget import TableBudget
 from lowlevel.table.flushing import Flushing
 from lowlevel.table.inputs import argument_values
 from lowlevel.table.query_tables import QueryTables
@@ -128,6 +129,11 @@ class QueryReducer(Protocol):
         ...
 
 
-def make_reducer(link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing) -> QueryReducer:
-    """Return the reducer of a plan. Its tables have `slots` slots. A batch has up to `capacity` rows."""
-    return QueryTables(link, plan, slots, capacity, flushing) if plan.reduced else QueryRows(link, plan)
+def make_reducer(
+    link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing, budget: TableBudget | None = None
+) -> QueryReducer:
+    """Return the reducer of a plan. Its tables have `slots` slots. A batch has up to `capacity` rows.
+
+    With a `budget` tables may have fewer slots, and grow if they evict many entries.
+    """
+    return QueryTables(link, plan, slots, capacity, flushing, budget) if plan.reduced else QueryRows(link, plan)

@@ -1,0 +1,63 @@
+"""The memory that all tables of a process share, and the growth of tables with collisions.
+
+    new table         at most 1/SHARE of the free memory, and at most the default number of slots
+    many evictions    the table is flushed, and replaced by one with twice the slots, if the memory is free
+
+Most tables have few groups and stay small. A table whose groups do not fit evicts entries, each of which the high level
+must merge again. So it takes a larger part of the memory, as long as memory is free. Results do not depend on sizes.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from lowlevel.table.table import Table
+
+TABLE_MEMORY = 1 << 30
+"""Bytes of all tables of a process."""
+
+SHARE = 8
+"""A new table receives at most this part of the free memory."""
+
+MIN_SLOTS = 1 << 10
+"""Minimum number of slots of a table, also if the memory is used up."""
+
+MAX_SLOTS = 1 << 24
+"""Maximum number of slots of a table that grows. Larger tables take longer to flush than their evictions cost."""
+
+EVICTIONS_PER_ROW = 0.125
+"""A table grows if more than this part of its rows has evicted an entry since its last check."""
+
+
+class TableBudget:
+    """Memory for tables. It counts the tables that exist. Thread-safe."""
+
+    def __init__(self, limit: int = TABLE_MEMORY) -> None:
+        """`limit`: the bytes of all tables together."""
+        self.limit = limit
+        self.used = 0
+        """Bytes of the tables that exist."""
+        self._lock = threading.RLock()  # a table may be freed while this thread has the lock
+
+    def add(self, table: Table) -> None:
+        """Count a table until it is freed."""
+        with self._lock:
+            self.used += table.bytes
+        weakref.finalize(table, self._subtract, table.bytes).atexit = False
+
+    def _subtract(self, byte_count: int) -> None:
+        with self._lock:
+            self.used -= byte_count
+
+    def fits_new(self, table: Table) -> bool:
+        """Return whether a table, which is not counted yet, is at most its part of the free memory."""
+        return table.bytes * SHARE <= self.limit - self.used
+
+    def allows_growth(self, table: Table) -> bool:
+        """Return whether a table may be replaced by one with twice the slots: both exist for a moment."""
+        return 2 * table.bytes <= self.limit - self.used
+
+
+PROCESS_BUDGET = TableBudget()
+"""The budget of all runs of this process, except nodes, which have the budget `memory` of their pipeline file."""
