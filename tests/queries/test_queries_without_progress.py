@@ -25,9 +25,9 @@ STUCK = [
     ("SELECT a.ts FROM M a [RANGE 5 s, WA ts] JOIN M b ON a.srcIP = b.srcIP", "a join without a window for b", EACH),
     ("SELECT count(*) FROM M GROUP BY srcIP CLOSING WHEN count(*) > 5", "CLOSING WHEN without windows", "[RANGE 10"),
     (
-        "SELECT count(*) FROM M WHERE EXISTS (SELECT 1 FROM M m WHERE m.srcIP = M.srcIP)",
+        "SELECT count(*) FROM M p WHERE EXISTS (SELECT 1 FROM M q WHERE q.srcIP = p.srcIP)",
         "a correlated sub-query without a window",
-        "expected the window of the query around it",
+        "without a window",
     ),
     ("SELECT ts FROM M WHERE srcIP IN (SELECT destIP FROM M)", "a sub-query in WHERE", "`wiretide query` with files"),
 ]
