@@ -64,3 +64,13 @@ def test_a_plain_query_imports_only_its_command_and_no_part_for_rare_queries(tmp
         "dashboards.commands.app",
         "dashboards.commands.query",
     }
+
+
+def test_a_file_of_functions_may_import_pandas_which_other_queries_do_not_load(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    path, functions = write_links(tmp_path, 1)[0].path, tmp_path / "functions.py"
+    functions.write_text(
+        "import pandas\nimport wiretide\n\n@wiretide.function\ndef half(x: int) -> int:\n    return x // 2\n"
+    )
+    used = modules("query", path, "SELECT max(half(len)) FROM packets", "--functions", functions)
+    assert {"pandas", "highlevel.sliding.aggregate"} <= used
