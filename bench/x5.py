@@ -23,7 +23,7 @@ from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
-from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, ThresholdPolicy
 from highlevel.operators.meld import Meld
 from highlevel.sliding.aggregate import Aggregate
 from highlevel.windows.kind import SlidingWindow
@@ -32,7 +32,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 
-POLICIES: dict[str, Policy] = {"eager": ALWAYS_EAGER, "lazy": ALWAYS_LAZY, "adaptive": MemoryModel()}
+POLICIES: dict[str, ThresholdPolicy] = {"eager": ALWAYS_EAGER, "lazy": ALWAYS_LAZY, "adaptive": MemoryModel()}
 SKEWS = (0, 2, 5, 10)
 """Delays of the control link in seconds."""
 

@@ -11,21 +11,23 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-SHORTAGE = (errno.EMFILE, errno.ENFILE)
+SHORTAGE_ERRNOS = (errno.EMFILE, errno.ENFILE)
+"""Error numbers of system calls that found no free file descriptor."""
 
 FIRST_PAUSE, MAX_PAUSE = 0.02, 1.0
-"""Seconds before the second attempt, and maximum seconds between attempts. Each pause is twice the previous pause."""
+"""Seconds before the second attempt, and maximum seconds between attempts. Each pause is twice the previous pause, but
+at most MAX_PAUSE."""
 
 T = TypeVar("T")
 
 
 def is_shortage(error: BaseException | None) -> bool:
     """Return whether `error` means that no file descriptor is free."""
-    return isinstance(error, OSError) and error.errno in SHORTAGE
+    return isinstance(error, OSError) and error.errno in SHORTAGE_ERRNOS
 
 
 def retry_shortage(attempt: Callable[[], T], count_retry: Callable[[], None], give_up: Callable[[], bool]) -> T:
-    """Return the result of `attempt`. If no descriptor is free, call it again after a pause.
+    """Return the result of `attempt`. If no file descriptor is free, call `attempt` again after a pause.
 
     `count_retry` is called before each pause. If `give_up` returns True, the error is raised.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from capture.lazy_dataclasses import dataclass
 from capture.packets.columns import COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, PACKET_COLUMNS, ColumnSpec
-from capture.packets.fields import INNER
+from capture.packets.fields import INNER_PREFIX
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
@@ -55,7 +55,7 @@ class RowKind:
         ('inner.srcIP', 'len')
         """
         key = name.lower()
-        spec = self.find(INNER + key) if self.layered and layer == Layer.INNER else None
+        spec = self.find(INNER_PREFIX + key) if self.layered and layer == Layer.INNER else None
         if spec is None:
             spec = self.find(key.removeprefix(OUTER) if self.layered else key)
         return None if spec is None else Column(spec.name, Type(spec.type), spec.nullable, spec.bits or 64)

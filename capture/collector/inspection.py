@@ -135,7 +135,7 @@ class ExportInspector:
         """Return the counters so far."""
         with self._lock:
             samples = self._flows.samples(self.link)
-            samples.update(self._sflow.samples(self.link))
+            samples.update(self._sflow.metric_samples(self.link))
         return samples
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from capture.flows.kernels.texts import TextTable
 from capture.flows.kernels.values import FlowRows
 from capture.flows.layouts import ColumnRows, Layouts
 from capture.flows.sampling import Address
-from capture.flows.session_counters import MALFORMED, REFUSED, SessionCounters
+from capture.flows.session_counters import MALFORMED_CAUSES, REFUSAL_CAUSES, SessionCounters
 from capture.flows.sessions import Session, SessionKey, Sessions, address_of
 from capture.flows.template_table import TemplateTable
 from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
@@ -221,8 +221,8 @@ class FlowDecoder:
         self.session_counters.add_to(samples, link, self.sessions)
         counted = dict(zip(kernel.COUNTS, self.counts.tolist(), strict=True))
         for metric, amounts in (
-            (metrics.FLOW_DATAGRAMS_REFUSED, {cause: counted[cause] for cause in REFUSED}),
-            (metrics.FLOW_MALFORMED, {cause: counted[cause] for cause in MALFORMED}),
+            (metrics.FLOW_DATAGRAMS_REFUSED, {cause: counted[cause] for cause in REFUSAL_CAUSES}),
+            (metrics.FLOW_MALFORMED, {cause: counted[cause] for cause in MALFORMED_CAUSES}),
             (metrics.FLOW_TEMPLATES, self.templates.changes),
             (metrics.FLOW_TEMPLATES_REFUSED, self.templates.refused),
             (metrics.FLOW_SETS_DROPPED, self.waiting.dropped),

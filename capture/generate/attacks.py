@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.generate.layers import Kind
+from capture.generate.layers import PacketKind
 from capture.generate.packets import Traffic
 from capture.lazy_dataclasses import dataclass
 
@@ -60,13 +60,13 @@ def overwrite_with_attack(traffic: Traffic, attack: Attack, rows: NDArray[np.int
     high_half = draws[rows] >> np.uint64(32)
     traffic.destination[rows] = VICTIM
     if attack.kind == "dns-amplification":
-        traffic.kind[rows] = Kind.UDP4
+        traffic.kind[rows] = PacketKind.UDP4
         traffic.source[rows] = np.uint64(FIRST_RESOLVER) + (low_half & np.uint64(0xFF))
         traffic.source_port[rows] = 53
         traffic.destination_port[rows] = np.uint64(1024) + high_half % np.uint64(64512)
         traffic.length[rows] = 1200 + (low_half >> np.uint64(8)) % np.uint64(315)
         return
-    traffic.kind[rows] = Kind.TCP4
+    traffic.kind[rows] = PacketKind.TCP4
     traffic.tcp_flags[rows] = SYN
     traffic.length[rows] = 0
     traffic.source_port[rows] = np.uint64(1024) + (high_half >> np.uint64(16)) % np.uint64(64512)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture.generate.addresses import GOLDEN, Groups
-from capture.generate.layers import Kind
+from capture.generate.layers import PacketKind
 from capture.generate.packets import Traffic
 from capture.generate.profile import Profile
 
@@ -53,7 +53,7 @@ class Background:
         ranks = self.groups.ranks(pair)
         ends = self.groups.ends(ranks)
         kind = self._choose_kinds(kinds, ends.ipv6)
-        has_pair = kind != Kind.ARP
+        has_pair = kind != PacketKind.ARP
         if is_background is not None:
             has_pair &= is_background
         self.groups.mark(ranks if has_pair.all() else ranks[has_pair])
@@ -65,7 +65,7 @@ class Background:
         length = self._min_length[length_draw] + (position * self._length_count[length_draw] >> np.uint32(16)).astype(
             np.int32
         )
-        length[(flags & SYN != 0) & (kind <= Kind.TCP6)] = 0  # packets of a TCP handshake have no data
+        length[(flags & SYN != 0) & (kind <= PacketKind.TCP6)] = 0  # packets of a TCP handshake have no data
         return Traffic(
             ts=ts,
             kind=kind,
@@ -83,13 +83,13 @@ class Background:
         """Return the kind of each packet, by the upper half of its draw. Bit 16 selects the first or last fragment."""
         draw = draws >> np.uint64(32)
         arp, fragment, tcp, udp = (draw < edge for edge in self._kind_edges)
-        kind = np.full(len(draws), Kind.ICMP4, dtype=np.uint8)
-        kind[udp] = Kind.UDP4
-        kind[tcp] = Kind.TCP4
+        kind = np.full(len(draws), PacketKind.ICMP4, dtype=np.uint8)
+        kind[udp] = PacketKind.UDP4
+        kind[tcp] = PacketKind.TCP4
         last = (draws >> np.uint64(16)) & np.uint64(1) != 0
-        kind[fragment] = np.where(last, Kind.LAST4, Kind.FIRST4)[fragment]
+        kind[fragment] = np.where(last, PacketKind.UDP4_LAST_FRAGMENT, PacketKind.UDP4_FIRST_FRAGMENT)[fragment]
         kind += ipv6
-        kind[arp] = Kind.ARP
+        kind[arp] = PacketKind.ARP
         return kind
 
     def _choose_ports(
@@ -106,10 +106,10 @@ class Background:
             np.uint16
         )
         service = (conversation * np.uint64(GOLDEN) >> np.uint64(60)).astype(np.int64)
-        server = np.where(kind <= Kind.TCP6, TCP_SERVICES[service], UDP_SERVICES[service])
+        server = np.where(kind <= PacketKind.TCP6, TCP_SERVICES[service], UDP_SERVICES[service])
         source, destination = np.where(from_client, client, server), np.where(from_client, server, client)
-        echo = np.flatnonzero((kind == Kind.ICMP4) | (kind == Kind.ICMP6))
+        echo = np.flatnonzero((kind == PacketKind.ICMP4) | (kind == PacketKind.ICMP6))
         source[echo] = client[echo]
-        ipv6, request = kind[echo] == Kind.ICMP6, from_client[echo]
+        ipv6, request = kind[echo] == PacketKind.ICMP6, from_client[echo]
         destination[echo] = np.where(ipv6, np.where(request, 128, 129), np.where(request, 8, 0)) << 8
         return source, destination

@@ -16,8 +16,11 @@ from capture.lazy_dataclasses import dataclass
 Field = tuple[str, str, object]
 
 
-class Kind(IntEnum):
-    """Kinds of the layers above the link layer. Odd kinds are IPv6. `FIRST`, `LAST`: two UDP fragments."""
+class PacketKind(IntEnum):
+    """Network and transport protocol of a packet. Odd numbers are IPv6.
+
+    The last kinds before ARP are the first and the last fragment of a UDP datagram that consists of two fragments.
+    """
 
     TCP4 = 0
     TCP6 = 1
@@ -25,10 +28,10 @@ class Kind(IntEnum):
     UDP6 = 3
     ICMP4 = 4
     ICMP6 = 5
-    FIRST4 = 6
-    FIRST6 = 7
-    LAST4 = 8
-    LAST6 = 9
+    UDP4_FIRST_FRAGMENT = 6
+    UDP6_FIRST_FRAGMENT = 7
+    UDP4_LAST_FRAGMENT = 8
+    UDP6_LAST_FRAGMENT = 9
     ARP = 10
 
 
@@ -64,7 +67,8 @@ LINKS: dict[int, tuple[Field, ...]] = {
         ("address", ">u2,>u4,>u2", (0x0200, 2, 0)),
     ),
 }
-"""Link layers by link type. The family of a null link and the file have the byte order of the capturing host."""
+"""Link layers by link type. The family field of a null link has the byte order of the capturing host, like the file. So
+its format begins with `@`."""
 
 TAG: tuple[Field, ...] = (("control", ">u2", 0), ("type", ">u2", 0))
 """A VLAN tag, after the type field of the link layer or of another tag."""
@@ -91,7 +95,7 @@ IPV6: tuple[Field, ...] = (
     ("destination_prefix", ">u4,>u4,>u4", (0x20010DB8, 0, 0)),
     ("destination", ">u4", 0),
 )
-FRAGMENT: tuple[Field, ...] = (
+IPV6_FRAGMENT: tuple[Field, ...] = (
     ("next_header", "u1", 17),
     ("reserved", "u1", 0),
     ("offset_flags", ">u2", 0),
@@ -135,7 +139,7 @@ ETHERTYPES = {4: 0x0800, 6: 0x86DD, 0: 0x0806}
 """EtherTypes by IP version. Version 0 means ARP."""
 FAMILIES = {4: 2, 6: 24}
 """Address families of the null link by IP version: AF_INET, and AF_INET6 of OpenBSD and NetBSD."""
-PROTOCOLS = {Kind.TCP4: 6, Kind.TCP6: 6, Kind.ICMP4: 1, Kind.ICMP6: 58}
+PROTOCOLS = {PacketKind.TCP4: 6, PacketKind.TCP6: 6, PacketKind.ICMP4: 1, PacketKind.ICMP6: 58}
 """IP protocol numbers by kind. All other IP kinds are UDP (17)."""
 
 
@@ -143,26 +147,26 @@ PROTOCOLS = {Kind.TCP4: 6, Kind.TCP6: 6, Kind.ICMP4: 1, Kind.ICMP6: 58}
 class Stack:
     """The headers of one kind of packet. `template`: one record with the constant values.
 
-    `network`, `transport`: byte offsets of these layers in the record. `link_length`, `length`: bytes from the start of
-    the packet to the network layer, and to the end of the headers.
+    `network_offset`, `transport_offset`: byte offsets of these layers in the record. `link_length`, `header_length`:
+    bytes from the start of the packet to the network layer, and to the end of the headers.
     """
 
     template: NDArray[np.void]
-    network: int
-    transport: int
+    network_offset: int
+    transport_offset: int
     link_length: int
-    length: int
+    header_length: int
 
 
-def build_stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stack:
-    """Join the layers of a packet of `kind` with `depth` VLAN tags. `byte_order`: `<` or `>`, as in the file."""
-    version = 0 if kind == Kind.ARP else 6 if kind & 1 else 4
-    fragment = FRAGMENT if kind in (Kind.FIRST6, Kind.LAST6) else ()
+def build_stack(link_type: int, vlan_tags: int, kind: PacketKind, byte_order: str) -> Stack:
+    """Join the layers of a packet of `kind` with `vlan_tags` VLAN tags. `byte_order`: `<` or `>`, as in the file."""
+    version = 0 if kind == PacketKind.ARP else 6 if kind & 1 else 4
+    fragment = IPV6_FRAGMENT if kind in (PacketKind.UDP6_FIRST_FRAGMENT, PacketKind.UDP6_LAST_FRAGMENT) else ()
     network = {0: ARP, 4: IPV4, 6: IPV6}[version]
     layers = [
         ("record", RECORD),
         ("link", LINKS[link_type]),
-        *((f"tag{tag}", TAG) for tag in range(depth)),
+        *((f"tag{tag}", TAG) for tag in range(vlan_tags)),
         ("ip", network),
         ("fragment", fragment),
         ("transport", _transport_fields(kind)),
@@ -175,30 +179,30 @@ def build_stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stac
     template = np.zeros(1, dtype=np.dtype([(name, field_format) for name, field_format, _ in fields]))
     for name, _, value in fields:
         template[name] = value
-    _set_types(template, depth, version, kind)
+    _set_types(template, vlan_tags, version, kind)
     sizes = {
         layer: np.dtype([(name, field_format.replace("@", ">")) for name, field_format, _ in table]).itemsize
         for layer, table in layers
     }
     record, transport = sizes["record"], sizes["transport"]
-    link = sizes["link"] + sum(sizes[f"tag{tag}"] for tag in range(depth))
+    link = sizes["link"] + sum(sizes[f"tag{tag}"] for tag in range(vlan_tags))
     record_length = template.dtype.itemsize
     return Stack(template, record + link, record_length - transport, link, record_length - record)
 
 
-def _transport_fields(kind: Kind) -> tuple[Field, ...]:
+def _transport_fields(kind: PacketKind) -> tuple[Field, ...]:
     """Return the fields of the transport layer, none for ARP and last fragments."""
-    if kind in (Kind.LAST4, Kind.LAST6, Kind.ARP):
+    if kind in (PacketKind.UDP4_LAST_FRAGMENT, PacketKind.UDP6_LAST_FRAGMENT, PacketKind.ARP):
         return ()
-    return {Kind.TCP4: TCP, Kind.TCP6: TCP, Kind.ICMP4: ICMP, Kind.ICMP6: ICMP}.get(kind, UDP)
+    return {PacketKind.TCP4: TCP, PacketKind.TCP6: TCP, PacketKind.ICMP4: ICMP, PacketKind.ICMP6: ICMP}.get(kind, UDP)
 
 
-def _set_types(template: NDArray[np.void], depth: int, version: int, kind: Kind) -> None:
+def _set_types(template: NDArray[np.void], vlan_tags: int, version: int, kind: PacketKind) -> None:
     """Set the fields that name the next layer (EtherTypes, families, protocols) and the offset of a fragment."""
     names = template.dtype.names or ()
-    chain = ["link.type", *(f"tag{tag}.type" for tag in range(depth))]
+    chain = ["link.type", *(f"tag{tag}.type" for tag in range(vlan_tags))]
     for tag, name in enumerate(chain[:-1]):
-        template[name] = 0x88A8 if depth - tag > 1 else 0x8100  # IEEE 802.1Q: outer tags are service tags
+        template[name] = 0x88A8 if vlan_tags - tag > 1 else 0x8100  # IEEE 802.1Q: outer tags are service tags
         template[f"tag{tag}.control"] = 100 + tag
     if "link.type" in names:
         template[chain[-1]] = ETHERTYPES[version]
@@ -208,8 +212,11 @@ def _set_types(template: NDArray[np.void], depth: int, version: int, kind: Kind)
     if version == 4:
         template["ip.protocol"] = protocol
         units = FRAGMENT_BYTES[4] // 8
-        template["ip.flags_offset"] = {Kind.FIRST4: 0x2000, Kind.LAST4: units}.get(kind, 0x4000)
+        template["ip.flags_offset"] = {
+            PacketKind.UDP4_FIRST_FRAGMENT: 0x2000,
+            PacketKind.UDP4_LAST_FRAGMENT: units,
+        }.get(kind, 0x4000)
     if version == 6:
         template["ip.next_header"] = 44 if "fragment.next_header" in names else protocol
-        if kind in (Kind.FIRST6, Kind.LAST6):
-            template["fragment.offset_flags"] = 1 if kind == Kind.FIRST6 else FRAGMENT_BYTES[6]
+        if kind in (PacketKind.UDP6_FIRST_FRAGMENT, PacketKind.UDP6_LAST_FRAGMENT):
+            template["fragment.offset_flags"] = 1 if kind == PacketKind.UDP6_FIRST_FRAGMENT else FRAGMENT_BYTES[6]

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.generate.layers import FRAGMENT_BYTES, Kind, Stack, build_stack
+from capture.generate.layers import FRAGMENT_BYTES, PacketKind, Stack, build_stack
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
@@ -27,10 +27,10 @@ DEPTHS = 4
 class Traffic:
     """Columns of consecutive packets, in file order.
 
-    `kind`: a `Kind`. `depth`: number of VLAN tags. Addresses are IPv4 numbers, or the last 32 bits below 2001:db8::/96.
-    For ICMP the destination port is type * 256 + code, as in NetFlow, and the source port is the echo identifier.
-    `length`: requested wire length in bytes; a packet is longer if its headers or the link layer require it. `noise`:
-    random bits for identifiers and sequence numbers.
+    `kind`: a `PacketKind`. `depth`: number of VLAN tags. Addresses are IPv4 numbers, or the last 32 bits below
+    2001:db8::/96. For ICMP the destination port is type * 256 + code, as in NetFlow, and the source port is the echo
+    identifier. `length`: requested wire length in bytes; a packet is longer if its headers or the link layer require
+    it. `noise`: random bits for identifiers and sequence numbers.
     """
 
     ts: NDArray[np.int64]
@@ -59,18 +59,18 @@ class Encoder:
             for kind in self._kinds(link_type)
             for depth in depths
         }
-        class_count = len(Kind) * DEPTHS
+        class_count = len(PacketKind) * DEPTHS
         self._link_lengths = np.zeros(class_count, dtype=np.int32)
         self._min_lengths = np.zeros(class_count, dtype=np.int32)
         self._max_lengths = np.full(class_count, 65535, dtype=np.int32)
         for index, stack in self._stacks.items():
             self._link_lengths[index] = stack.link_length
-            self._min_lengths[index], self._max_lengths[index] = _network_lengths(stack, Kind(index // DEPTHS))
+            self._min_lengths[index], self._max_lengths[index] = _network_lengths(stack, PacketKind(index // DEPTHS))
 
     @staticmethod
-    def _kinds(link_type: int) -> list[Kind]:
+    def _kinds(link_type: int) -> list[PacketKind]:
         """Return the kinds that a link type can carry. ARP needs a link layer with a type field."""
-        return [kind for kind in Kind if kind != Kind.ARP or link_type not in (0, 101)]
+        return [kind for kind in PacketKind if kind != PacketKind.ARP or link_type not in (0, 101)]
 
     def encode(self, traffic: Traffic) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
         """Return the bytes of the records, their offsets, and the sum of their wire lengths."""
@@ -93,56 +93,56 @@ class Encoder:
             records["record.fraction"] = traffic.ts[rows] % SECOND // self._tick
             records["record.captured_length"] = captured[rows]
             records["record.wire_length"] = wire[rows]
-            _set_fields(records, stack, Kind(int(index) // DEPTHS), traffic, rows, network[rows])
-            _copy_to_offsets(records, min(stack.length, self._snap_length) + RECORD_HEADER, output, starts[rows])
+            _set_fields(records, stack, PacketKind(int(index) // DEPTHS), traffic, rows, network[rows])
+            _copy_to_offsets(records, min(stack.header_length, self._snap_length) + RECORD_HEADER, output, starts[rows])
         return output, starts, int(wire.sum())
 
 
-def _network_lengths(stack: Stack, kind: Kind) -> tuple[int, int]:
+def _network_lengths(stack: Stack, kind: PacketKind) -> tuple[int, int]:
     """Return the minimum and maximum number of bytes from the network header to the end of the packet."""
-    headers = stack.length - stack.link_length
-    if kind in (Kind.FIRST4, Kind.FIRST6):
+    headers = stack.header_length - stack.link_length
+    if kind in (PacketKind.UDP4_FIRST_FRAGMENT, PacketKind.UDP6_FIRST_FRAGMENT):
         udp = 8
         length = headers - udp + FRAGMENT_BYTES[6 if kind & 1 else 4]
         return length, length
-    if kind == Kind.ARP:
+    if kind == PacketKind.ARP:
         return headers, headers
-    return headers + (kind in (Kind.LAST4, Kind.LAST6)), 65535
+    return headers + (kind in (PacketKind.UDP4_LAST_FRAGMENT, PacketKind.UDP6_LAST_FRAGMENT)), 65535
 
 
 def _set_fields(
     records: NDArray[np.void],
     stack: Stack,
-    kind: Kind,
+    kind: PacketKind,
     traffic: Traffic,
     rows: NDArray[np.int64],
     network: NDArray[np.int32],
 ) -> None:
     """Set the varying fields of packets of one kind. `network`: bytes from the network header to the packet's end."""
-    if kind == Kind.ARP:
+    if kind == PacketKind.ARP:
         records["ip.sender"], records["ip.target"] = traffic.source[rows], traffic.destination[rows]
         return
     noise = traffic.noise[rows]
     records["ip.source"], records["ip.destination"] = traffic.source[rows], traffic.destination[rows]
     if kind & 1:
         records["ip.payload_length"] = network - 40
-        if kind in (Kind.FIRST6, Kind.LAST6):
+        if kind in (PacketKind.UDP6_FIRST_FRAGMENT, PacketKind.UDP6_LAST_FRAGMENT):
             records["fragment.identification"] = noise >> np.uint64(32)
-        protocol, addresses = {Kind.TCP6: 6, Kind.ICMP6: 58}.get(kind, 17), stack.network + 8
+        protocol, addresses = {PacketKind.TCP6: 6, PacketKind.ICMP6: 58}.get(kind, 17), stack.network_offset + 8
     else:
         records["ip.total_length"] = network
         records["ip.identification"] = noise >> np.uint64(48)
-        records["ip.checksum"] = _fold_and_invert(_sum_words(records, stack.network, 20))
-        protocol, addresses = {Kind.TCP4: 6, Kind.ICMP4: 1}.get(kind, 17), stack.network + 12
-    if kind in (Kind.LAST4, Kind.LAST6):
+        records["ip.checksum"] = _fold_and_invert(_sum_words(records, stack.network_offset, 20))
+        protocol, addresses = {PacketKind.TCP4: 6, PacketKind.ICMP4: 1}.get(kind, 17), stack.network_offset + 12
+    if kind in (PacketKind.UDP4_LAST_FRAGMENT, PacketKind.UDP6_LAST_FRAGMENT):
         return
-    transport_length = (network - (stack.transport - stack.network)).astype(np.uint16)
-    if kind in (Kind.FIRST4, Kind.FIRST6):
+    transport_length = (network - (stack.transport_offset - stack.network_offset)).astype(np.uint16)
+    if kind in (PacketKind.UDP4_FIRST_FRAGMENT, PacketKind.UDP6_FIRST_FRAGMENT):
         # The UDP length includes the last fragment, which would follow.
         transport_length += np.uint16(8) + (noise & np.uint64(0x3FF)).astype(np.uint16)
     _set_transport_fields(records, kind, traffic, rows, transport_length)
-    total = _sum_words(records, stack.transport, records.dtype.itemsize - stack.transport)
-    if kind != Kind.ICMP4:
+    total = _sum_words(records, stack.transport_offset, records.dtype.itemsize - stack.transport_offset)
+    if kind != PacketKind.ICMP4:
         total += _sum_words(records, addresses, 32 if kind & 1 else 8)
         total += _as_words(transport_length) + _as_words(np.array([protocol], dtype=np.uint16))
     checksum = _fold_and_invert(total)
@@ -152,17 +152,17 @@ def _set_fields(
 
 
 def _set_transport_fields(
-    records: NDArray[np.void], kind: Kind, traffic: Traffic, rows: NDArray[np.int64], length: NDArray[np.uint16]
+    records: NDArray[np.void], kind: PacketKind, traffic: Traffic, rows: NDArray[np.int64], length: NDArray[np.uint16]
 ) -> None:
     """Set the fields of TCP, UDP or ICMP. `length`: bytes from the transport header to the end of the datagram."""
-    if kind in (Kind.ICMP4, Kind.ICMP6):
+    if kind in (PacketKind.ICMP4, PacketKind.ICMP6):
         records["transport.type_code"] = traffic.destination_port[rows]
         records["transport.identifier"] = traffic.source_port[rows]
         records["transport.sequence"] = traffic.noise[rows] & np.uint64(0xFFFF)
         return
     records["transport.source_port"] = traffic.source_port[rows]
     records["transport.destination_port"] = traffic.destination_port[rows]
-    if kind not in (Kind.TCP4, Kind.TCP6):
+    if kind not in (PacketKind.TCP4, PacketKind.TCP6):
         records["transport.length"] = length
         return
     flags = traffic.tcp_flags[rows]

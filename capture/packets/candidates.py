@@ -10,7 +10,7 @@ import numpy as np
 
 from capture.bytes import u16be, u32be
 from capture.native import helper, outlined
-from capture.packets.fields import CANDIDATE_FIELDS, CANDIDATE_ROOM, CANDIDATES, COUNTS
+from capture.packets.fields import CANDIDATE_COUNT_INDEX, CANDIDATE_FIELDS, CANDIDATE_LIMIT_INDEX, COUNTER_COUNT
 from capture.packets.link_headers import ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST, LARGEST_LENGTH, VLAN_TAGS
 
 LINK_TYPES: dict[int, str] = {
@@ -77,11 +77,11 @@ def fallback_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
 @outlined
 def list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts):  # type: ignore[no-untyped-def]
     """If a frame without IP header is a candidate and there is room, append it to the candidates in `counts`."""
-    index = counts[CANDIDATES]
-    if index < counts[CANDIDATE_ROOM]:
+    index = counts[CANDIDATE_COUNT_INDEX]
+    if index < counts[CANDIDATE_LIMIT_INDEX]:
         header = fallback_header(buf, frame, end, link)
         if header >= 0:
-            entry = COUNTS + index * WIDTH
+            entry = COUNTER_COUNT + index * WIDTH
             counts[entry] = frame
             counts[entry + 1] = end
             counts[entry + 2] = wire
@@ -90,5 +90,5 @@ def list_candidate(buf, frame, end, wire, time, link, interface, row, cause, cou
             counts[entry + 5] = row
             counts[entry + 6] = header
             counts[entry + 7] = cause
-            counts[CANDIDATES] = index + 1
+            counts[CANDIDATE_COUNT_INDEX] = index + 1
     return np.int64(0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capture.lazy_dataclasses import dataclass
-from capture.packets.fields import INNER
+from capture.packets.fields import INNER_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,9 @@ COLUMNS: dict[str, ColumnSpec] = {
 """Columns of the record and of the outermost IP layer."""
 
 INNER_COLUMNS: dict[str, ColumnSpec] = {
-    INNER + name: replace(spec, name=INNER + name, help=f"the same of the innermost IP layer: {spec.help}")
+    INNER_PREFIX + name: replace(
+        spec, name=INNER_PREFIX + name, help=f"the same of the innermost IP layer: {spec.help}"
+    )
     for name, spec in COLUMNS.items()
     if spec.layered
 }

@@ -10,23 +10,23 @@ import numpy as np
 from capture.native import helper, outlined
 from capture.packets.candidates import list_candidate
 from capture.packets.fields import (
-    CANDIDATE_ROOM,
+    CANDIDATE_LIMIT_INDEX,
     CAPLEN,
-    FRAGMENT_FIELDS,
-    INNER_ROWS,
+    FIRST_INNER_ROW,
+    FRAGMENT_FIELD_MASK,
     INTERFACE,
-    LAYER_ROWS,
+    LAYER_FIELD_COUNT,
     LEN,
-    LINK_FIELDS,
+    LINK_FIELD_MASK,
     NULL,
-    OTHER_FIELDS,
-    OTHER_ROWS,
-    RECORD_AND_LINK_FIELDS,
-    TRANSPORT_FIELDS,
+    OTHER_ROWS_INDEX,
+    RECORD_AND_LINK_FIELD_MASK,
+    TRANSPORT_FIELD_MASK,
     TS,
-    TUNNEL_FIELDS,
+    TUNNEL_FIELD_MASK,
     TUNNEL_ID,
     TUNNELS,
+    UNCOMMON_FIELD_MASK,
     VERSION,
     VLAN,
 )
@@ -53,8 +53,8 @@ def decode_frame(  # type: ignore[no-untyped-def]
     * `want`: bit mask of the FIELDS to write.
     * `want_inner`: bit mask of the LAYER_FIELDS to write for the innermost IP layer. If 0, `out` has no rows for it.
     * `every_frame`: if set, a frame without readable IP header is a row with version 0 and NULL in its IP fields.
-    * `counts`: COUNTS words, then room for candidates. Counts frames that become no row, by cause as in SKIPPED, and
-      headers that are not IPv4. Candidates for the fallback decoder are appended.
+    * `counts`: COUNTER_COUNT words, then room for candidates. Counts frames that become no row, by cause as in
+      SKIP_CAUSES, and headers that are not IPv4. Candidates for the fallback decoder are appended.
 
     For an outermost IPv4 header the version and the upper halves of addresses are not written. The caller has filled
     them with 4 and 0.
@@ -64,37 +64,41 @@ def decode_frame(  # type: ignore[no-untyped-def]
     if cause or kind < 0:
         if not every_frame:
             counts[cause] += 1
-            if kind < 0 and counts[CANDIDATE_ROOM]:  # an unconditional call would cost every packet 4 % (registers)
+            if (
+                kind < 0 and counts[CANDIDATE_LIMIT_INDEX]
+            ):  # an unconditional call would cost every packet 4 % (registers)
                 list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
             return row
         if kind < 0:
             list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
-        counts[OTHER_ROWS] += 1
+        counts[OTHER_ROWS_INDEX] += 1
         return write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row)
     if kind != ETHERTYPE_IPV4:
-        counts[OTHER_ROWS] += 1
+        counts[OTHER_ROWS_INDEX] += 1
     wire_end = max(end, frame + wire)  # the wire length of some records is less than the captured length
     write_addresses(buf, kind, ip, wire_end, want, out, capacity, np.int64(0), row)
     out[TS * capacity + row] = time
     if want & (1 << LEN):
         out[LEN * capacity + row] = wire
-    if not want & OTHER_FIELDS | want_inner:  # true for most queries, and the tests below take as long as the addresses
+    if (
+        not want & UNCOMMON_FIELD_MASK | want_inner
+    ):  # true for most queries, and the tests below take as long as the addresses
         return row + 1
-    if want & RECORD_AND_LINK_FIELDS:
+    if want & RECORD_AND_LINK_FIELD_MASK:
         if want & (1 << CAPLEN):
             out[CAPLEN * capacity + row] = end - frame
         if want & (1 << INTERFACE):
             out[INTERFACE * capacity + row] = interface
         if want & (1 << VLAN):
             out[VLAN * capacity + row] = vlan
-        if want & LINK_FIELDS:
+        if want & LINK_FIELD_MASK:
             write_outer_link(buf, frame, end, link, want, out, capacity, row)
-    if want & (TRANSPORT_FIELDS | FRAGMENT_FIELDS):
+    if want & (TRANSPORT_FIELD_MASK | FRAGMENT_FIELD_MASK):
         protocol, upper, fragment, more, identified, packet_end, _ = upper_layer(buf, kind, ip, end, wire_end)
         write_transport(
             buf, kind, protocol, upper, packet_end, fragment, more, identified, want, out, capacity, np.int64(0), row
         )
-    if want & TUNNEL_FIELDS | want_inner:
+    if want & TUNNEL_FIELD_MASK | want_inner:
         write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity, row, counts)
     return row + 1
 
@@ -118,7 +122,7 @@ def write_other_frame(buf, frame, end, wire, time, link, interface, want, want_i
     _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
     write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
     if want_inner:
-        first = np.int64(INNER_ROWS)
+        first = np.int64(FIRST_INNER_ROW)
         write_link_fields(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
     out[TS * capacity + row] = time
     out[LEN * capacity + row] = wire
@@ -148,13 +152,13 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
         tunnels += 1
         tunnel_id = inner_tunnel_id
         protocol, upper, fragment, more, identified, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
-    if want & TUNNEL_FIELDS:
+    if want & TUNNEL_FIELD_MASK:
         out[TUNNELS * capacity + row] = tunnels
         out[TUNNEL_ID * capacity + row] = tunnel_id
     if want_inner:
-        first = np.int64(INNER_ROWS)
+        first = np.int64(FIRST_INNER_ROW)
         if kind != ETHERTYPE_IPV4:
-            counts[OTHER_ROWS] += 1
+            counts[OTHER_ROWS_INDEX] += 1
         write_addresses(buf, kind, ip, wire_end, want_inner, out, capacity, first, row)
         write_link_fields(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
         write_transport(
@@ -166,9 +170,9 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
 @helper
 def write_nulls(want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write NULL to all fields of the layers of a row, and version 0: the row of a frame without readable IP header."""
-    for first in (np.int64(0), np.int64(INNER_ROWS)):
+    for first in (np.int64(0), np.int64(FIRST_INNER_ROW)):
         if first == 0 or want_inner:
-            for field in range(LAYER_ROWS):
+            for field in range(LAYER_FIELD_COUNT):
                 out[(first + field) * capacity + row] = NULL
             out[(first + VERSION) * capacity + row] = 0
     out[TUNNELS * capacity + row] = NULL

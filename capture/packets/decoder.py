@@ -20,13 +20,13 @@ from capture.native import pointer
 from capture.packets.decode_kernels import decode_pcap, decode_pcapng, decode_ring
 from capture.packets.fallback import Fallback, counts_with_room, take_candidates
 from capture.packets.fields import (
+    CANDIDATE_COUNT_INDEX,
     CANDIDATE_FIELDS,
-    CANDIDATES,
     DEST_HIGH,
     FIELDS,
     INNER_FIELDS,
-    OTHER_ROWS,
-    PHYSICAL,
+    OTHER_ROWS_INDEX,
+    PHYSICAL_COLUMNS,
     ROWS,
     SRC_HIGH,
     VERSION,
@@ -71,7 +71,7 @@ class Decoder:
         """
         self.file = file
         self.every_frame = every_frame
-        fields = {field for column in columns if column != "link" for field in PHYSICAL.get(column, (column,))}
+        fields = {field for column in columns if column != "link" for field in PHYSICAL_COLUMNS.get(column, (column,))}
         self.want = sum(1 << row for row, field in enumerate(FIELDS) if field in fields)
         self.want_inner = sum(1 << row for row, field in enumerate(INNER_FIELDS) if field in fields)
         unknown = fields - ROWS.keys()
@@ -82,7 +82,7 @@ class Decoder:
         self.matrix[VERSION] = 4
         self.fallback = fallback
         self.counts = counts_with_room(capacity if fallback else 0)
-        self.skipped = self.counts[:OTHER_ROWS]
+        self.skipped = self.counts[:OTHER_ROWS_INDEX]
         self.retimed = np.zeros(len(REPLACED_TIME_CAUSES), np.int64)
         self.only_ipv4 = True  # all addresses of the last block
         self.out = pointer(self.matrix.reshape(-1), "i64")
@@ -100,7 +100,7 @@ class Decoder:
                 f"got a block of {block.records} records, expected at most {self.capacity}: scan in smaller blocks"
             )
         packets = self._packets(lambda: self._decode(block, self.matrix.shape[1]))
-        if self.fallback is None or not self.counts[CANDIDATES]:
+        if self.fallback is None or not self.counts[CANDIDATE_COUNT_INDEX]:
             return packets
         return self._insert_candidates(packets, self.fallback)
 
@@ -109,7 +109,7 @@ class Decoder:
         candidates = take_candidates(self.counts)
         decoded = fallback.decode(self.file.data, candidates, self.want, self.want_inner, len(self.matrix))
         if not self.every_frame:
-            causes = np.bincount(candidates[:, CANDIDATE_FIELDS.index("cause")], minlength=OTHER_ROWS)
+            causes = np.bincount(candidates[:, CANDIDATE_FIELDS.index("cause")], minlength=OTHER_ROWS_INDEX)
             self.skipped += decoded.skipped - causes
         if not len(decoded.candidates):
             return packets
@@ -133,9 +133,9 @@ class Decoder:
             # The kernel writes these rows only for IPv6, which saves three stores for most packets.
             self.matrix[VERSION] = 4
             self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
-        other_rows_before = int(self.counts[OTHER_ROWS])
+        other_rows_before = int(self.counts[OTHER_ROWS_INDEX])
         rows = decode()
-        self.only_ipv4 = int(self.counts[OTHER_ROWS]) == other_rows_before
+        self.only_ipv4 = int(self.counts[OTHER_ROWS_INDEX]) == other_rows_before
         return Packets(self.matrix, rows, self.only_ipv4)
 
     def _decode(self, block: Block, stride: int) -> int:

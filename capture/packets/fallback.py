@@ -22,15 +22,15 @@ from capture.lazy_dataclasses import dataclass
 from capture.packets.candidates import HEADERS, WIDTH
 from capture.packets.decode_kernels import decode_pcap
 from capture.packets.fields import (
-    CANDIDATE_ROOM,
-    CANDIDATES,
-    COUNTS,
-    INNER_ROWS,
+    CANDIDATE_COUNT_INDEX,
+    CANDIDATE_LIMIT_INDEX,
+    COUNTER_COUNT,
+    FIRST_INNER_ROW,
     NULL,
-    OTHER_ROWS,
+    OTHER_ROWS_INDEX,
     ROWS,
-    SKIPPED,
-    TUNNEL_FIELDS,
+    SKIP_CAUSES,
+    TUNNEL_FIELD_MASK,
     VERSION,
 )
 from capture.packets.ip_layer import MALFORMED
@@ -59,7 +59,7 @@ def installed() -> bool:
 class FallbackRows:
     """Rows of candidates. `matrix`: a column per row. `candidates`: the index in the candidate list of each row.
 
-    `skipped`: number of candidates that are no rows, by cause as in SKIPPED. `only_ipv4`: as in `decoder.Packets`.
+    `skipped`: number of candidates that are no rows, by cause as in SKIP_CAUSES. `only_ipv4`: as in `decoder.Packets`.
     """
 
     matrix: Numbers
@@ -83,7 +83,7 @@ class Fallback:
 
         `rows`: number of physical columns of the matrix.
         """
-        located_headers, skipped = [], np.zeros(len(SKIPPED), np.int64)
+        located_headers, skipped = [], np.zeros(len(SKIP_CAUSES), np.int64)
         for index, (start, end, *_, kind, cause) in enumerate(candidates.tolist()):
             header = self._find(data[start:end].tobytes(), kind)
             if header is not None:
@@ -144,7 +144,7 @@ def _decode(
     count = len(headers)
     matrix = column_matrix(rows, count)
     matrix[VERSION] = 4
-    counts = np.zeros(COUNTS, np.int64)
+    counts = np.zeros(COUNTER_COUNT, np.int64)
     packets = np.frombuffer(bytes(records), np.uint8)
     decode_pcap(
         packets,
@@ -155,7 +155,7 @@ def _decode(
         RECORD.size,
         0,
         RAW_IP,
-        want | TUNNEL_FIELDS if want_inner else want,
+        want | TUNNEL_FIELD_MASK if want_inner else want,
         want_inner,
         1,
         matrix.reshape(-1),
@@ -167,13 +167,13 @@ def _decode(
     matrix[ROWS["caplen"], :count] = candidates[:, 1] - candidates[:, 0]
     _write_link(matrix, headers, 0)
     shift = np.array(shifts, np.int64)
-    for first in (0, INNER_ROWS) if want_inner else (0,):
+    for first in (0, FIRST_INNER_ROW) if want_inner else (0,):
         offsets = matrix[first + ROWS["payload_offset"], :count]
         offsets[offsets != NULL] += shift[offsets != NULL]
     if want_inner:
         not_in_tunnel = matrix[ROWS["tunnels"], :count] == 0
-        _write_link(matrix, headers, INNER_ROWS, not_in_tunnel)
-    return matrix, not counts[OTHER_ROWS]
+        _write_link(matrix, headers, FIRST_INNER_ROW, not_in_tunnel)
+    return matrix, not counts[OTHER_ROWS_INDEX]
 
 
 def _write_link(
@@ -189,13 +189,13 @@ def _write_link(
 
 def counts_with_room(candidates: int) -> Numbers:
     """Return a kernel's array of counts with room for `candidates` candidates. Unused room occupies no memory."""
-    counts = np.zeros(COUNTS + WIDTH * candidates, np.int64)
-    counts[CANDIDATE_ROOM] = candidates
+    counts = np.zeros(COUNTER_COUNT + WIDTH * candidates, np.int64)
+    counts[CANDIDATE_LIMIT_INDEX] = candidates
     return counts
 
 
 def take_candidates(counts: Numbers) -> Numbers:
     """Return the listed candidates, one per row, and clear the list."""
-    count = int(counts[CANDIDATES])
-    counts[CANDIDATES] = 0
-    return counts[COUNTS : COUNTS + count * WIDTH].reshape(count, WIDTH).copy()
+    count = int(counts[CANDIDATE_COUNT_INDEX])
+    counts[CANDIDATE_COUNT_INDEX] = 0
+    return counts[COUNTER_COUNT : COUNTER_COUNT + count * WIDTH].reshape(count, WIDTH).copy()

@@ -11,9 +11,9 @@ from capture.packets.fields import (
     DEST_LOW,
     DEST_MAC,
     DEST_PORT,
-    DESTINATION,
+    DESTINATION_OPTIONS,
     ETHERTYPE,
-    FRAGMENT_FIELDS,
+    FRAGMENT_FIELD_MASK,
     FRAGMENT_HEADER,
     FRAGMENT_OFFSET,
     HOP_BY_HOP,
@@ -23,15 +23,15 @@ from capture.packets.fields import (
     ICMPV6,
     IP_ID,
     IP_LEN,
-    LINK_FIELDS,
+    LINK_FIELD_MASK,
     MORE_FRAGMENTS,
     MPLS,
-    NETWORK_FIELDS,
+    NETWORK_FIELD_MASK,
     NULL,
     PAYLOAD_LENGTH,
     PAYLOAD_OFFSET,
     PROTOCOL,
-    RARE_FIELDS,
+    RARE_FIELD_MASK,
     ROUTING,
     SRC_HIGH,
     SRC_LOW,
@@ -51,7 +51,7 @@ from capture.packets.fields import (
 from capture.packets.link_headers import ETHERTYPE_IPV4
 
 READABLE, CUT, MALFORMED = 0, 1, 2
-"""Results of `header_status`. CUT and MALFORMED are also the indices of their causes in SKIPPED."""
+"""Results of `header_status`. CUT and MALFORMED are also the indices of their causes in SKIP_CAUSES."""
 
 
 @helper
@@ -105,7 +105,7 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
     fragment = np.int64(0)
     more = np.int64(0)
     identified = np.int64(NULL)
-    while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION) and offset + 8 <= end:
+    while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION_OPTIONS) and offset + 8 <= end:
         following = np.int64(buf[offset])
         if protocol == FRAGMENT_HEADER:
             fragment = u16be(buf, offset + 2) & 0xFFF8
@@ -136,7 +136,7 @@ def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  
             out[(first + SRC_LOW) * capacity + row] = u32be(buf, ip + 12)
         if want & (1 << DEST_LOW):
             out[(first + DEST_LOW) * capacity + row] = u32be(buf, ip + 16)
-        if want & NETWORK_FIELDS:
+        if want & NETWORK_FIELD_MASK:
             out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 2) or wire_end - ip
             out[(first + TTL) * capacity + row] = buf[ip + 8]
             out[(first + TOS) * capacity + row] = buf[ip + 1]
@@ -148,7 +148,7 @@ def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  
     if want & (1 << DEST_LOW):
         out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 24))
         out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, ip + 32))
-    if want & NETWORK_FIELDS:
+    if want & NETWORK_FIELD_MASK:
         out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 4) + 40
         out[(first + TTL) * capacity + row] = buf[ip + 7]
         out[(first + TOS) * capacity + row] = u16be(buf, ip) >> 4 & 255
@@ -159,7 +159,7 @@ def write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out
     """Write the link layer fields. `source` and `destination` are offsets of 48-bit addresses, or NULL."""
     if want & (1 << VLAN):
         out[(first + VLAN) * capacity + row] = vlan
-    if not want & LINK_FIELDS:
+    if not want & LINK_FIELD_MASK:
         return
     if want & (1 << MPLS):
         out[(first + MPLS) * capacity + row] = mpls
@@ -176,7 +176,7 @@ def write_transport(buf, kind, protocol, upper, end, fragment, more, identified,
     """Write the results of `upper_layer`, and the fields of the upper-layer header that end at or before `end`."""
     if want & (1 << PROTOCOL):
         out[(first + PROTOCOL) * capacity + row] = protocol
-    if want & FRAGMENT_FIELDS:
+    if want & FRAGMENT_FIELD_MASK:
         out[(first + FRAGMENT_OFFSET) * capacity + row] = fragment
         out[(first + MORE_FRAGMENTS) * capacity + row] = more
     left = end - upper if fragment == 0 else np.int64(-1)  # available bytes of the header of `protocol`
@@ -187,7 +187,7 @@ def write_transport(buf, kind, protocol, upper, end, fragment, more, identified,
     if want & (1 << TCP_FLAGS):
         flags = protocol == TCP and left >= 14
         out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
-    if want & RARE_FIELDS:
+    if want & RARE_FIELD_MASK:
         write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row)
 
 

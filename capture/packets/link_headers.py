@@ -14,7 +14,7 @@ from capture.native import helper
 NON_IP = -1
 """End of the walk: the frame contains no IP packet."""
 UNSUPPORTED = -4
-"""End of the walk: unknown link type. An end of the walk is -1 - i for the cause `fields.SKIPPED[i]`."""
+"""End of the walk: unknown link type. An end of the walk is -1 - i for the cause `fields.SKIP_CAUSES[i]`."""
 
 ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_IPV6 = 0x86DD

@@ -1,7 +1,8 @@
-"""Decoding of listed samples into rows of packet columns, one row per sample.
+"""Decode the sFlow samples that `list_samples` has found. Each sample becomes one row with the columns of a packet.
 
-A sample without a packet header has an IP record instead, the result of the agent's own decoder. Its row has the
-columns of this record, also for the inner layer, and NULL in all others.
+A sample without a packet header has an IP record instead, the result of the agent's own decoder. Its row contains the
+values of this record. If the inner layer is requested, it has the same values. `ts` and `len` are set, `caplen` and
+`tunnels` are 0, and all other columns are NULL.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from capture.packets.fields import (
     DEST_HIGH,
     DEST_LOW,
     DEST_PORT,
-    INNER_ROWS,
+    FIRST_INNER_ROW,
     IP_LEN,
     LEN,
     NULL,
-    OTHER_ROWS,
+    OTHER_ROWS_INDEX,
     PROTOCOL,
     SRC_HIGH,
     SRC_LOW,
@@ -39,12 +40,12 @@ from capture.packets.fields import (
     VERSION,
 )
 from capture.sflow.columns import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
-from capture.sflow.lister import Listed
+from capture.sflow.lister import ListedSamples
 
 
 @helper
 def fitting_or_null(value, bits):  # type: ignore[no-untyped-def]
-    """Return `value`, or NULL if it needs more bits than the header field that it describes."""
+    """Return `value`, or NULL if `value` needs more bits than the header field that it describes."""
     return value if value >> bits == 0 else np.int64(NULL)
 
 
@@ -52,11 +53,11 @@ def fitting_or_null(value, bits):  # type: ignore[no-untyped-def]
 def decode_ip_record(buf, offset, version, time, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
     """Write all columns of the row of the sampled_ipv4 or sampled_ipv6 record at `offset`."""
     write_nulls(want_inner, out, capacity, row)
-    counts[OTHER_ROWS] += 1
+    counts[OTHER_ROWS_INDEX] += 1
     length = u32be(buf, offset)
     protocol = fitting_or_null(u32be(buf, offset + 4), 8)
     after = offset + (16 if version == 4 else 40)
-    for first in (0, INNER_ROWS):
+    for first in (0, FIRST_INNER_ROW):
         if first and not want_inner:
             break
         out[(first + VERSION) * capacity + row] = version
@@ -85,38 +86,45 @@ def decode_ip_record(buf, offset, version, time, want_inner, out, capacity, row,
 
 
 @kernel("i64(u8*, i64*, i64, i64, i64, i64, i64, i64*, i64, i64*)")
-def decode_listed(buf, listed, stride, first, rows, want, want_inner, out, capacity, counts):  # type: ignore[no-untyped-def]
-    """Decode the samples `[first, first + rows)` of `listed` into one row each. Return `rows`.
+def decode_listed(buf, sample_matrix, stride, first, rows, wanted_mask, want_inner, out, capacity, counts):  # type: ignore[no-untyped-def]
+    """Decode the samples `[first, first + rows)` of `sample_matrix` into one row each. Return `rows`.
 
-    `listed`: len(SAMPLE_FIELDS) x stride, written by `list_samples` for `buf`. Other parameters are as in
-    `decode_frame`. The column `interface` is not written: the caller takes it from the datagram.
+    * `sample_matrix`: len(SAMPLE_FIELDS) x stride, written by `list_samples` for `buf`.
+    * `wanted_mask`: bit mask of the columns to write. `want_inner`: the same for the inner layer, 0 if not requested.
+    * `out`: matrix of the columns, with `capacity` rows. `counts`: counters of the kernel, see
+      `capture.packets.fields`.
+
+    The column `interface` is not written: the caller takes it from the datagram.
     """
     for row in range(rows):
         sample = first + row
-        offset = listed[HEADER * stride + sample]
-        time = listed[TIME * stride + sample]
-        link = listed[LINK_TYPE * stride + sample]
+        offset = sample_matrix[HEADER * stride + sample]
+        time = sample_matrix[TIME * stride + sample]
+        link = sample_matrix[LINK_TYPE * stride + sample]
         if link in (SAMPLED_IPV4, SAMPLED_IPV6):
             decode_ip_record(buf, offset, -link, time, want_inner, out, capacity, row, counts)
         else:
-            end = offset + listed[CAPTURED * stride + sample]
-            wire = listed[WIRE * stride + sample]
-            decode_frame(buf, offset, end, wire, time, link, 0, want, want_inner, 1, out, capacity, row, counts)
+            end = offset + sample_matrix[CAPTURED * stride + sample]
+            wire = sample_matrix[WIRE * stride + sample]
+            decode_frame(buf, offset, end, wire, time, link, 0, wanted_mask, want_inner, 1, out, capacity, row, counts)
     return rows
 
 
 class SampleDecoder(Decoder):
-    """Decode listed samples of one capture into fixed buffers. Not thread safe."""
+    """Decodes the listed samples of one capture into buffers of fixed size. Not thread safe."""
 
     def __init__(self, file: AnyCapture, columns: Iterable[str], capacity: int) -> None:
-        """Decode those of `columns` that the stream `frames` also has, up to `capacity` samples per call."""
+        """Prepare to decode up to `capacity` samples per call: those of `columns` that the stream `frames` has.
+
+        `interface` is not decoded, because the caller takes it from the datagram.
+        """
         super().__init__(file, (FRAME_COLUMNS.keys() & set(columns)) - {"interface"}, capacity, every_frame=True)
 
-    def decode_listed(self, listed: Listed) -> Packets:
-        """Decode samples that were listed from the capture's current data; one row each, in order."""
+    def decode_listed(self, listed: ListedSamples) -> Packets:
+        """Decode samples that were listed from the capture's current data. Each sample becomes one row, in order."""
         return self._packets(
             lambda: decode_listed(
-                self.file.data, listed.matrix.reshape(-1), listed.matrix.shape[1], listed.first, listed.rows, self.want,
-                self.want_inner, self.out, self.matrix.shape[1], self.counts,
+                self.file.data, listed.matrix.reshape(-1), listed.matrix.shape[1], listed.first, listed.sample_count,
+                self.want, self.want_inner, self.out, self.matrix.shape[1], self.counts,
             )
         )  # fmt: skip

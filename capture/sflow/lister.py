@@ -1,4 +1,4 @@
-"""Listing of the samples in a block's datagrams: the buffers of the sFlow kernel."""
+"""List the samples in sFlow datagrams. `SampleLister` owns the buffers into which the kernel `list_samples` writes."""
 
 from __future__ import annotations
 
@@ -56,14 +56,16 @@ def is_datagram(buf, offset, end):  # type: ignore[no-untyped-def]
 
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64*, i64, i64, i64*)")
-def choose_datagrams(buf, protocols, ports, offsets, lengths, packets, port, chosen):  # type: ignore[no-untyped-def]
-    """Write the indices of the packets that carry sFlow to `chosen` (one word per packet). Return their number.
+def choose_datagrams(buf, protocols, ports, offsets, lengths, packet_count, port, chosen):  # type: ignore[no-untyped-def]
+    """Write the indices of the packets that carry sFlow to `chosen`. Return their number.
+
+    `chosen` has room for one index per packet.
 
     `protocols`, `ports`, `offsets`, `lengths`: the columns protocol, destPort, payload_offset and payload_length; NULL
     is -1.
     """
     count = 0
-    for packet in range(packets):
+    for packet in range(packet_count):
         if protocols[packet] != UDP or ports[packet] < 0 or offsets[packet] < 0:
             continue
         offset = offsets[packet]
@@ -73,19 +75,19 @@ def choose_datagrams(buf, protocols, ports, offsets, lengths, packets, port, cho
     return count
 
 
-Numbers = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Datagrams:
-    """Datagrams in a capture's data: offsets, lengths and arrival times (ns). Contiguous arrays of equal length.
+    """Datagrams in a capture's data: offsets, lengths and arrival times (ns), in contiguous arrays of equal length.
 
-    Every datagram must be completely inside the data; the kernel does not check this.
+    Every datagram must be completely inside the data, because the kernel does not check this.
     """
 
-    offsets: Numbers
-    lengths: Numbers
-    times: Numbers
+    offsets: Int64Array
+    lengths: Int64Array
+    times: Int64Array
 
     def __len__(self) -> int:
         """Count the datagrams."""
@@ -93,38 +95,41 @@ class Datagrams:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Listed samples: `rows` columns of the matrix, from column `first` on. Valid until the iterator continues."""
+class ListedSamples:
+    """A batch of listed samples: the `sample_count` matrix columns that begin at column `first`. A column is a sample.
 
-    matrix: Numbers
+    A batch is valid until the next batch of `SampleLister.list` is requested, because the matrix is used again.
+    """
+
+    matrix: Int64Array
     first: int
-    rows: int
+    sample_count: int
 
-    def field(self, name: str) -> Numbers:
+    def field(self, name: str) -> Int64Array:
         """Return one of SAMPLE_FIELDS. NULL is -1. Agent addresses are bit patterns of unsigned integers."""
-        return self.matrix[SAMPLE_FIELDS.index(name), self.first : self.first + self.rows]
+        return self.matrix[SAMPLE_FIELDS.index(name), self.first : self.first + self.sample_count]
 
 
 class SampleLister:
-    """List the flow samples in the datagrams of one input, and check their sequence numbers. Not thread safe.
+    """Lists the flow samples in the datagrams of one input, and checks their sequence numbers. Not thread safe.
 
     Memory: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and SLOTS x SLOT x 8 bytes (2.5 MB) for the
     sequence numbers of agents and sources.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Yield up to `capacity` samples at once."""
+        """Create the buffers. `list` yields at most `capacity` samples at a time."""
         self.capacity = capacity
         self.matrix = np.zeros((len(SAMPLE_FIELDS), capacity + MAX_SAMPLES), np.int64)
         self.sequences = np.zeros((SLOTS, SLOT), np.int64)
-        self.words = np.zeros(len(COUNTS) + 1, np.int64)
+        self.counters = np.zeros(len(COUNTS) + 1, np.int64)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of read, skipped and missing units so far, by the names of COUNTS."""
-        return dict(zip(COUNTS, self.words.tolist(), strict=False))
+        """The counters so far, by name (COUNTS): read and skipped datagrams and samples, and sequence events."""
+        return dict(zip(COUNTS, self.counters.tolist(), strict=False))
 
-    def samples(self, link: str) -> Samples:
+    def metric_samples(self, link: str) -> Samples:
         """Return the counters of datagrams, samples and sequence numbers."""
         counts = self.counts
         samples = Samples()
@@ -139,14 +144,14 @@ class SampleLister:
                 samples.add(metric, counts[name], link, name)
         return samples
 
-    def list(self, data: npt.NDArray[np.uint8], datagrams: Datagrams) -> Iterator[Listed]:
-        """List the samples of the datagrams in `data`, in order."""
+    def list(self, data: npt.NDArray[np.uint8], datagrams: Datagrams) -> Iterator[ListedSamples]:
+        """List the samples of the datagrams in `data`, in order. Yield them in batches."""
         first = 0
         while first < len(datagrams):
             rows = list_samples(
                 data, datagrams.offsets, datagrams.lengths, datagrams.times, len(datagrams), first,
-                self.sequences.reshape(-1), self.matrix.reshape(-1), self.matrix.shape[1], self.words,
+                self.sequences.reshape(-1), self.matrix.reshape(-1), self.matrix.shape[1], self.counters,
             )  # fmt: skip
-            first = int(self.words[-1])
+            first = int(self.counters[-1])
             for start in range(0, rows, self.capacity):
-                yield Listed(self.matrix, start, min(self.capacity, rows - start))
+                yield ListedSamples(self.matrix, start, min(self.capacity, rows - start))

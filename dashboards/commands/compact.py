@@ -1,4 +1,4 @@
-"""`wiretide compact`: one table from the changes of a query in the folder of a run."""
+"""`wiretide compact`: write the results of a query with EMIT CHANGES, which a run stored as changes, as one table."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def compact(
 ) -> None:
     """Write one table from the changes of each query with EMIT CHANGES.
 
-    A run writes the changes of such a query: rows with a weight. The table, a Parquet file, contains the rows whose
-    weights do not add up to 0, and a column `final`. The run may continue meanwhile. The changes are kept.
+    For such a query a run writes changes: result rows, each with a weight. The table is a Parquet file. It contains
+    each row whose weights do not add up to 0 over all changes. Its column `final` is true if the row is final. The
+    run may continue meanwhile. The changes are kept.
 
     \b
     wiretide compact state

@@ -168,7 +168,7 @@ class Monitor:
             keep_results=pipeline.keep_results,
             on_batch=self._on_batch,
             say=self.say,
-            on_restart=lambda: self.health.wait_for("Spark restarts after a failure"),
+            on_restart=lambda: self.health.set_obstacle("Spark restarts after a failure"),
         )
         self.run.prepare()
 

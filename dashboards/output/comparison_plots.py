@@ -1,7 +1,8 @@
 """Plots of a comparison. matplotlib is the optional extra `plots`, imported only if a plot is requested.
 
-`state.svg` has few variants: those with exact watermarks, and for each side the variant with the smallest slack without
-errors. `latency.svg` has all variants.
+`state.svg` shows only the variants with exact watermarks, and at most two more: of the variants in order and of those
+out of order, the variant with the smallest slack that has no wrong and no missing results. `latency.svg` shows all
+variants.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dashboards.output.comparison_table import Row, exact_variants
 from dashboards.plots.drawing import COLORS, DASHES, styled
 from highlevel.compare.comparison import Comparison
 
-STATE, LATENCY = "state.svg", "latency.svg"
+STATE_FILE, LATENCY_FILE = "state.svg", "latency.svg"
 """Files of the two plots."""
 
 
 def shown_variants(rows: Sequence[Row]) -> list[Row]:
-    """Return the variants of the plot of the state, those out of order first."""
+    """Return the variants that `state.svg` shows, the variants out of order first."""
     shown = []
     for in_order in (False, True):
         shown += exact_variants(rows, None, in_order)
@@ -33,7 +34,7 @@ def shown_variants(rows: Sequence[Row]) -> list[Row]:
 
 
 def state_title(rows: Sequence[Row]) -> str:
-    """Return a title with the ratio of memory between the best variants with exact watermarks."""
+    """Return a title that compares in order with out of order: for each, the exact variant that needs least memory."""
     free, ordered = (
         min((row["bytes_held_most"] for row in exact_variants(rows, None, in_order)), default=0)
         for in_order in (False, True)
@@ -51,9 +52,9 @@ def draw(comparison: Comparison, table: pa.Table, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     rows = table.to_pylist()
     with styled() as new_figure:
-        _draw_state(new_figure(9, 4.2), comparison, rows).savefig(folder / STATE)
-        _draw_costs(new_figure(11, 1.1 + 0.32 * len(rows)), rows).savefig(folder / LATENCY)
-    return [folder / STATE, folder / LATENCY]
+        _draw_state(new_figure(9, 4.2), comparison, rows).savefig(folder / STATE_FILE)
+        _draw_costs(new_figure(11, 1.1 + 0.32 * len(rows)), rows).savefig(folder / LATENCY_FILE)
+    return [folder / STATE_FILE, folder / LATENCY_FILE]
 
 
 def _draw_state(figure: Any, comparison: Comparison, rows: Sequence[Row]) -> Any:
@@ -76,7 +77,7 @@ def _draw_state(figure: Any, comparison: Comparison, rows: Sequence[Row]) -> Any
             label=row["variant"],
         )
     axes.set(title=state_title(rows), xlabel="arrival time, s", ylabel="stored", yscale="log")
-    _number_logarithms(axes.yaxis, EngFormatter("B"))
+    _label_log_axis(axes.yaxis, EngFormatter("B"))
     axes.grid(axis="y")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0, handlelength=2.6)
     return figure
@@ -92,7 +93,7 @@ def _draw_costs(figure: Any, rows: Sequence[Row]) -> Any:
     colors = [COLORS[1] if row["in_order"] else COLORS[0] for row in rows]
     waits.barh(positions, latencies, color=colors)
     waits.set(title="Latency in the median", xlabel="arrival time", xscale="log")
-    _number_logarithms(waits.xaxis, EngFormatter("s"))
+    _label_log_axis(waits.xaxis, EngFormatter("s"))
     waits.set_yticks(positions, [row["variant"] for row in rows])
     waits.invert_yaxis()
     wrong = [row["wrong_percent"] for row in rows]
@@ -105,8 +106,8 @@ def _draw_costs(figure: Any, rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _number_logarithms(axis: Any, formatter: Any) -> None:
-    """Write a number at 1, 2 and 5 of each power of ten: short ranges contain no power."""
+def _label_log_axis(axis: Any, formatter: Any) -> None:
+    """Label 1, 2 and 5 times each power of ten, because a short axis may contain no power of ten."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

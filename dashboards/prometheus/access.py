@@ -11,8 +11,8 @@ The web configuration has the format of Prometheus's exporter-toolkit (`web.yml`
     basic_auth_users:
       prometheus: $2y$10$…                            # a bcrypt hash: htpasswd -nBC 10 prometheus
 
-That format has no bearer token, so a token is a setting of the pipeline file. Paths are relative to the file. A key
-that is not listed here is refused, because ignoring it could open the server.
+That format has no bearer token, so a token is a setting of the pipeline file. Paths in the web configuration are
+relative to its folder. A key that is not listed here is refused, because ignoring it could open the server.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from capture.lazy_dataclasses import dataclass
 
 TLS_KEYS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version")
 SECTIONS = ("tls_server_config", "basic_auth_users")
-VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+TLS_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
 
-MIN_TOKEN = 16
+MIN_TOKEN_LENGTH = 16
 """Smallest number of characters of a token."""
 
-CACHED = 100
-"""Number of passwords whose check is remembered: a check of bcrypt takes a tenth of a second."""
+MAX_REMEMBERED_CHECKS = 100
+"""Maximum number of passwords whose check is remembered, because a check of bcrypt takes a tenth of a second."""
 
-NOBODY = b"$2b$10$0pb7mt2h3RkR2P7r7btIYO/kfw.iWm3h7mP4bZooKQ0ZTTyzxUGlq"
+DUMMY_HASH = b"$2b$10$0pb7mt2h3RkR2P7r7btIYO/kfw.iWm3h7mP4bZooKQ0ZTTyzxUGlq"
 """A hash that is checked for unknown users, so that the time of an answer does not show if a user exists."""
 
 
@@ -57,7 +57,7 @@ class AccessError(WiretideError):
 
 @dataclass(frozen=True)
 class Access:
-    """The conditions of requests. Without any, everybody may read.
+    """The conditions that a request must satisfy to be answered. Without conditions, everybody may read.
 
     `tls`: the context of the server, None for plain HTTP. `users`: bcrypt hashes by name. `token`: the bearer token.
     """
@@ -68,17 +68,17 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """True if requests need no authentication."""
+        """True if requests need neither a password nor a token. TLS checks client certificates, not this class."""
         return not self.users and self.token is None
 
     @property
     def challenge(self) -> str:
-        """The header WWW-Authenticate of a refused request."""
+        """The value of the header WWW-Authenticate in the answer to a refused request."""
         return 'Basic realm="wiretide", charset="UTF-8"' if self.users else 'Bearer realm="wiretide"'
 
 
 def read_access(web_config: Path | None, token_file: Path | None) -> Access:
-    """Read both files. Raises AccessError for a wrong file, and for a file that cannot be read."""
+    """Read the web configuration and the token. Raises AccessError if a file is wrong or cannot be read."""
     token = None if token_file is None else read_token(token_file)
     if web_config is None:
         return Access(token=token)
@@ -99,14 +99,16 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise AccessError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise AccessError(f"{path}: got a file that is no text") from error
+        raise AccessError(f"{path}: got a file that is not text") from error
 
 
 def read_token(path: Path) -> bytes:
-    """Return the token of a file. Raises AccessError for a text that is no token."""
+    """Return the token in a file. Raises AccessError if the text is not a token."""
     token = _read_text(path).strip()
-    if len(token) < MIN_TOKEN or not token.isascii() or any(character.isspace() for character in token):
-        expected = f"one line of at least {MIN_TOKEN} ASCII characters without blanks, such as `openssl rand -hex 32`"
+    if len(token) < MIN_TOKEN_LENGTH or not token.isascii() or any(character.isspace() for character in token):
+        expected = (
+            f"one line of at least {MIN_TOKEN_LENGTH} ASCII characters without blanks, such as `openssl rand -hex 32`"
+        )
         raise AccessError(f"{path}: got {len(token)} characters, expected {expected}")
     return token.encode()
 
@@ -119,9 +121,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(_read_text(path))
     except yaml.YAMLError as error:
-        raise AccessError(f"{path}: got a file that is no YAML: {' '.join(str(error).split())}") from error
+        raise AccessError(f"{path}: got a file that is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
-        raise AccessError(f"{path}: got no mapping, expected {' and '.join(SECTIONS)}")
+        raise AccessError(f"{path}: got no mapping, expected a mapping with {' or '.join(SECTIONS)}, or both")
     return config
 
 
@@ -141,7 +143,7 @@ def _tls_context(path: Path, values: Any) -> ssl.SSLContext:
             raise AccessError(f"{where}: got {key} = {values.get(key)!r}, expected a path")
         files[key] = path.parent / values[key]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _choice(where, "min_version", values.get("min_version", "TLS12"), VERSIONS)
+    context.minimum_version = _choice(where, "min_version", values.get("min_version", "TLS12"), TLS_VERSIONS)
     try:
         context.load_cert_chain(files["cert_file"], files["key_file"])
         if "client_ca_file" in files:
@@ -163,7 +165,7 @@ def _choice(where: str, key: str, value: Any, choices: Mapping[str, Any]) -> Any
 
 
 def _users(path: Path, values: Any) -> dict[str, bytes]:
-    """Return the hashes. Each is tried once, so that a hash of another kind is an error now."""
+    """Return the hashes. A hash that is not bcrypt is an error here, because each is tried once, not at a request."""
     if not values:
         return {}
     if not isinstance(values, dict):
@@ -190,7 +192,7 @@ class Guard:
     """
 
     def __init__(self, access: Access) -> None:
-        """Check requests for `access`."""
+        """Create a guard that checks requests against the conditions in `access`."""
         self._access = access
         self._checked: dict[bytes, bool] = {}
         self._lock = Lock()
@@ -219,7 +221,7 @@ class Guard:
         key = hashlib.sha256(b"\0".join((name, password, expected or b""))).digest()
         with self._lock:
             if key not in self._checked:
-                while len(self._checked) >= CACHED:
+                while len(self._checked) >= MAX_REMEMBERED_CHECKS:
                     del self._checked[next(iter(self._checked))]
                 self._checked[key] = self._check(password, expected)
             return self._checked[key]
@@ -229,5 +231,5 @@ class Guard:
         import bcrypt
 
         # bcrypt uses 72 bytes of a password; longer ones raise ValueError in new versions and were cut in old ones.
-        is_right = bcrypt.checkpw(password[:72], expected or NOBODY)
+        is_right = bcrypt.checkpw(password[:72], expected or DUMMY_HASH)
         return is_right and expected is not None

@@ -1,7 +1,8 @@
 """Health of a run for supervisors, such as the probes of Kubernetes: `/healthz` and `/readyz` of the metrics server.
 
 /healthz    200 while the loop that watches the run moves; otherwise 503: restart the process
-/readyz     200 while the run computes, or has ended and serves its last windows; 503 while Spark starts or restarts
+/readyz     200 while the run computes, or has ended and serves its last windows; 503 while Spark starts or restarts,
+            or if the loop has not moved
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Callable
 from threading import Lock
 
 LONGEST_PAUSE = 300.0
-"""Longest time in seconds between two beats. A delay before a restart has a minute, and a restart on a cluster more."""
+"""Longest time in seconds between two beats. It is this long because the delay before a restart can be one minute, and
+a restart on a cluster takes longer."""
 
 
 class Health:
@@ -34,8 +36,11 @@ class Health:
         with self._lock:
             self._last_beat, self._obstacle = None, None
 
-    def wait_for(self, obstacle: str) -> None:
-        """Record why the run does not compute, without a beat: what follows may take long, but not for ever."""
+    def set_obstacle(self, obstacle: str) -> None:
+        """Record why the run does not compute, but no beat.
+
+        So /healthz fails if the next step exceeds LONGEST_PAUSE.
+        """
         with self._lock:
             self._obstacle = obstacle
 

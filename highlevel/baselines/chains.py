@@ -1,4 +1,6 @@
-"""One side of an in-order join: rows in the order of their clock. The rows of a key form a chain, oldest first.
+"""One side of an in-order join: rows in the order of their time column, the clock.
+
+The rows of a key form a chain, oldest first.
 
 The order makes removal cheap: only `first`, the position of the oldest stored row, is increased. A chain may still
 contain removed rows until the next walk. A walk reads the chain of a key from its oldest stored row to the first row
@@ -15,11 +17,11 @@ from highlevel.baselines.sort_buffer import SortBuffer
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Words
 
-MIN_ROWS = 1024
-"""Initial room, in rows."""
+INITIAL_CAPACITY = 1024
+"""Number of rows for which the arrays have room at the beginning."""
 
 MAX_PAIRS = 65_536
-"""Maximum pairs of one call of the kernel."""
+"""Maximum number of pairs that one call of the kernel `walk` writes."""
 
 NOT_STARTED = -2
 """Value instead of a position: the walk for this row has not started."""
@@ -43,7 +45,7 @@ def chain(key_ids, begin, end, base, first, tails, next_positions):  # type: ign
 
 @kernel("i64(i64*, i64*, i64*, i64, i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*)")
 def walk(  # type: ignore[no-untyped-def]
-    key_ids, lows, highs, rows, tails, next_positions, clocks, base, first, room, out_rows, out_positions, state
+    key_ids, lows, highs, probe_count, tails, next_positions, clocks, base, first, room, out_rows, out_positions, state
 ):  # fmt: skip
     """Write a pair (row, position) for each stored row that matches a probing row. Return the number of pairs.
 
@@ -53,7 +55,7 @@ def walk(  # type: ignore[no-untyped-def]
     """
     pair_count = 0
     at = state[1]
-    for row in range(state[0], rows):
+    for row in range(state[0], probe_count):
         tail = tails[key_ids[row]]
         if tail < first:
             continue
@@ -75,20 +77,20 @@ def walk(  # type: ignore[no-untyped-def]
                 break
             at = next_positions[at - base]
         at = NOT_STARTED
-    state[0] = rows
+    state[0] = probe_count
     state[1] = NOT_STARTED
     return pair_count
 
 
 class Chains:
-    """Rows with the column `clock`, which never decreases, and the number of each row's key."""
+    """Rows whose column `clock_column` never decreases, and the number of each row's key."""
 
-    def __init__(self, clock: str) -> None:
+    def __init__(self, clock_column: str) -> None:
         """Create an empty side."""
-        self.buffer = SortBuffer(clock)
-        self.clocks: Words = np.empty(MIN_ROWS, np.int64)
-        self.key_ids: Words = np.empty(MIN_ROWS, np.int64)
-        self.next_positions: Words = np.empty(MIN_ROWS, np.int64)
+        self.buffer = SortBuffer(clock_column)
+        self.clocks: Words = np.empty(INITIAL_CAPACITY, np.int64)
+        self.key_ids: Words = np.empty(INITIAL_CAPACITY, np.int64)
+        self.next_positions: Words = np.empty(INITIAL_CAPACITY, np.int64)
         self.tails: Words = np.empty(0, np.int64)
         self.base = 0  # the position of index 0 of the arrays
         self.first = self.end = 0  # range of the stored positions
@@ -103,8 +105,8 @@ class Chains:
         """Bytes of the stored rows and of their index: clock, key and link per row, and the end of each chain."""
         return self.buffer.bytes + 8 * (3 * self.rows + len(self.tails))
 
-    def add(self, batch: pa.RecordBatch, clocks: Words, key_ids: Words, keys: int) -> None:
-        """Store rows that are not older than the stored rows. `key_ids` are the numbers of their keys, below `keys`."""
+    def add(self, batch: pa.RecordBatch, clocks: Words, key_ids: Words, key_count: int) -> None:
+        """Store rows that are not older than the stored rows. `key_ids`: numbers of their keys, below `key_count`."""
         count = len(clocks)
         if count == 0:
             return
@@ -113,14 +115,15 @@ class Chains:
         new = slice(self.end - self.base, self.end - self.base + count)
         self.clocks[new], self.key_ids[new] = clocks, key_ids
         self.buffer.add(batch)
-        self.reserve_keys(keys)
+        self.reserve_keys(key_count)
         self._chain(new)
         self.end += count
 
-    def reserve_keys(self, keys: int) -> None:
-        """Make room for the ends of `keys` chains."""
-        if keys > len(self.tails):
-            self.tails = np.append(self.tails, np.full(max(keys, len(self.tails) * 5 // 4) - len(self.tails), NOBODY))
+    def reserve_keys(self, key_count: int) -> None:
+        """Make room for the ends of `key_count` chains."""
+        if key_count > len(self.tails):
+            capacity = max(key_count, len(self.tails) * 5 // 4)
+            self.tails = np.append(self.tails, np.full(capacity - len(self.tails), NOBODY))
 
     def probe(self, key_ids: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
         """Return the matching pairs as two arrays: indexes of rows in `key_ids`, and indexes of stored rows.
@@ -155,17 +158,17 @@ class Chains:
         """Return the key numbers of the stored rows, in the order of the rows."""
         return self.key_ids[self.first - self.base : self.end - self.base]
 
-    def rename(self, new_ids: Words, keys: int) -> None:
-        """Replace each key number by `new_ids[number]`. New numbers are below `keys`."""
+    def renumber_keys(self, new_ids: Words, key_count: int) -> None:
+        """Replace each key number by `new_ids[number]`. New numbers are below `key_count`."""
         stored = slice(self.first - self.base, self.end - self.base)
         self.key_ids[stored] = new_ids[self.key_ids[stored]]
-        self._chain_all(keys)
+        self._chain_all(key_count)
 
     def _chain(self, places: slice) -> None:
         chain(self.key_ids, places.start, places.stop, self.base, self.first, self.tails, self.next_positions)
 
-    def _chain_all(self, keys: int) -> None:
-        self.tails = np.full(keys, NOBODY)
+    def _chain_all(self, key_count: int) -> None:
+        self.tails = np.full(key_count, NOBODY)
         self._chain(slice(self.first - self.base, self.end - self.base))
 
     def _make_room(self, rows: int) -> None:

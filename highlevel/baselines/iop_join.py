@@ -117,7 +117,7 @@ class IopJoin:
             new_ids[used] = np.arange(len(used))
             self.keys = self.keys.only(used)
             for side in self.sides:
-                side.rename(new_ids, len(used))
+                side.renumber_keys(new_ids, len(used))
         return self.keys.find_or_insert(keys, rows)
 
     def _pairs(self, port: Port, batch: pa.RecordBatch, key_ids: Words, lows: Words, highs: Words) -> Iterator[Item]:

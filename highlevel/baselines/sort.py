@@ -1,7 +1,8 @@
 """Sort: emit rows in time order (BSort; Li 2008, §3.2).
 
 In-order operators need this operator before them if the input is disordered. A row is emitted when it is `slack` older
-than the newest row, or below a watermark. A row that arrives later than a newer row was emitted is lost.
+than the newest row, or not newer than a watermark. A row is dropped if, when it arrives, it is older than the last
+emitted watermark, or older than the newest row by more than the slack.
 """
 
 from __future__ import annotations
@@ -17,38 +18,38 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class SlackSort:
-    """Sort rows by the time column `time`. A watermark follows the emitted rows: no later row is older.
+    """Sorts rows by the column `time_column`. After the emitted rows it emits a watermark.
 
-    `received` counts input rows, `results` output rows and `late` dropped rows. A row is dropped if it is below the
-    last watermark, or older than the newest row by more than the slack.
+    No row that is emitted after a watermark is older than this watermark. `received` counts input rows, `results`
+    output rows and `late` dropped rows.
     """
 
-    def __init__(self, slack: int | None, time: str = "ts") -> None:
-        """Wait `slack` units of the column `time`; with None only punctuations cause output."""
+    def __init__(self, slack: int | None, time_column: str = "ts") -> None:
+        """Wait `slack` units of the column `time_column`. With None only punctuations cause output."""
         if slack is not None and slack < 0:
             raise ValueError(f"slack must not be negative, got {slack}")
-        self.slack, self.time = slack, time
-        self.buffer = SortBuffer(time)
+        self.slack, self.time_column = slack, time_column
+        self.buffer = SortBuffer(time_column)
         self.newest = BEGINNING
         self.emitted_watermark = BEGINNING
         self.received = self.late = self.results = 0
 
     @property
     def rows_held(self) -> int:
-        """Rows that wait."""
+        """Number of the stored rows."""
         return self.buffer.rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows that wait."""
+        """Bytes of the stored rows."""
         return self.buffer.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Store rows in arrival order, and emit the rows older than the slack."""
+        """Drop late rows, store the others, and emit stored rows that are `slack` or more older than the newest row."""
         if batch.num_rows == 0:
             return
         self.received += batch.num_rows
-        times = batch.column(self.time).to_numpy()
+        times = batch.column(self.time_column).to_numpy()
         bound = self.emitted_watermark
         late = times < bound
         if self.slack is not None:
@@ -77,7 +78,7 @@ class SlackSort:
             yield Punctuation(UNION, bound)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the newest time, the last watermark and the waiting rows."""
+        """Return the newest time, the last watermark and the stored rows."""
         tables = {"progress": pa.table({"newest": [self.newest], "emitted_watermark": [self.emitted_watermark]})}
         waiting = self.buffer.all()
         return tables | {"rows": pa.Table.from_batches(waiting)} if waiting else tables

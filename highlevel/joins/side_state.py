@@ -142,9 +142,9 @@ class SideState:
         self.count += rows
         self._lists.add(self._stored, slots, times)
         length = self._lists.length_for(self.count)
-        if length != self._lists.length:
+        if length != self._lists.interval_length:
             every = self._all()
-            self._lists.list_anew(self._stored, every, self._stored[every, TIME], length)
+            self._lists.rebuild(self._stored, every, self._stored[every, TIME], length)
 
     def _make_room(self, rows: int) -> None:
         """Make room for `rows` more rows, and for the same number of slots as rows."""

@@ -1,8 +1,9 @@
 """Rows of one side of a join by time, so that a watermark removes rows without a walk over all rows.
 
-Time is divided into intervals. The rows of an interval form a list through their links (`hash_table`). The
-lists are in a map, so gaps of years cost no memory. A watermark removes whole lists and walks only the list in which it
-ends. The number of rows determines the length of the intervals.
+Time is divided into intervals. The rows of an interval form a linked list: each stored row contains the number of the
+next row in its first word (see LIST in `hash_table`). The lists are in a map, so gaps of years cost no memory. A
+watermark removes whole lists and walks only the list that contains the time of the watermark. The number of rows
+determines the length of the intervals.
 """
 
 from __future__ import annotations
@@ -20,39 +21,47 @@ from lowlevel.punctuation import END
 MIN_LIST_ROWS, MAX_LIST_ROWS = 64, 4096
 """Smallest and largest average number of rows per list. Outside these limits the length of the intervals changes."""
 
-FEW_LISTS = 16
-STEP = 8
-DENSE = 4096
-"""Maximum number of intervals between the first and the last row of a batch for which an array of counts is used."""
+MIN_LISTS = 16
+"""With at most this number of lists, the intervals are not made longer."""
+
+LENGTH_FACTOR = 8
+"""Factor by which the length of the intervals changes."""
+
+MAX_COUNTED_INTERVALS = 4096
+"""If the rows of a batch span fewer intervals, the used intervals are found with an array of counts, otherwise by
+sorting (np.unique)."""
 
 
 @kernel("i64(i64*, i64, i64*, i64, i64*, i64*, i64*, i64*)")
-def enlist(stored, width, rows, count, lists, firsts, least, lengths):  # type: ignore[no-untyped-def]
+def enlist(stored, width, rows, count, lists, firsts, smallest_times, lengths):  # type: ignore[no-untyped-def]
     """Put each row at the front of its list.
 
-    Per list `firsts` has 1 + its first row, `least` its smallest time, `lengths` its length.
+    `lists`: the number of the list of each row. For each list, `firsts` contains 1 + its first row, `smallest_times`
+    its smallest time, and `lengths` its length.
     """
     for each in range(count):
         base = rows[each] * width
         position = lists[each]
         stored[base] = (stored[base] & 0xFFFFFFFF) | (firsts[position] << LIST)
         firsts[position] = rows[each] + 1
-        least[position] = min(least[position], stored[base + TIME])
+        smallest_times[position] = min(smallest_times[position], stored[base + TIME])
         lengths[position] += 1
     return count
 
 
 @kernel("i64(i64*, i64, i64*, i64*, i64, i64*)")
-def take_lists(stored, width, firsts, ends, lists, gone):  # type: ignore[no-untyped-def]
-    """Write the rows of lists to `gone`, one list after the other, each from its last row. Return their number.
+def take_lists(stored, width, firsts, ends, list_count, gone):  # type: ignore[no-untyped-def]
+    """Write the rows of `list_count` lists to `gone`, one list after the other. Return the number of rows.
 
-    `ends` receives the end of each list in `gone`. The lists are read in turns, so that their memory accesses overlap.
+    The rows of a list are in reverse order, the last row first. On call, `ends` contains the position after the last
+    row of each list in `gone`. The kernel counts it down to the position of the first row. The lists are read in turns,
+    so that their memory accesses overlap.
     """
     count = 0
-    left = lists
-    while left:
-        left = 0
-        for each in range(lists):
+    unfinished = list_count
+    while unfinished:
+        unfinished = 0
+        for each in range(list_count):
             if firsts[each]:
                 row = firsts[each] - 1
                 ends[each] -= 1
@@ -61,19 +70,19 @@ def take_lists(stored, width, firsts, ends, lists, gone):  # type: ignore[no-unt
                 firsts[each] = stored[row * width] >> LIST
                 if firsts[each]:
                     prefetch(stored, (firsts[each] - 1) * width)
-                    left += 1
+                    unfinished += 1
     return count
 
 
 @kernel("i64(i64*, i64, i64, i64, i64*, i64*)")
-def take_before(stored, width, first, low, gone, left):  # type: ignore[no-untyped-def]
+def take_before(stored, width, first, low, gone, remaining):  # type: ignore[no-untyped-def]
     """Remove the rows before `low` from a list and write them to `gone`. Return their number.
 
-    `left` receives 1 + the first remaining row, or 0, and the smallest remaining time.
+    `remaining` receives 1 + the first remaining row, or 0, and the smallest remaining time.
     """
     count = 0
-    left[0] = 0
-    left[1] = END
+    remaining[0] = 0
+    remaining[1] = END
     while first:
         row = first - 1
         base = row * width
@@ -82,44 +91,44 @@ def take_before(stored, width, first, low, gone, left):  # type: ignore[no-untyp
             gone[count] = row
             count += 1
         else:
-            stored[base] = (stored[base] & 0xFFFFFFFF) | (left[0] << LIST)
-            left[0] = row + 1
-            left[1] = min(left[1], stored[base + TIME])
+            stored[base] = (stored[base] & 0xFFFFFFFF) | (remaining[0] << LIST)
+            remaining[0] = row + 1
+            remaining[1] = min(remaining[1], stored[base + TIME])
     return count
 
 
 class TimeLists:
-    """The lists of a side. Intervals are at least `shortest` ns long."""
+    """The lists of one side of a join. Intervals are at least `shortest_interval` ns long."""
 
-    def __init__(self, shortest: int) -> None:
+    def __init__(self, shortest_interval: int) -> None:
         """Create empty lists."""
-        self.shortest = shortest
-        self.length = shortest
+        self.shortest_interval = shortest_interval
+        self.interval_length = shortest_interval
         self.lists: dict[int, tuple[int, int, int]] = {}  # by interval: 1 + first row, smallest time, length
         self._order: list[int] = []  # a heap of intervals
-        self._left = np.zeros(2, np.int64)
+        self._remaining = np.zeros(2, np.int64)
 
-    def length_for(self, held: int) -> int:
-        """Return the best interval length for `held` rows. The caller rebuilds the lists if it changes."""
-        lists, length = len(self.lists), self.length
-        while lists > FEW_LISTS and held < MIN_LIST_ROWS * lists:
-            lists, length = lists // STEP, length * STEP
-        if held > MAX_LIST_ROWS * lists:
-            length = max(self.shortest, length // STEP)
+    def length_for(self, row_count: int) -> int:
+        """Return the best interval length for `row_count` rows. If it is another length, the caller calls `rebuild`."""
+        lists, length = len(self.lists), self.interval_length
+        while lists > MIN_LISTS and row_count < MIN_LIST_ROWS * lists:
+            lists, length = lists // LENGTH_FACTOR, length * LENGTH_FACTOR
+        if row_count > MAX_LIST_ROWS * lists:
+            length = max(self.shortest_interval, length // LENGTH_FACTOR)
         return length
 
-    def list_anew(self, stored: Words, rows: Words, times: Words, length: int) -> None:
+    def rebuild(self, stored: Words, rows: Words, times: Words, length: int) -> None:
         """Build the lists again, with intervals of another length. `rows` are all rows."""
-        self.length = length
+        self.interval_length = length
         self.lists = {}
         self._order = []
         self.add(stored, rows, times)
 
     def add(self, stored: Words, rows: Words, times: Words) -> None:
         """Add stored rows, at least one."""
-        intervals = times // self.length
+        intervals = times // self.interval_length
         first, last = int(intervals.min()), int(intervals.max())
-        if last - first < DENSE:
+        if last - first < MAX_COUNTED_INTERVALS:
             lists = intervals - first
             used = np.flatnonzero(np.bincount(lists))
             names = (used + first).tolist()
@@ -128,20 +137,20 @@ class TimeLists:
             distinct, lists = np.unique(intervals, return_inverse=True)
             names, used = distinct.tolist(), np.arange(len(distinct))
             count = len(distinct)
-        firsts, least, lengths = np.zeros(count, np.int64), np.full(count, END), np.zeros(count, np.int64)
+        firsts, smallest_times, lengths = np.zeros(count, np.int64), np.full(count, END), np.zeros(count, np.int64)
         for position, name in zip(used.tolist(), names, strict=True):
             if name in self.lists:
-                firsts[position], least[position], lengths[position] = self.lists[name]
+                firsts[position], smallest_times[position], lengths[position] = self.lists[name]
             else:
                 heappush(self._order, name)
-        enlist(stored, stored.shape[1], rows, len(rows), lists, firsts, least, lengths)
-        lists_of_names = zip(firsts[used].tolist(), least[used].tolist(), lengths[used].tolist(), strict=True)
+        enlist(stored, stored.shape[1], rows, len(rows), lists, firsts, smallest_times, lengths)
+        lists_of_names = zip(firsts[used].tolist(), smallest_times[used].tolist(), lengths[used].tolist(), strict=True)
         self.lists.update(zip(names, lists_of_names, strict=True))
 
     def take(self, stored: Words, low: int) -> Words:
         """Remove the rows before `low`, or all rows if `low` is END. Return them, roughly in the order of time."""
         whole = []
-        while self._order and (low == END or (self._order[0] + 1) * self.length <= low):
+        while self._order and (low == END or (self._order[0] + 1) * self.interval_length <= low):
             whole.append(self.lists.pop(heappop(self._order)))
         ends = np.cumsum([0, *(length for _, _, length in whole)])[1:]
         total = int(ends[-1]) if whole else 0
@@ -154,9 +163,9 @@ class TimeLists:
             return gone
         name = self._order[0]
         first, _, length = self.lists[name]
-        count = take_before(stored, stored.shape[1], first, low, gone[total:], self._left)
+        count = take_before(stored, stored.shape[1], first, low, gone[total:], self._remaining)
         if count < length:
-            self.lists[name] = int(self._left[0]), int(self._left[1]), length - count
+            self.lists[name] = int(self._remaining[0]), int(self._remaining[1]), length - count
         else:
             del self.lists[heappop(self._order)]
         return gone[: total + count]
@@ -165,4 +174,4 @@ class TimeLists:
         """Remove all rows."""
         self.lists = {}
         self._order = []
-        self.length = self.shortest
+        self.interval_length = self.shortest_interval

@@ -11,7 +11,7 @@ from capture.files.capture import AnyCapture
 from capture.files.formats import FileFormat
 from capture.packets.columns import ColumnSpec
 from capture.packets.decoder import Packets
-from capture.packets.fields import NULL, PHYSICAL
+from capture.packets.fields import NULL, PHYSICAL_COLUMNS
 from lowlevel.expressions.columns import (
     AddressVector,
     AnyVector,
@@ -69,7 +69,7 @@ class PacketColumns(BufferColumns):
         return self._cache[name]
 
     def _make(self, spec: ColumnSpec) -> AnyVector:
-        parts = PHYSICAL.get(spec.name, (spec.name,))
+        parts = PHYSICAL_COLUMNS.get(spec.name, (spec.name,))
         match spec.type:
             case "text":
                 if spec.name == "link":
@@ -108,7 +108,7 @@ class PacketColumns(BufferColumns):
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
         """Return a column of integers or MACs, and whether -1 means NULL. Return None for columns of other types."""
         spec = self._specs[name]
-        part = PHYSICAL.get(name, (name,))[0]
+        part = PHYSICAL_COLUMNS.get(name, (name,))[0]
         if spec.type not in ("integer", "time", "mac") or (spec.nullable and part.endswith("ip_version")):
             return None
         return self._packets.field(part), spec.nullable
@@ -117,7 +117,7 @@ class PacketColumns(BufferColumns):
         """Return the upper and lower halves of a column of addresses; None for other types of columns."""
         if self._specs[name].type != "address":
             return None
-        _, high, low = PHYSICAL[name]
+        _, high, low = PHYSICAL_COLUMNS[name]
         return self._packets.field(high), self._packets.field(low)
 
     def __iter__(self) -> Iterator[str]:

@@ -25,7 +25,7 @@ from capture.metrics import (
 from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder
 from capture.packets.fallback import Fallback
-from capture.packets.fields import SKIPPED
+from capture.packets.fields import SKIP_CAUSES
 from lowlevel.expressions.columns import Columns
 from lowlevel.kinds import KINDS
 from lowlevel.rows.packet_columns import Interfaces, PacketColumns
@@ -101,7 +101,7 @@ class PacketReader(FrameReader):
         """Return the counters of FrameReader, of decoded records, and of skipped records by cause."""
         samples = super().samples()
         samples.add(PACKETS_DECODED, self.rows, self.link)
-        for cause, count in zip(SKIPPED, self.decoder.skipped.tolist(), strict=True):
+        for cause, count in zip(SKIP_CAUSES, self.decoder.skipped.tolist(), strict=True):
             samples.add(RECORDS_SKIPPED, count, self.link, cause)
         return samples
 

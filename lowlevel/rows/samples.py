@@ -14,7 +14,7 @@ from capture.metrics import Samples
 from capture.packets.decoder import Decoder, Packets
 from capture.sflow.columns import NULL, SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from capture.sflow.decoder import SampleDecoder
-from capture.sflow.lister import Datagrams, Listed, SampleLister, choose_datagrams
+from capture.sflow.lister import Datagrams, ListedSamples, SampleLister, choose_datagrams
 from capture.sflow.samples import PORT
 from lowlevel.expressions.columns import AddressVector, AnyVector, CachedColumns, Vector
 from lowlevel.rows.packet_columns import Interfaces, PacketColumns
@@ -38,7 +38,7 @@ class SampleColumns(CachedColumns):
     """The columns of a batch of samples. They are valid until the reader decodes further samples."""
 
     def __init__(
-        self, packets: PacketColumns, listed: Listed, datagrams: BlockDatagrams, interfaces: Interfaces
+        self, packets: PacketColumns, listed: ListedSamples, datagrams: BlockDatagrams, interfaces: Interfaces
     ) -> None:
         """Combine sampled packets, the fields of their samples, and the datagrams of the samples."""
         super().__init__()
@@ -107,7 +107,9 @@ class SampleReader:
             packets = PacketColumns(
                 self.link, self.decoder.decode_listed(listed), self.capture, SAMPLE_COLUMNS, self.interfaces
             )
-            yield SampleRows(listed.rows, block.min_ts, SampleColumns(packets, listed, datagrams, self.interfaces))
+            yield SampleRows(
+                listed.sample_count, block.min_ts, SampleColumns(packets, listed, datagrams, self.interfaces)
+            )
 
     def _choose_datagrams(self, packets: Packets) -> BlockDatagrams:
         """Return the sFlow datagrams among decoded packets."""
@@ -133,4 +135,4 @@ class SampleReader:
 
     def samples(self) -> Samples:
         """Return the counters of datagrams, samples and sequence numbers."""
-        return self.lister.samples(self.link)
+        return self.lister.metric_samples(self.link)

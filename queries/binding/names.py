@@ -22,7 +22,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Protocol
 
-from capture.packets.fields import INNER
+from capture.packets.fields import INNER_PREFIX
 from capture.units import SECOND
 from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
@@ -133,9 +133,9 @@ class LinkNames:
         column = self._kind.find(name)
         if column is None or self._layer == Layer.OUTER or not self._kind.layered:
             return None if column is None else column.name
-        if column.name.startswith(INNER):
-            return column.name.removeprefix(INNER)
-        return OUTER + column.name if self._kind.find(INNER + column.name) else column.name
+        if column.name.startswith(INNER_PREFIX):
+            return column.name.removeprefix(INNER_PREFIX)
+        return OUTER + column.name if self._kind.find(INNER_PREFIX + column.name) else column.name
 
 
 class Scope:

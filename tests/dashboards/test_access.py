@@ -62,7 +62,7 @@ def test_a_header_is_allowed_or_not(header: str | None) -> None:
 
 
 def test_checks_are_remembered_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_module, "CACHED", 3)
+    monkeypatch.setattr(access_module, "MAX_REMEMBERED_CHECKS", 3)
     guard, calls = Guard(Access(users={"ann": HASH.encode()})), []
     monkeypatch.setattr(bcrypt, "checkpw", lambda password, hashed: calls.append(password) or password == b"secret")
     for password in ("secret", "secret", "a", "b", "c", "d", "secret"):
@@ -158,7 +158,7 @@ def test_client_certificates_are_required(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "tls_server_config: [": "no YAML",
+    "tls_server_config: [": "not YAML",
     "[]": "got no mapping",
     "{}": "got an empty configuration",
     "basic_auth_users: {ann: plain}": "ann: got another text, expected a bcrypt hash",

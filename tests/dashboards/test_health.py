@@ -24,7 +24,7 @@ def test_the_life_of_a_run() -> None:
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 503)
     health.beat()
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 200)
-    health.wait_for("Spark restarts")
+    health.set_obstacle("Spark restarts")
     now[0] += LONGEST_PAUSE
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 503)
     assert health.respond("/readyz") == ("503 Service Unavailable", "not ready: Spark restarts\n")

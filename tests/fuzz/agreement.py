@@ -8,7 +8,7 @@ import numpy as np
 
 from capture.packets.columns import ColumnSpec
 from capture.packets.decoder import Packets
-from capture.packets.fields import INNER, PHYSICAL, ROWS
+from capture.packets.fields import INNER_PREFIX, PHYSICAL_COLUMNS, ROWS
 
 Frame = tuple[int, int]
 """Offsets of the first byte of a frame in the data and of the first byte after it."""
@@ -32,11 +32,11 @@ class Sound:
         self.lowest = np.full((len(ROWS), 1), -(2**63), np.int64)
         self.highest = np.full((len(ROWS), 1), 2**63 - 1, np.int64)
         for name, spec in specs.items():
-            row = ROWS.get(PHYSICAL.get(name, (name,))[0])
+            row = ROWS.get(PHYSICAL_COLUMNS.get(name, (name,))[0])
             if row is not None and spec.type in ("integer", "mac") and spec.bits < 64:
                 self.lowest[row] = -1 if spec.nullable else 0
                 self.highest[row] = (1 << spec.bits) - 1
-        self.layers = [(ROWS[name], ROWS[INNER + name]) for name in ROWS if INNER + name in ROWS]
+        self.layers = [(ROWS[name], ROWS[INNER_PREFIX + name]) for name in ROWS if INNER_PREFIX + name in ROWS]
 
     def __call__(self, packets: Packets, frames: list[Frame] | None = None) -> None:
         """`frames`: the frames of the rows, if they are known."""
@@ -46,8 +46,8 @@ class Sound:
         outer, inner = map(list, zip(*self.layers, strict=True))
         differs = (matrix[outer] != matrix[inner]) & (matrix[ROWS["tunnels"]] == 0)
         assert not differs.any(), [self.names[outer[place]] for place in np.argwhere(differs)[:, 0]]
-        for layer in ("", INNER) if frames is not None else ():
-            starts, lengths = (packets.field(each).tolist() for each in PHYSICAL[f"{layer}payload"])
+        for layer in ("", INNER_PREFIX) if frames is not None else ():
+            starts, lengths = (packets.field(each).tolist() for each in PHYSICAL_COLUMNS[f"{layer}payload"])
             for start, length, (frame, end) in zip(starts, lengths, frames or (), strict=True):
                 inside = start == length == -1 or (length >= 0 and frame <= start and start + length <= end)
                 assert inside, f"{layer}payload is {length} bytes from {start}, its frame {frame}..{end}"

@@ -16,7 +16,7 @@ from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decoder import Packets
 from capture.sflow.columns import SAMPLE_FIELDS, SAMPLING_COLUMNS
 from capture.sflow.decoder import SampleDecoder
-from capture.sflow.lister import Datagrams, Listed, SampleLister, choose_datagrams
+from capture.sflow.lister import Datagrams, ListedSamples, SampleLister, choose_datagrams
 from tests.fuzz.agreement import Sound, same
 from tests.fuzz.chunks import chunks, joined
 from tests.fuzz.frames import EMPTY
@@ -39,9 +39,9 @@ TAKEN = 4
 """Word of a slot in the table of sequences that is not 0 if the slot is in use."""
 
 
-def check_samples(listed: Listed, decoded: Packets, size: int) -> None:
+def check_samples(listed: ListedSamples, decoded: Packets, size: int) -> None:
     """Values fit their columns; headers lie inside their datagram of `size` bytes, payloads inside their header."""
-    samples = listed.matrix[:, listed.first : listed.first + listed.rows]
+    samples = listed.matrix[:, listed.first : listed.first + listed.sample_count]
     values = samples[ROWS]
     outside = (values < LOWEST) | (values > HIGHEST)
     assert not outside.any(), [SPECS[place][1].name for place in np.argwhere(outside)[:, 0]]
@@ -63,7 +63,7 @@ def read(plain: bool, payload: bytes, number: int) -> tuple[Any, ...]:
     samples, packets = [], []
     for listed in lister.list(data, Datagrams(START, length[:1], np.array([number], np.int64))):
         decoded = decoder.decode_listed(listed)
-        samples += listed.matrix[:, listed.first : listed.first + listed.rows].T.tolist()
+        samples += listed.matrix[:, listed.first : listed.first + listed.sample_count].T.tolist()
         packets += decoded.matrix[:, : decoded.rows].T.tolist()
         if not plain:
             check_samples(listed, decoded, len(payload))
@@ -74,7 +74,7 @@ def check(data: bytes) -> None:
     """Read datagrams in their order, and decode the packets that were sampled in them."""
     for lister in LISTERS:
         lister.sequences[lister.sequences[:, TAKEN] != 0] = 0  # to clear the whole table takes a tenth of the time
-        lister.words[:] = 0
+        lister.counters[:] = 0
     payloads = list(chunks(data))
     native, plain = both(lambda plain: [read(plain, payload, number) for number, payload in enumerate(payloads)])
     for one, other in zip(native, plain, strict=True):

@@ -8,7 +8,7 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy, Thresholds
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, ThresholdPolicy, Thresholds
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Moody:
         return Thresholds(up, min(up, self.random.choice([0, 1, 2, 4, 30])))
 
 
-def policy_of(seed: int, random: Random) -> Policy:
+def policy_of(seed: int, random: Random) -> ThresholdPolicy:
     kinds = (
         Moody(random),
         Moody(random),

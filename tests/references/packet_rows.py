@@ -15,7 +15,7 @@ from capture.files.scan import scan
 from capture.open import open_capture
 from capture.packets.columns import COLUMNS, FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder, Packets
-from capture.packets.fields import INNER, PHYSICAL, SKIPPED
+from capture.packets.fields import INNER_PREFIX, PHYSICAL_COLUMNS, SKIP_CAUSES
 
 ALL_COLUMNS = frozenset(COLUMNS) - {"link"}
 BOTH_LAYERS = frozenset(PACKET_COLUMNS) - {"link"}
@@ -36,8 +36,8 @@ def rows_of(packets: Packets, data: np.ndarray, names: Iterable[str] = ALL_COLUM
 
 def column(packets: Packets, data: np.ndarray, name: str) -> list[Any]:
     """One column of the stream, as Python values."""
-    parts = [packets.field(part).tolist() for part in PHYSICAL.get(name, (name,))]
-    match name.removeprefix(INNER):
+    parts = [packets.field(part).tolist() for part in PHYSICAL_COLUMNS.get(name, (name,))]
+    match name.removeprefix(INNER_PREFIX):
         case "srcIP" | "destIP":
             return [address(*values) for values in zip(*parts, strict=True)]
         case "payload":
@@ -55,5 +55,5 @@ def decode_file(
     index = scan(file, block_records)
     decoder = Decoder(file, names, block_records, every_frame)
     rows = [row for block in index.blocks for row in rows_of(decoder.decode(block), file.data, names)]
-    skipped = Counter(dict(zip(SKIPPED, decoder.skipped.tolist(), strict=True)))
+    skipped = Counter(dict(zip(SKIP_CAUSES, decoder.skipped.tolist(), strict=True)))
     return rows, +skipped, index

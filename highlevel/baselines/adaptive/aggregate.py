@@ -4,10 +4,10 @@ A group of few tuples in many overlapping windows is cheaper as tuples (**lazy**
 a partial per open window (**eager**, as in WID; Li 2008, §6.3). A group is lazy at first. When it grows, its tuples are
 moved into partials. When it shrinks, new tuples are stored again, and old partials stay until their windows close.
 
-                    more than `up` unexpired tuples
+                    more than `eager_above` unexpired tuples
              lazy --------------------------------> eager
                ^  <--------------------------------
-               |    fewer than `down`, when a window closes
+               |    fewer than `lazy_below`, when a window closes
             first tuple
 
 Every unexpired tuple is either in the buffer or in the partials of all its open windows. So a window is always the
@@ -31,7 +31,7 @@ from highlevel.baselines.adaptive.extents import Extents
 from highlevel.baselines.adaptive.layout import ACCUMULATORS, END, FIRST, GROUP, TO_EAGER, UPDATES, WID
 from highlevel.baselines.adaptive.state import restore_store, snapshot_store
 from highlevel.baselines.adaptive.store import Store
-from highlevel.baselines.adaptive.thresholds import MemoryModel, Policy
+from highlevel.baselines.adaptive.thresholds import MemoryModel, ThresholdPolicy
 from highlevel.groups.key_words import Words
 from highlevel.operators.meld import Meld
 from highlevel.sliding.bucket import END_WID, FIRST_WID
@@ -99,7 +99,7 @@ class AdaptiveAggregate:
         window_range: int,
         slide: int,
         sources: int = 1,
-        policy: Policy | None = None,
+        policy: ThresholdPolicy | None = None,
         time: str = "ts",
     ) -> None:
         """Group by the columns `groups` and switch by `policy` (MemoryModel).
@@ -155,7 +155,7 @@ class AdaptiveAggregate:
         for number, sub in enumerate(self.subaggregates):
             values[:, number] = batch.column(sub.name).to_numpy().view(np.int64)
         group_ids = self.store.name(columns, batch.num_rows)
-        self.store.take(group_ids, first, end, values, self.closed, self.up)
+        self.store.take(group_ids, first, end, values, self.closed, self.eager_above)
         self._measure()
 
     def _create_store(self, kinds: list[pa.DataType]) -> None:
@@ -184,7 +184,7 @@ class AdaptiveAggregate:
         self.store.remove_gaps()
         self.extents.close(low)
         self._update_thresholds()
-        self.to_lazy += self.store.make_lazy(self.down)
+        self.to_lazy += self.store.make_lazy(self.lazy_below)
 
     def _result(self, due: Words) -> pa.RecordBatch:
         """Return the partials of final windows as a batch, in the order of their windows."""
@@ -203,9 +203,9 @@ class AdaptiveAggregate:
     def _update_thresholds(self) -> None:
         """Compute new thresholds from the current number of open windows, which is at least one."""
         open_windows = max(1.0, self.extents.distance / self.slide)
-        chosen = self.policy.of(open_windows, self.store.partials.bytes_of_one, self.store.tuple_bytes)
-        self.up = INT_MAX if math.isinf(chosen.up) else math.floor(chosen.up)
-        self.down = math.ceil(chosen.down)
+        chosen = self.policy.for_group(open_windows, self.store.partials.bytes_of_one, self.store.tuple_bytes)
+        self.eager_above = INT_MAX if math.isinf(chosen.eager_above) else math.floor(chosen.eager_above)
+        self.lazy_below = math.ceil(chosen.lazy_below)
 
     @property
     def tuples(self) -> int:

@@ -49,12 +49,12 @@ def chain_tuples(tuples, width, rows, groups):  # type: ignore[no-untyped-def]
 )
 def take_tuples(  # type: ignore[no-untyped-def]
     group_ids, firsts, ends, values, values_float, begin, rows, groups, tuples, tuples_float, tuple_capacity, closed,
-    partials, partials_float, partial_capacity, slots, slot_count, ops, op_count, state, up,
+    partials, partials_float, partial_capacity, slots, slot_count, ops, op_count, state, eager_above,
 ):  # fmt: skip
     """Store each row or add it to its windows. Return the first row without room.
 
-    `values` is rows x op_count. A lazy group with more than `up` tuples becomes eager: its tuples move into their
-    windows from `closed` on. The `_float` pointers are the same memory as float64.
+    `values` is rows x op_count. A lazy group with more than `eager_above` tuples becomes eager: its tuples move into
+    their windows from `closed` on. The `_float` pointers are the same memory as float64.
     """
     mask = np.uint64(slot_count - 1)
     width = ACCUMULATORS + op_count
@@ -63,7 +63,7 @@ def take_tuples(  # type: ignore[no-untyped-def]
         group = group_ids[row]
         group_word = group * GROUP_WORDS
         eager = groups[group_word + HEAD] == EAGER
-        if not eager and groups[group_word + VOLUME] + 1 <= up:
+        if not eager and groups[group_word + VOLUME] + 1 <= eager_above:
             position = state[FREE]
             if position >= 0:
                 state[FREE] = tuples[position * tuple_width + NEXT]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
-from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, Policy
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ThresholdPolicy
 from highlevel.groups.key_words import Words
 from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.windows.kind import SlidingWindow
@@ -37,7 +37,7 @@ class PanedAdaptiveAggregate:
         subaggregates: Sequence[SubAggregate],
         window: SlidingWindow,
         sources: int = 1,
-        policy: Policy | None = None,
+        policy: ThresholdPolicy | None = None,
         time: str = "ts",
     ) -> None:
         """Group by the columns `groups`; panes switch by `policy` (MemoryModel)."""

@@ -169,8 +169,11 @@ class Store:
         self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
         return group_ids
 
-    def take(self, group_ids: Words, firsts: Words, ends: Words, values: Words, closed: int, up: int) -> None:
-        """Store rows, or add them to their windows `[firsts, ends)`. Groups with more than `up` tuples become eager."""
+    def take(self, group_ids: Words, firsts: Words, ends: Words, values: Words, closed: int, eager_above: int) -> None:
+        """Store rows, or add them to their windows `[firsts, ends)`.
+
+        Groups with more than `eager_above` tuples become eager.
+        """
         done = 0
         flat = values.reshape(-1)
         while True:
@@ -179,7 +182,7 @@ class Store:
                 group_ids, firsts, ends, flat, flat.view(np.float64), done, len(group_ids), self.groups.reshape(-1),
                 tuples, tuples.view(np.float64), len(self.tuples), closed, partials, partials.view(np.float64),
                 len(self.partials.rows), self.partials.index, len(self.partials.index), self.ops, len(self.ops),
-                self.state, up,
+                self.state, eager_above,
             )  # fmt: skip
             if done == len(group_ids):
                 return
@@ -217,14 +220,14 @@ class Store:
         """Move the tuples of the buffer together, into the rows of removed tuples."""
         self._keep_tuples(self.held())
 
-    def make_lazy(self, down: int) -> int:
-        """Make eager groups of fewer than `down` tuples lazy, but keep their partials. Return their number.
+    def make_lazy(self, lazy_below: int) -> int:
+        """Make eager groups of fewer than `lazy_below` tuples lazy, but keep their partials. Return their number.
 
         A group without tuples has no partials either and may be removed.
         """
         groups = self.groups[: self.group_count]
         empty = groups[:, VOLUME] == 0
-        calm = self.eager & (groups[:, VOLUME] < down) & ~empty
+        calm = self.eager & (groups[:, VOLUME] < lazy_below) & ~empty
         groups[calm | empty, HEAD] = NONE
         self._remove_groups(~empty)
         return int(np.count_nonzero(calm))

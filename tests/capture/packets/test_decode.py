@@ -18,7 +18,7 @@ from capture.files.scan import scan
 from capture.open import open_capture
 from capture.packets.decode_kernels import decode_pcap
 from capture.packets.decoder import Decoder
-from capture.packets.fields import FIELDS, PHYSICAL, ROWS
+from capture.packets.fields import FIELDS, PHYSICAL_COLUMNS, ROWS
 from tests.harness.plain_kernels import plain
 from tests.references.capture_oracle import read_pcap
 from tests.references.packet_rows import ALL_COLUMNS, BOTH_LAYERS, decode_file, rows_of
@@ -87,7 +87,7 @@ def test_every_column_alone_is_what_it_is_among_all(every_frame: bool, tmp_path:
     every = Decoder(file, BOTH_LAYERS, 512, every_frame).decode(block)
     for column in sorted(BOTH_LAYERS):
         alone = Decoder(file, {column}, 512, every_frame).decode(block)
-        for name in {*PHYSICAL.get(column, (column,)), "ts", "ip_version"}:
+        for name in {*PHYSICAL_COLUMNS.get(column, (column,)), "ts", "ip_version"}:
             assert np.array_equal(alone.field(name), every.field(name)), (column, name)
 
 

@@ -36,7 +36,7 @@ from capture.packets.candidates import HEADERS, LINK_TYPES
 from capture.packets.decode_kernels import decode_pcap
 from capture.packets.decoder import Decoder
 from capture.packets.fallback import REFUSED, Fallback
-from capture.packets.fields import CANDIDATES, SKIPPED
+from capture.packets.fields import CANDIDATE_COUNT_INDEX, SKIP_CAUSES
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 from tests.harness.command_line import environment, run
@@ -157,7 +157,7 @@ def test_a_packet_behind_a_header_of_dpkt_is_the_row_that_the_kernel_gives_it(
             row |= {f"inner.{column}": value for column, value in below.items()}
     assert len(expected) > 100
     assert rows == expected
-    assert skipped == [0] * len(SKIPPED)
+    assert skipped == [0] * len(SKIP_CAUSES)
     assert (dict(fallback.decoded), +fallback.refused) == ({name: len(rows)}, {})
 
 
@@ -242,7 +242,7 @@ def test_harmed_frames_are_counted_once_whatever_dpkt_raises(
     assert set(fallback.refused) <= set(REFUSED)
     if link_type in LINK_TYPES:
         assert sum(fallback.decoded.values()) + sum(fallback.refused.values()) == len(frames)
-        assert decoder.skipped[SKIPPED.index("unsupported_link_type")] == 0
+        assert decoder.skipped[SKIP_CAUSES.index("unsupported_link_type")] == 0
 
 
 def test_what_a_run_counts_adds_up(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_the_list_of_candidates_is_that_of_the_plain_kernel(tmp_path: Path, monk
     monkeypatch.setattr(capture.packets.decoder, "decode_pcap", plain(decode_pcap, file.data, slow.matrix, slow.counts))
     assert slow.decode(block).rows == rows
     assert np.array_equal(fast.counts, slow.counts)
-    assert fast.counts[CANDIDATES] > 50
+    assert fast.counts[CANDIDATE_COUNT_INDEX] > 50
 
 
 def test_an_ordinary_capture_has_no_candidates_and_does_not_import_dpkt(tmp_path: Path) -> None:

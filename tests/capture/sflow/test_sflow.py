@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from capture.sflow.columns import COUNTS, SAMPLE_FIELDS
-from capture.sflow.lister import Datagrams, Listed, SampleLister
+from capture.sflow.lister import Datagrams, ListedSamples, SampleLister
 from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples
 from tests.harness.guarded import Guarded, GuardedBytes
 from tests.references import sflow_oracle
@@ -44,7 +44,7 @@ def laid_out(payloads: list[bytes], gap: int = 3) -> tuple[np.ndarray, Datagrams
     return np.frombuffer(data, np.uint8), Datagrams(offsets, lengths, np.arange(len(payloads)) + 1000)
 
 
-def rows_of(listed: Listed, datagrams: Datagrams) -> list[tuple[int, dict[str, Any]]]:
+def rows_of(listed: ListedSamples, datagrams: Datagrams) -> list[tuple[int, dict[str, Any]]]:
     """(number of the datagram, row) as the twin has them."""
     rows = []
     for values in zip(*(listed.field(name).tolist() for name in SAMPLE_FIELDS), strict=True):
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_handed_out_later() -> None:
     whole, _ = read(payloads)
     assert [number for number, _ in whole] == [n for n in range(499) for _ in range(9)]
     for capacity in (1, 10, 100, 4000):
-        batches = [listed.rows for listed in SampleLister(capacity).list(data, datagrams)]
+        batches = [listed.sample_count for listed in SampleLister(capacity).list(data, datagrams)]
         assert max(batches) == capacity
         assert read(payloads, capacity)[0] == whole
 

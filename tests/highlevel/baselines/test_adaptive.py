@@ -23,7 +23,7 @@ from highlevel.baselines.adaptive import store as partials_module
 from highlevel.baselines.adaptive import store as store_module
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
-from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, Policy, Thresholds
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, ThresholdPolicy, Thresholds
 from highlevel.sliding.aggregate import Aggregate
 from highlevel.sliding.bucket import END_WID, FIRST_WID
 from lowlevel.expressions.tree import Column
@@ -83,7 +83,7 @@ def in_wids(spec: Spec, stream: list[Arrival | int]) -> list[Arrival | int]:
     ]
 
 
-def contract(spec: Spec, policy: Policy, sources: int = 1) -> Contract:
+def contract(spec: Spec, policy: ThresholdPolicy, sources: int = 1) -> Contract:
     return Contract(
         make=lambda: AdaptiveAggregate(["k0"], SUBS, spec.range, spec.slide, sources, policy),
         ports=sources,
@@ -216,7 +216,7 @@ def test_volumes_modes_and_what_is_held_are_those_of_the_slow_twin() -> None:
         up = random.randint(0, 8)
         thresholds = Thresholds(up, random.randint(0, up))
         operator = AdaptiveAggregate(["k0"], SUMMED, spec.range, spec.slide, 1, thresholds)
-        twin = AdaptiveTwin(thresholds.up, thresholds.down)
+        twin = AdaptiveTwin(thresholds.eager_above, thresholds.lazy_below)
         for each in in_wids(spec, random_stream(random, 30)):
             if isinstance(each, int):
                 emitted = feed(operator, (0, Punctuation("M", each)))
@@ -321,7 +321,7 @@ def test_a_subaggregate_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize(("up", "down"), [(1, 2), (3, -1)])
 def test_thresholds_between_which_a_group_would_be_both_are_refused(up: float, down: float) -> None:
-    with pytest.raises(ValueError, match=f"got down {down} and up {up}"):
+    with pytest.raises(ValueError, match=f"got lazy_below {down} and eager_above {up}"):
         Thresholds(up, down)
 
 

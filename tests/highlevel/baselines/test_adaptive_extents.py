@@ -100,7 +100,7 @@ def test_the_condition_with_offsets_is_the_condition_on_counted_tuples() -> None
         partial, tuple_ = random.integers(20, 100, 2).tolist()
         printed = rates.sum() * distance > partial * distance / (tuple_ * slide) + (rates * offsets).sum()
         counted = (rates * (distance - offsets)).sum()
-        used = counted > MemoryModel().of(distance / slide, partial, tuple_).up
+        used = counted > MemoryModel().for_group(distance / slide, partial, tuple_).eager_above
         assert printed == used
         decided.add(bool(used))
     assert decided == {True, False}
