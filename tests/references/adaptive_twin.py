@@ -89,7 +89,7 @@ class Moody:
 
     random: Random
 
-    def of(self, open_windows: float, partial_bytes: int, tuple_bytes: int) -> Thresholds:
+    def for_group(self, open_windows: float, partial_bytes: int, tuple_bytes: int) -> Thresholds:
         up = self.random.choice([0, 0, 1, 2, 3, 5, 8, float("inf")])
         return Thresholds(up, min(up, self.random.choice([0, 1, 2, 4, 30])))
 

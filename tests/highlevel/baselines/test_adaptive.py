@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.baselines.adaptive import aggregate, arrays
-from highlevel.baselines.adaptive import store as partials_module
+from highlevel.baselines.adaptive import aggregate
 from highlevel.baselines.adaptive import store as store_module
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
@@ -243,7 +242,7 @@ def test_volumes_modes_and_what_is_held_are_those_of_the_slow_twin() -> None:
 
 
 def test_the_kernels_as_plain_python_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = [(partials_module, "index_partials")]
+    kernels = [(store_module, "index_partials")]
     kernels += [(store_module, name) for name in ("chain_tuples", "take_tuples", "add_due")]
     for seed in range(12):
         random = Random(seed)
@@ -359,5 +358,5 @@ def test_a_buffer_without_gaps_is_used_again() -> None:
     operator = AdaptiveAggregate(["k0"], SUMMED, 10, 10, 1, Thresholds(3, 1))
     for group in range(1000):
         feed(operator, (0, rows(spec, [Arrival(0, group, 1)] * 4)))
-    assert len(operator.store.tuples) == arrays.MIN_ROWS
+    assert len(operator.store.tuples) == store_module.MIN_ROWS
     assert (operator.store.tuples[:3, GROUP] == NONE).all()

@@ -15,7 +15,7 @@ import pytest
 from capture.files.scan import scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
 from capture.open import open_capture, open_mapped
-from capture.packets.fields import SKIPPED
+from capture.packets.fields import SKIP_CAUSES
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -58,7 +58,7 @@ def test_stream_and_inline_give_the_same_rows_and_counters(seed: int, tmp_path: 
     expected = run.samples()
     for metric in (RECORDS_READ, PACKETS_DECODED, ROWS_ACCEPTED, ROWS_FILTERED, RESULT_ROWS, WINDOWS_CLOSED):
         assert totals.samples.total(metric) == expected.total(metric), metric.name
-    for cause in SKIPPED:
+    for cause in SKIP_CAUSES:
         assert totals.samples.total(RECORDS_SKIPPED, cause=cause) == expected.total(RECORDS_SKIPPED, cause=cause)
     left = totals.samples.total(TABLE_EVICTIONS) + totals.samples.total(TABLE_FLUSHED)
     assert totals.samples.total(PARTIALS_RECEIVED) == left

@@ -35,7 +35,7 @@ from capture.metrics import (
 )
 from capture.open import open_capture
 from capture.packets.columns import FRAME_COLUMNS
-from capture.packets.fields import COUNTS, ROWS
+from capture.packets.fields import COUNTER_COUNT, ROWS
 from capture.sflow.columns import SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from capture.sflow.decoder import decode_listed
 from capture.sflow.lister import Datagrams, SampleLister, choose_datagrams
@@ -277,8 +277,8 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         chosen += found
         for listed in lister.list(data, where):
             outs = [np.full(size, -7, np.int64) for _ in range(2)]
-            counts = [np.zeros(COUNTS, np.int64) for _ in range(2)]
-            rest = (listed.first, listed.rows, want, want_inner)
+            counts = [np.zeros(COUNTER_COUNT, np.int64) for _ in range(2)]
+            rest = (listed.first, listed.sample_count, want, want_inner)
             matrix = listed.matrix
             decode_listed(data, matrix.reshape(-1), matrix.shape[1], *rest, outs[0], MAX_SAMPLES, counts[0])
             decode_listed.function(
@@ -287,7 +287,7 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
             )  # fmt: skip
             assert np.array_equal(outs[0], outs[1])
             assert np.array_equal(counts[0], counts[1])
-            rows += listed.rows
+            rows += listed.sample_count
     assert rows > 200
     assert chosen > 50
 
