@@ -14,7 +14,7 @@ from bench.report import Report
 from bench.setting import Setting
 from highlevel.speculation.lifetimes.aggregates import Aggregate
 from highlevel.speculation.lifetimes.align import Align, Release
-from highlevel.speculation.lifetimes.endpoints import INSERT, RETRACTION
+from highlevel.speculation.lifetimes.kernels.endpoints import INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import times_of
 from highlevel.speculation.lifetimes.snapshot import SnapshotOperator, Variant
 

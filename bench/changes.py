@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import Words, change_schema, make_changes
 from lowlevel.punctuation import END
 

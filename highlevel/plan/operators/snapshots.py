@@ -31,7 +31,7 @@ from highlevel.results.stages import make_stages, through
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.aggregates import Aggregate
-from highlevel.speculation.lifetimes.endpoints import INSERT
+from highlevel.speculation.lifetimes.kernels.endpoints import INSERT
 from highlevel.speculation.lifetimes.model import (
     VE,
     VS,

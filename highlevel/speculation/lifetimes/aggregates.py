@@ -24,7 +24,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.keys import Keys
-from highlevel.speculation.lifetimes.endpoints import DIFFERENT, DOWNWARD, GREATEST, QUANTILE, SMALLEST, UPWARD
+from highlevel.speculation.lifetimes.kernels.values import DIFFERENT, DOWNWARD, GREATEST, QUANTILE, SMALLEST, UPWARD
 from highlevel.speculation.lifetimes.model import LifetimeError, Words, payload_of
 
 ADDED = ("sum", "avg", "variance", "var_pop")

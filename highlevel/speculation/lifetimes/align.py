@@ -23,7 +23,7 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.speculation.consistency import WEIGHT
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import (
     VS,
     Words,

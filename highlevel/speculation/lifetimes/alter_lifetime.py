@@ -25,7 +25,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import LifetimeError, Words, make_changes, payload_of, times_of
 from lowlevel.punctuation import BEGINNING, END
 

@@ -20,7 +20,16 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.native import Integer, Integers, helper, kernel
 from highlevel.groups.keys import Keys
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT
+from highlevel.speculation.lifetimes.kernels.records import (
+    FREE_RECORD,
+    LIST_WORDS,
+    LIVE_RECORDS,
+    NONE,
+    USED_RECORDS,
+    free_record,
+    take_record,
+)
 from highlevel.speculation.lifetimes.model import (
     LifetimeError,
     Words,
@@ -35,18 +44,14 @@ from lowlevel.punctuation import BEGINNING, END
 VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
 """Words of a stored row: lifetime, the numbers of its values and of its key, and the next row of the key."""
 
-FREE, USED, LIVE, STORE_STATE = range(4)
-"""State of a side: its first free row, the number of rows that have been used at least once, and of stored rows."""
-
 CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
 """Words of a pair: the change and the row of the other side that it is from, and its times."""
 
-NONE = -1
 MIN_ROOM = 4_096
 
 
 class Store(NamedTuple):
-    """The rows of a side, for kernels. `heads`: the first row of each key."""
+    """The rows of a side, for kernels. `heads`: the first row of each key. `state`: the list of rows (`records`)."""
 
     rows: Integers
     heads: Integers
@@ -77,13 +82,7 @@ class Pairs(NamedTuple):
 def store_row(store: Store, start, stop, row, key):  # type: ignore[no-untyped-def]
     """Store a row."""
     rows, state = store.rows, store.state
-    added = state[FREE]
-    if added == NONE:
-        added = state[USED]
-        state[USED] += 1
-    else:
-        state[FREE] = rows[added * ROW_WORDS + LINK]
-    state[LIVE] += 1
+    added = take_record(rows, state, 0, ROW_WORDS, LINK)
     base = added * ROW_WORDS
     rows[base + VS] = start
     rows[base + VE] = stop
@@ -108,10 +107,8 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # ty
                 store.heads[key] = following
             else:
                 rows[before * ROW_WORDS + LINK] = following
-            rows[base + LINK] = store.state[FREE]
             rows[base + KEY] = NONE
-            store.state[FREE] = at
-            store.state[LIVE] -= 1
+            free_record(rows, store.state, 0, ROW_WORDS, LINK, at)
             return 1
         before, at = at, rows[base + LINK]
     return 0
@@ -159,7 +156,7 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
 def forget_rows(store: Store, until):  # type: ignore[no-untyped-def]
     """Remove the rows that end at or before `until`. Return the number of stored rows."""
     rows, state = store.rows, store.state
-    for row in range(state[USED]):
+    for row in range(state[USED_RECORDS]):
         base = row * ROW_WORDS
         key = rows[base + KEY]
         if key == NONE or rows[base + VE] > until:
@@ -173,14 +170,12 @@ def forget_rows(store: Store, until):  # type: ignore[no-untyped-def]
                     store.heads[key] = following
                 else:
                     rows[before * ROW_WORDS + LINK] = following
-                rows[at * ROW_WORDS + LINK] = state[FREE]
                 rows[at * ROW_WORDS + KEY] = NONE
-                state[FREE] = at
-                state[LIVE] -= 1
+                free_record(rows, state, 0, ROW_WORDS, LINK, at)
             else:
                 before = at
             at = following
-    return state[LIVE]
+    return state[LIVE_RECORDS]
 
 
 class Side:
@@ -192,8 +187,8 @@ class Side:
         self.values = Keys([_storable(field) for field in self.payload])
         self.rows: Words = np.empty((0, ROW_WORDS), np.int64)
         self.heads: Words = np.empty(0, np.int64)
-        self.state = np.zeros(STORE_STATE, np.int64)
-        self.state[FREE] = NONE
+        self.state = np.zeros(LIST_WORDS, np.int64)
+        self.state[FREE_RECORD] = NONE
         self.cti = BEGINNING
         self.forgotten = BEGINNING
         """The CTI below which rows have been removed."""
@@ -221,7 +216,7 @@ class Side:
 
     def reserve(self, changes: int, keys: int) -> None:
         """Make room for rows and keys."""
-        needed = max(int(self.state[USED]), int(self.state[LIVE]) + changes)
+        needed = max(int(self.state[USED_RECORDS]), int(self.state[LIVE_RECORDS]) + changes)
         if needed > len(self.rows):
             rows = np.empty((max(MIN_ROOM, needed, 2 * len(self.rows)), ROW_WORDS), np.int64)
             rows[: len(self.rows)] = self.rows
@@ -271,7 +266,7 @@ class LifetimeJoin:
     @property
     def stored(self) -> int:
         """Number of stored rows."""
-        return sum(int(side.state[LIVE]) for side in self._sides)
+        return sum(int(side.state[LIVE_RECORDS]) for side in self._sides)
 
     @property
     def bytes(self) -> int:
@@ -342,19 +337,22 @@ class LifetimeJoin:
 
     def _forget(self, side: Side, until: int) -> None:
         """Remove the rows of a side that end by the CTI `until` of the other, if they may be most of its rows."""
-        grown = side.state[LIVE] >= len(side.rows) // 2 or side.values.count > 2 * side.state[LIVE] + MIN_ROOM
+        grown = (
+            side.state[LIVE_RECORDS] >= len(side.rows) // 2
+            or side.values.count > 2 * side.state[LIVE_RECORDS] + MIN_ROOM
+        )
         if until == side.forgotten or not (grown or until == END):
             return
         side.forgotten = until
         forget_rows(side.store(), until)
-        if side.values.count > 2 * side.state[LIVE] + MIN_ROOM:
+        if side.values.count > 2 * side.state[LIVE_RECORDS] + MIN_ROOM:
             self._renumber_values(side)
         if self._keys.count > 2 * self.stored + MIN_ROOM:
             self._renumber_keys()
 
     def _renumber_values(self, side: Side) -> None:
         """Remove the values of rows that are not stored."""
-        rows = side.rows[: side.state[USED]]
+        rows = side.rows[: side.state[USED_RECORDS]]
         present = rows[:, KEY] != NONE
         kept, numbers = np.unique(rows[present, ROW], return_inverse=True)
         side.values = side.values.only(kept)
@@ -362,7 +360,7 @@ class LifetimeJoin:
 
     def _renumber_keys(self) -> None:
         """Remove the keys that no stored row has."""
-        stored = [side.rows[: side.state[USED]] for side in self._sides]
+        stored = [side.rows[: side.state[USED_RECORDS]] for side in self._sides]
         keys = np.concatenate([rows[:, KEY] for rows in stored])
         kept = np.unique(keys[keys != NONE])
         self._keys = self._keys.only(kept)

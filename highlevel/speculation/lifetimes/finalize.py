@@ -21,7 +21,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import LifetimeError
 from lowlevel.punctuation import BEGINNING, END
 

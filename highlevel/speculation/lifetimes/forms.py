@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT
 from highlevel.speculation.lifetimes.model import VE, VS, Words, payload_of, times_of
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"

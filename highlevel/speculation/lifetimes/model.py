@@ -33,7 +33,7 @@ from capture.arrow_compute import array_of
 from capture.errors import WiretideError
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.speculation.consistency import WEIGHT
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from lowlevel.punctuation import BEGINNING, END
 
 TYPE, VS, VE, VNEW = "type", "vs", "ve", "vnew"

@@ -15,7 +15,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.speculation.lifetimes.aggregates import Aggregate
-from highlevel.speculation.lifetimes.endpoints import CTI
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI
 from highlevel.speculation.lifetimes.model import (
     CONTROL,
     LifetimeError,

@@ -24,31 +24,37 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
-from highlevel.speculation.lifetimes import endpoints, multiset
 from highlevel.speculation.lifetimes.aggregates import Aggregate, Layout
-from highlevel.speculation.lifetimes.endpoints import (
+from highlevel.speculation.lifetimes.kernels.endpoints import (
     CTI,
-    CURSOR,
-    ENTRY_WORDS,
     GROUP,
+    KIND,
+    NEW_STOP,
+    OUT_WORDS,
+    START,
+    STOP,
+    Output,
+    process_changes,
+)
+from highlevel.speculation.lifetimes.kernels.entries import (
+    CURSOR,
+    EARLIEST,
+    ENTRY_LIST,
+    ENTRY_WORDS,
     GROUP_WORDS,
     HEAD,
     HEAP,
+    ITEM_LIST,
     ITEM_WORDS,
-    KIND,
-    LIVE_ENTRIES,
-    LIVE_ITEMS,
-    NEW_STOP,
+    ORDERED,
     OUT_CTI,
-    OUT_WORDS,
-    START,
+    PERFECT,
     STATE,
-    STOP,
     ChangeRows,
-    Output,
     Snapshots,
-    process_changes,
 )
+from highlevel.speculation.lifetimes.kernels.multiset import LEFT, NODE_LIST, NODE_WORDS, PATH, TREE_STATE, Trees
+from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
 from highlevel.speculation.lifetimes.model import (
     LifetimeError,
     Words,
@@ -58,7 +64,6 @@ from highlevel.speculation.lifetimes.model import (
     payload_schema,
     times_of,
 )
-from highlevel.speculation.lifetimes.multiset import FREE_NODE, LIVE_NODES, NODE_WORDS, NONE, PATH, TREE_STATE, Trees
 from lowlevel.punctuation import BEGINNING
 
 ROOM = 4_096
@@ -73,9 +78,9 @@ ENTRIES_TABLE, ITEMS_TABLE, NODES_TABLE, GROUPS_TABLE, HEADERS_TABLE, STATE_TABL
 class Variant(IntEnum):
     """When snapshots are published."""
 
-    PERFECT = endpoints.PERFECT
-    ORDERED = endpoints.ORDERED
-    EARLIEST = endpoints.EARLIEST
+    PERFECT = PERFECT
+    ORDERED = ORDERED
+    EARLIEST = EARLIEST
 
 
 class SnapshotOperator:
@@ -108,10 +113,10 @@ class SnapshotOperator:
         self._entry_words = ENTRY_WORDS + layout.words + layout.width
         self._item_words = ITEM_WORDS + layout.words + layout.keys
         self._state = np.zeros(STATE, np.int64)
-        self._state[[endpoints.FREE_ENTRY, endpoints.FREE_ITEM]] = NONE
+        self._state[[ENTRY_LIST + FREE_RECORD, ITEM_LIST + FREE_RECORD]] = NONE
         self._state[OUT_CTI] = BEGINNING
         self._tree_state = np.zeros(TREE_STATE, np.int64)
-        self._tree_state[FREE_NODE] = NONE
+        self._tree_state[NODE_LIST + FREE_RECORD] = NONE
         self._entries: Words = np.empty((0, self._entry_words), np.int64)
         self._items: Words = np.empty((0, self._item_words), np.int64)
         self._nodes: Words = np.empty((0, NODE_WORDS), np.int64)
@@ -124,7 +129,7 @@ class SnapshotOperator:
     @property
     def entries(self) -> int:
         """Number of published endpoints that can still change."""
-        return int(self._state[LIVE_ENTRIES])
+        return int(self._state[ENTRY_LIST + LIVE_RECORDS])
 
     @property
     def bytes(self) -> int:
@@ -190,11 +195,13 @@ class SnapshotOperator:
             self._groups[room:, [CURSOR, HEAP]] = NONE
             self._headers = _grown(self._headers, count)
             self._headers[room:] = NONE
-        items = int(state[LIVE_ITEMS]) + 3 * rows
+        items = int(state[ITEM_LIST + LIVE_RECORDS]) + 3 * rows
         self._items = _grown(self._items, items)
-        self._entries = _grown(self._entries, int(state[LIVE_ENTRIES]) + items + 2 * rows + count)
+        self._entries = _grown(self._entries, int(state[ENTRY_LIST + LIVE_RECORDS]) + items + 2 * rows + count)
         if layout.keys:
-            self._nodes = _grown(self._nodes, int(self._tree_state[LIVE_NODES]) + (items + count) * layout.keys)
+            self._nodes = _grown(
+                self._nodes, int(self._tree_state[NODE_LIST + LIVE_RECORDS]) + (items + count) * layout.keys
+            )
 
     def _forget_groups(self) -> None:
         """Remove the groups without rows from the keys, if they are most of them."""
@@ -207,18 +214,18 @@ class SnapshotOperator:
         absent = np.flatnonzero(self._groups[:known, HEAD] == NONE)
         headers = self._headers[absent].reshape(-1)
         for header in headers[headers != NONE].tolist() if self._layout.keys else ():
-            self._nodes[header, multiset.LEFT] = self._tree_state[FREE_NODE]
-            self._tree_state[FREE_NODE] = header
-            self._tree_state[LIVE_NODES] -= 1
+            self._nodes[header, LEFT] = self._tree_state[NODE_LIST + FREE_RECORD]
+            self._tree_state[NODE_LIST + FREE_RECORD] = header
+            self._tree_state[NODE_LIST + LIVE_RECORDS] -= 1
         self._keys = self._keys.only(present)
         self._groups, self._headers = self._groups[present].copy(), self._headers[present].copy()
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state: the memory of the kernels, the groups, and the numbers of values."""
         used = (
-            (ENTRIES_TABLE, self._entries[: self._state[endpoints.USED_ENTRIES]]),
-            (ITEMS_TABLE, self._items[: self._state[endpoints.USED_ITEMS]]),
-            (NODES_TABLE, self._nodes[: self._tree_state[multiset.USED_NODES]]),
+            (ENTRIES_TABLE, self._entries[: self._state[ENTRY_LIST + USED_RECORDS]]),
+            (ITEMS_TABLE, self._items[: self._state[ITEM_LIST + USED_RECORDS]]),
+            (NODES_TABLE, self._nodes[: self._tree_state[NODE_LIST + USED_RECORDS]]),
             (GROUPS_TABLE, self._groups),
             (HEADERS_TABLE, self._headers),
             (STATE_TABLE, np.append(self._state, self._tree_state)),

@@ -22,8 +22,8 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.finalize import Change, Count, FinalizeById, FinalizeByValue
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import (
     CONTROL,
     TYPE,

@@ -20,9 +20,9 @@ from capture import arrow_compute as pc
 from highlevel.speculation.lifetimes.aggregates import parse_aggregate
 from highlevel.speculation.lifetimes.align import Align, Release
 from highlevel.speculation.lifetimes.alter_lifetime import AlterLifetime, NewLifetime, Window
-from highlevel.speculation.lifetimes.endpoints import CTI
 from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
 from highlevel.speculation.lifetimes.forms import debezium, flink
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI
 from highlevel.speculation.lifetimes.model import (
     AT,
     CONTROL,

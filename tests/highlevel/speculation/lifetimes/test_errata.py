@@ -5,9 +5,9 @@ import pytest
 from highlevel.speculation.lifetimes.aggregates import Aggregate
 from highlevel.speculation.lifetimes.align import Align, Release
 from highlevel.speculation.lifetimes.alter_lifetime import AlterLifetime, NewLifetime, Window
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT
 from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
 from highlevel.speculation.lifetimes.finalize import Count, FinalizeByValue
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT
 from highlevel.speculation.lifetimes.model import LifetimeError, concat
 from highlevel.speculation.lifetimes.snapshot import SnapshotOperator, Variant
 from tests.references.lifetimes import (

@@ -10,9 +10,9 @@ import pytest
 from highlevel.speculation.lifetimes import equi_join
 from highlevel.speculation.lifetimes.align import Align, Release
 from highlevel.speculation.lifetimes.alter_lifetime import AlterLifetime, NewLifetime, Window
-from highlevel.speculation.lifetimes.endpoints import CTI, INSERT
 from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
 from highlevel.speculation.lifetimes.finalize import FinalizeById, FinalizeByValue
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT
 from highlevel.speculation.lifetimes.model import LifetimeError, concat
 from highlevel.speculation.lifetimes.sources import LifetimeColumns
 from highlevel.speculation.lifetimes.streams import lifetimes_of

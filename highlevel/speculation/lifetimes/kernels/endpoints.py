@@ -1,22 +1,14 @@
-"""The kernel of snapshot operators: published snapshots, and endpoints that are still to come, of many groups.
+"""The kernel of snapshot operators: it processes changes, and returns the changes of the snapshots of many groups.
 
 A snapshot is the time between two neighbouring endpoints of lifetimes in a group. Two structures contain a group:
 
     entries   the endpoints up to the newest one that was published ("previous output synopsis"), in the order of time.
-              An entry contains the state from its time until that of the next entry.
-    pending   the later ends ("endpoint compensation queue"): a heap
+              An entry contains the state from its time until that of the next entry (`entries`)
+    pending   the later ends ("endpoint compensation queue"): a heap (`pending_ends`)
 
-An entry counts the starts and ends of lifetimes at its time. It is removed when it has none: with the payloads as
-counter, as printed, rows are lost (digest A1). The row of the last entry is published when a later endpoint is known;
-in the variant OP at once, without end. ML has no pending ends: all endpoints are entries.
-
-State that can be added and subtracted (counts, sums) is in the words of an entry. Sorted values are not copied: each
-entry lists the values that begin and end there, and ONE multiset per group is moved from entry to entry. It stays where
-it was needed last. So rows in order cost one change of the multiset, and a late row costs the changes between its time
-and the newest entry. The results that are computed from the multiset are in the entry.
-
-A retraction of a pending end adds an item that compensates it, instead of a search in the heap. The items of a time
-whose ends add up to 0 are no endpoint. Ends without limit are only counted.
+An entry is removed when no lifetime starts or ends at its time: with the payloads as counter, as printed, rows are lost
+(digest A1). The row of the last entry is published when a later endpoint is known; in the variant OP at once, without
+end. ML has no pending ends: all endpoints are entries.
 
 An entry is searched for from the newest one. The steps are the entries that a late row is behind, most of which it
 changes anyway.
@@ -26,90 +18,72 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from capture.native import Floats, Integer, Integers, helper, kernel, outlined
-from highlevel.speculation.lifetimes.multiset import (
-    COUNT,
-    NODE_WORDS,
-    NONE,
-    SIZE,
+from capture.native import Integer, Integers, helper, kernel, outlined
+from highlevel.speculation.lifetimes.kernels.entries import (
+    AT_GROUP,
+    CURSOR,
+    EARLIEST,
+    ENDLESS,
+    ENDS,
+    ENTRIES,
+    ENTRY_WORDS,
+    GROUP_WORDS,
+    HEAD,
+    HEAP,
+    ITEM_TIME,
+    ITEM_WORDS,
+    LEAST_CTI,
+    LINK,
+    LIST,
+    ORDERED,
+    OUT_CTI,
+    PENDING,
+    PERFECT,
+    PREVIOUS,
+    SIGN,
+    STARTS,
+    TAIL,
+    TIME,
+    ChangeRows,
+    Snapshots,
+    add_words,
+    entry_base,
+    find_entry,
+    free_items,
+    insert_after,
+    is_single,
+    item_base,
+    next_of,
+    published_until,
+    remove_entry,
+    time_of,
+)
+from highlevel.speculation.lifetimes.kernels.multiset import (
     Trees,
-    add_key,
     make_node,
-    remove_key,
-    value_at,
+)
+from highlevel.speculation.lifetimes.kernels.pending_ends import (
+    add_pending,
+    remove_least,
+)
+from highlevel.speculation.lifetimes.kernels.records import (
+    NONE,
+)
+from highlevel.speculation.lifetimes.kernels.values import (
+    add_to_list,
+    compute_results,
+    move_cursor,
 )
 from lowlevel.punctuation import BEGINNING, END
 
 INSERT, RETRACTION, CTI = 0, 1, 2
 """Types of changes."""
 
-PERFECT, ORDERED, EARLIEST = 0, 1, 2
-"""Variants: preserve perfect input (PP), preserve order (OP), and minimum latency (ML)."""
-
-TIME, PREVIOUS, NEXT, STARTS, ENDS, LIST, ENTRY_WORDS = range(7)
-"""Words of an entry. LIST is the first item with a value that begins or ends here. Then words and results follow."""
-
-ITEM_TIME, SIGN, CHILD, LINK, NULLS, ITEM_WORDS = range(6)
-"""Words of an item: +1 for a start, -1 for an end; links of the heap; bits of absent values. Then words and keys."""
-
-HEAD, TAIL, CURSOR, HEAP, ENDLESS, ENTRIES, PENDING, GROUP_WORDS = range(8)
-"""Words of a group: its first and last entry, the entry of the multisets, the heap, ends without limit, and sizes."""
-
 KIND, START, STOP, NEW_STOP, GROUP, OUT_WORDS = range(6)
 """Words of a change that is returned. Then the words and results of its entry follow."""
 
-FREE_ENTRY, USED_ENTRIES, FREE_ITEM, USED_ITEMS, OUT_CTI, AT_GROUP, LEAST_CTI, LIVE_ENTRIES, LIVE_ITEMS, STATE = range(
-    10
-)
-"""Words of the state. AT_GROUP and LEAST_CTI: where a CTI continues that had no room."""
-
-SMALLEST, GREATEST, DIFFERENT, QUANTILE, UPWARD, DOWNWARD = range(6)
-"""Results: the minimum, the maximum, the number of values, a quantile (2 words), the first values, the last values."""
-
 ROOM = 4
 """Changes of an event in addition to two for each entry and pending end of its group."""
-
-
-class Snapshots(NamedTuple):
-    """Groups with their entries and pending ends, for kernels.
-
-    `words` are the words that are added, `keys` the sorted values of a row. Result i of `results` is computed from the
-    values `of[i]` with `function[i]` and `parameter[i]`, and stored at word `place[i]` of `width`. `headers` are the
-    multisets of each group. `exact`: after a full retraction the neighbours of the start are joined again.
-    `whole`: no full retraction occurs.
-    """
-
-    variant: Integer
-    exact: Integer
-    whole: Integer
-    words: Integer
-    keys: Integer
-    results: Integer
-    width: Integer
-    function: Integers
-    of: Integers
-    parameter: Floats
-    place: Integers
-    entries: Integers
-    items: Integers
-    groups: Integers
-    headers: Integers
-    state: Integers
-
-
-class ChangeRows(NamedTuple):
-    """Changes in the order of arrival, for kernels. `added` has rows x words, `sorted` rows x keys."""
-
-    kind: Integers
-    start: Integers
-    stop: Integers
-    new_stop: Integers
-    group: Integers
-    added: Integers
-    sorted: Integers
-    nulls: Integers
 
 
 class Output(NamedTuple):
@@ -118,293 +92,6 @@ class Output(NamedTuple):
     rows: Integers
     room: Integer
     count: Integers
-
-
-@helper
-def entry_base(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
-    """Return the first word of an entry."""
-    return entry * (ENTRY_WORDS + snapshots.words + snapshots.width)
-
-
-@helper
-def item_base(snapshots: Snapshots, item):  # type: ignore[no-untyped-def]
-    """Return the first word of an item."""
-    return item * (ITEM_WORDS + snapshots.words + snapshots.keys)
-
-
-@helper
-def time_of(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
-    """Return the time of an entry."""
-    return snapshots.entries[entry_base(snapshots, entry) + TIME]
-
-
-@helper
-def next_of(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
-    """Return the next entry, or NONE."""
-    return snapshots.entries[entry_base(snapshots, entry) + NEXT]
-
-
-@outlined
-def make_item(snapshots: Snapshots, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
-    """Return a new item with the words and values of a row."""
-    items, state = snapshots.items, snapshots.state
-    item = state[FREE_ITEM]
-    if item == NONE:
-        item = state[USED_ITEMS]
-        state[USED_ITEMS] += 1
-    else:
-        state[FREE_ITEM] = items[item_base(snapshots, item) + LINK]
-    state[LIVE_ITEMS] += 1
-    base = item_base(snapshots, item)
-    items[base + ITEM_TIME] = time
-    items[base + SIGN] = sign
-    items[base + CHILD] = NONE
-    items[base + LINK] = NONE
-    items[base + NULLS] = rows.nulls[row]
-    for word in range(snapshots.words):
-        items[base + ITEM_WORDS + word] = rows.added[row * snapshots.words + word]
-    for key in range(snapshots.keys):
-        items[base + ITEM_WORDS + snapshots.words + key] = rows.sorted[row * snapshots.keys + key]
-    return item
-
-
-@helper
-def free_items(snapshots: Snapshots, item):  # type: ignore[no-untyped-def]
-    """Make the items of a list available."""
-    items, state = snapshots.items, snapshots.state
-    while item != NONE:
-        base = item_base(snapshots, item)
-        following = items[base + LINK]
-        items[base + LINK] = state[FREE_ITEM]
-        state[FREE_ITEM] = item
-        state[LIVE_ITEMS] -= 1
-        item = following
-
-
-@helper
-def meld_heaps(snapshots: Snapshots, one, other):  # type: ignore[no-untyped-def]
-    """Return the root of two pairing heaps, either of which may be NONE."""
-    items = snapshots.items
-    if one == NONE:
-        return other
-    if other == NONE:
-        return one
-    if items[item_base(snapshots, other) + ITEM_TIME] < items[item_base(snapshots, one) + ITEM_TIME]:
-        one, other = other, one
-    base = item_base(snapshots, one)
-    items[item_base(snapshots, other) + LINK] = items[base + CHILD]
-    items[base + CHILD] = other
-    return one
-
-
-@outlined
-def remove_least(snapshots: Snapshots, root):  # type: ignore[no-untyped-def]
-    """Return the heap without its root: its children, melded in pairs."""
-    items = snapshots.items
-    child = items[item_base(snapshots, root) + CHILD]
-    pairs = NONE
-    while child != NONE:
-        second = items[item_base(snapshots, child) + LINK]
-        following = NONE
-        items[item_base(snapshots, child) + LINK] = NONE
-        if second != NONE:
-            following = items[item_base(snapshots, second) + LINK]
-            items[item_base(snapshots, second) + LINK] = NONE
-        pair = meld_heaps(snapshots, child, second)
-        items[item_base(snapshots, pair) + LINK] = pairs
-        pairs = pair
-        child = following
-    heap = NONE
-    while pairs != NONE:
-        following = items[item_base(snapshots, pairs) + LINK]
-        items[item_base(snapshots, pairs) + LINK] = NONE
-        heap = meld_heaps(snapshots, heap, pairs)
-        pairs = following
-    return heap
-
-
-@helper
-def add_pending(snapshots: Snapshots, group, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
-    """Add an end to the pending ends of a group, or with the sign +1 compensate one."""
-    groups = snapshots.groups
-    base = group * GROUP_WORDS
-    if time == END:
-        groups[base + ENDLESS] -= sign
-        return
-    item = make_item(snapshots, time, sign, rows, row)
-    groups[base + HEAP] = meld_heaps(snapshots, groups[base + HEAP], item)
-    groups[base + PENDING] += 1
-
-
-@helper
-def apply_item(snapshots: Snapshots, trees: Trees, group, item, direction, phase):  # type: ignore[no-untyped-def]
-    """Change the multisets of a group by an item, if that adds values (phase 0) or removes them (phase 1)."""
-    items = snapshots.items
-    base = item_base(snapshots, item)
-    adds = items[base + SIGN] * direction > 0
-    if adds != (phase == 0):
-        return
-    for key in range(snapshots.keys):
-        if items[base + NULLS] >> key & 1:
-            continue
-        value = items[base + ITEM_WORDS + snapshots.words + key]
-        header = snapshots.headers[group * snapshots.keys + key]
-        if adds:
-            add_key(trees, header, value)
-        else:
-            remove_key(trees, header, value)
-
-
-@helper
-def apply_list(snapshots: Snapshots, trees: Trees, group, entry, direction):  # type: ignore[no-untyped-def]
-    """Change the multisets of a group by the items of an entry. Values are added before others are removed."""
-    for phase in range(2):
-        item = snapshots.entries[entry_base(snapshots, entry) + LIST]
-        while item != NONE:
-            apply_item(snapshots, trees, group, item, direction, phase)
-            item = snapshots.items[item_base(snapshots, item) + LINK]
-
-
-@outlined
-def move_cursor(snapshots: Snapshots, trees: Trees, group, target):  # type: ignore[no-untyped-def]
-    """Make the multisets of a group those of the entry `target`."""
-    entries, base = snapshots.entries, group * GROUP_WORDS
-    at = snapshots.groups[base + CURSOR]
-    if time_of(snapshots, target) > time_of(snapshots, at):
-        while at != target:
-            at = entries[entry_base(snapshots, at) + NEXT]
-            apply_list(snapshots, trees, group, at, 1)
-    else:
-        while at != target:
-            apply_list(snapshots, trees, group, at, -1)
-            at = entries[entry_base(snapshots, at) + PREVIOUS]
-    snapshots.groups[base + CURSOR] = target
-
-
-@helper
-def add_to_list(snapshots: Snapshots, trees: Trees, group, entry, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
-    """Let the values of a row begin (+1) or end (-1) at an entry."""
-    if not snapshots.keys or time_of(snapshots, entry) == END:
-        return
-    item = make_item(snapshots, 0, sign, rows, row)
-    base = entry_base(snapshots, entry)
-    snapshots.items[item_base(snapshots, item) + LINK] = snapshots.entries[base + LIST]
-    snapshots.entries[base + LIST] = item
-    if time_of(snapshots, entry) <= time_of(snapshots, snapshots.groups[group * GROUP_WORDS + CURSOR]):
-        apply_item(snapshots, trees, group, item, 1, 0 if sign > 0 else 1)
-
-
-@outlined
-def compute_results(snapshots: Snapshots, trees: Trees, group, entry):  # type: ignore[no-untyped-def]
-    """Compute the results of an entry from the multisets."""
-    if not snapshots.keys:
-        return
-    move_cursor(snapshots, trees, group, entry)
-    base = entry_base(snapshots, entry) + ENTRY_WORDS + snapshots.words
-    nodes, entries = trees.nodes, snapshots.entries
-    for result in range(snapshots.results):
-        header = snapshots.headers[group * snapshots.keys + snapshots.of[result]]
-        size = nodes[header * NODE_WORDS + SIZE]
-        function, place = snapshots.function[result], base + snapshots.place[result]
-        parameter = snapshots.parameter[result]
-        if function == DIFFERENT:
-            entries[place] = nodes[header * NODE_WORDS + COUNT]
-        elif function >= UPWARD:
-            for position in range(np.int64(parameter)):
-                value = 0
-                if position < size:
-                    value = value_at(nodes, header, position if function == UPWARD else size - 1 - position)
-                entries[place + position] = value
-        elif size == 0:
-            entries[place] = 0
-            if function == QUANTILE:
-                entries[place + 1] = 0
-        elif function == SMALLEST:
-            entries[place] = value_at(nodes, header, 0)
-        elif function == GREATEST:
-            entries[place] = value_at(nodes, header, size - 1)
-        else:
-            lower = np.int64(parameter * (size - 1))
-            entries[place] = value_at(nodes, header, lower)
-            entries[place + 1] = value_at(nodes, header, min(lower + 1, size - 1))
-
-
-@outlined
-def insert_after(snapshots: Snapshots, group, entry, time):  # type: ignore[no-untyped-def]
-    """Insert an entry after another one, or with NONE the first one of the group. The state is copied."""
-    entries, groups, state = snapshots.entries, snapshots.groups, snapshots.state
-    added = state[FREE_ENTRY]
-    if added == NONE:
-        added = state[USED_ENTRIES]
-        state[USED_ENTRIES] += 1
-    else:
-        state[FREE_ENTRY] = entries[entry_base(snapshots, added) + NEXT]
-    state[LIVE_ENTRIES] += 1
-    base = entry_base(snapshots, added)
-    entries[base + TIME] = time
-    entries[base + PREVIOUS] = entry
-    entries[base + STARTS] = 0
-    entries[base + ENDS] = 0
-    entries[base + LIST] = NONE
-    following = NONE
-    if entry == NONE:
-        for word in range(snapshots.words + snapshots.width):
-            entries[base + ENTRY_WORDS + word] = 0
-        groups[group * GROUP_WORDS + HEAD] = added
-    else:
-        before = entry_base(snapshots, entry)
-        following = entries[before + NEXT]
-        entries[before + NEXT] = added
-        for word in range(snapshots.words + snapshots.width):
-            entries[base + ENTRY_WORDS + word] = entries[before + ENTRY_WORDS + word]
-    entries[base + NEXT] = following
-    if following == NONE:
-        groups[group * GROUP_WORDS + TAIL] = added
-    else:
-        entries[entry_base(snapshots, following) + PREVIOUS] = added
-    groups[group * GROUP_WORDS + ENTRIES] += 1
-    return added
-
-
-@outlined
-def remove_entry(snapshots: Snapshots, group, entry):  # type: ignore[no-untyped-def]
-    """Remove an entry. The multisets must be those of another entry, unless its items add up to nothing."""
-    entries, groups, state = snapshots.entries, snapshots.groups, snapshots.state
-    base, of_group = entry_base(snapshots, entry), group * GROUP_WORDS
-    before, following = entries[base + PREVIOUS], entries[base + NEXT]
-    if groups[of_group + CURSOR] == entry:
-        groups[of_group + CURSOR] = before
-    if before == NONE:
-        groups[of_group + HEAD] = following
-    else:
-        entries[entry_base(snapshots, before) + NEXT] = following
-    if following == NONE:
-        groups[of_group + TAIL] = before
-    else:
-        entries[entry_base(snapshots, following) + PREVIOUS] = before
-    free_items(snapshots, entries[base + LIST])
-    entries[base + NEXT] = state[FREE_ENTRY]
-    state[FREE_ENTRY] = entry
-    state[LIVE_ENTRIES] -= 1
-    groups[of_group + ENTRIES] -= 1
-
-
-@helper
-def find_entry(snapshots: Snapshots, group, time):  # type: ignore[no-untyped-def]
-    """Return the last entry of a group that is not after `time`, or NONE."""
-    entry = snapshots.groups[group * GROUP_WORDS + TAIL]
-    while entry != NONE and time_of(snapshots, entry) > time:
-        entry = snapshots.entries[entry_base(snapshots, entry) + PREVIOUS]
-    return entry
-
-
-@helper
-def published_until(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
-    """Return until when the row of an entry is published; BEGINNING if it is not."""
-    following = next_of(snapshots, entry)
-    if following != NONE:
-        return time_of(snapshots, following)
-    return END if snapshots.variant == ORDERED and time_of(snapshots, entry) < END else BEGINNING
 
 
 @helper
@@ -512,14 +199,6 @@ def drain(snapshots: Snapshots, trees: Trees, output: Output, group, until, star
 
 
 @helper
-def add_words(snapshots: Snapshots, entry, rows: ChangeRows, row, sign):  # type: ignore[no-untyped-def]
-    """Add the words of a row to the state of an entry, or subtract them."""
-    base = entry_base(snapshots, entry) + ENTRY_WORDS
-    for word in range(snapshots.words):
-        snapshots.entries[base + word] += sign * rows.added[row * snapshots.words + word]
-
-
-@helper
 def change_and_publish(  # type: ignore[no-untyped-def]
     snapshots: Snapshots, trees: Trees, output: Output, group, entry, until, rows: ChangeRows, row, sign
 ):  # fmt: skip
@@ -590,13 +269,6 @@ def insert_row(snapshots: Snapshots, trees: Trees, rows: ChangeRows, row, output
     if added != NONE:
         publish(snapshots, output, group, added)
     return 1
-
-
-@helper
-def is_single(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
-    """Return whether one lifetime only starts or ends at an entry."""
-    base = entry_base(snapshots, entry)
-    return snapshots.entries[base + STARTS] + snapshots.entries[base + ENDS] == 1
 
 
 @outlined

@@ -13,14 +13,17 @@ from typing import NamedTuple
 import numpy as np
 
 from capture.native import Integers, helper, outlined
+from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, NONE, free_record, take_record
 
 KEY, COUNT, SIZE, PRIORITY, LEFT, RIGHT, NODE_WORDS = range(7)
-"""Words of a node. LEFT of a free node is the next free node."""
+"""Words of a node. LEFT of a free node is its link."""
 
-FREE_NODE, USED_NODES, LIVE_NODES, SEED, TREE_STATE = range(5)
-"""State: the first free node, the nodes that have been used at least once, those in use, and the random state."""
+NODE_LIST = 0
+"""Where the state has the list of nodes (`records`)."""
 
-NONE = -1
+SEED, TREE_STATE = LIST_WORDS, LIST_WORDS + 1
+"""Further word of the state: the random state."""
+
 PATH = 512
 """Room for the nodes of a path. The depth exceeds it with a probability below 1e-50 for a billion values."""
 
@@ -37,13 +40,7 @@ class Trees(NamedTuple):
 def make_node(trees: Trees, key, count):  # type: ignore[no-untyped-def]
     """Return a new node without children."""
     nodes, state = trees.nodes, trees.state
-    node = state[FREE_NODE]
-    if node == NONE:
-        node = state[USED_NODES]
-        state[USED_NODES] += 1
-    else:
-        state[FREE_NODE] = nodes[node * NODE_WORDS + LEFT]
-    state[LIVE_NODES] += 1
+    node = take_record(nodes, state, NODE_LIST, NODE_WORDS, LEFT)
     base = node * NODE_WORDS
     mixed = np.uint64(state[SEED]) + np.uint64(0x9E3779B97F4A7C15)
     state[SEED] = np.int64(mixed)
@@ -61,9 +58,7 @@ def make_node(trees: Trees, key, count):  # type: ignore[no-untyped-def]
 @helper
 def free_node(trees: Trees, node):  # type: ignore[no-untyped-def]
     """Make a node available."""
-    trees.nodes[node * NODE_WORDS + LEFT] = trees.state[FREE_NODE]
-    trees.state[FREE_NODE] = node
-    trees.state[LIVE_NODES] -= 1
+    free_record(trees.nodes, trees.state, NODE_LIST, NODE_WORDS, LEFT, node)
 
 
 @helper

@@ -1,0 +1,79 @@
+"""Pending ends: the ends of lifetimes after the newest entry of a group ("endpoint compensation queue"), for kernels.
+
+They are items in a pairing heap. A retraction of a pending end adds an item that compensates it, instead of a search in
+the heap. The items of a time whose ends add up to 0 are no endpoint. Ends without limit are only counted.
+"""
+
+from __future__ import annotations
+
+from capture.native import helper, outlined
+from highlevel.speculation.lifetimes.kernels.entries import (
+    CHILD,
+    ENDLESS,
+    GROUP_WORDS,
+    HEAP,
+    ITEM_TIME,
+    LINK,
+    PENDING,
+    ChangeRows,
+    Snapshots,
+    item_base,
+    make_item,
+)
+from highlevel.speculation.lifetimes.kernels.records import NONE
+from lowlevel.punctuation import END
+
+
+@helper
+def meld_heaps(snapshots: Snapshots, one, other):  # type: ignore[no-untyped-def]
+    """Return the root of two pairing heaps, either of which may be NONE."""
+    items = snapshots.items
+    if one == NONE:
+        return other
+    if other == NONE:
+        return one
+    if items[item_base(snapshots, other) + ITEM_TIME] < items[item_base(snapshots, one) + ITEM_TIME]:
+        one, other = other, one
+    base = item_base(snapshots, one)
+    items[item_base(snapshots, other) + LINK] = items[base + CHILD]
+    items[base + CHILD] = other
+    return one
+
+
+@outlined
+def remove_least(snapshots: Snapshots, root):  # type: ignore[no-untyped-def]
+    """Return the heap without its root: its children, melded in pairs."""
+    items = snapshots.items
+    child = items[item_base(snapshots, root) + CHILD]
+    pairs = NONE
+    while child != NONE:
+        second = items[item_base(snapshots, child) + LINK]
+        following = NONE
+        items[item_base(snapshots, child) + LINK] = NONE
+        if second != NONE:
+            following = items[item_base(snapshots, second) + LINK]
+            items[item_base(snapshots, second) + LINK] = NONE
+        pair = meld_heaps(snapshots, child, second)
+        items[item_base(snapshots, pair) + LINK] = pairs
+        pairs = pair
+        child = following
+    heap = NONE
+    while pairs != NONE:
+        following = items[item_base(snapshots, pairs) + LINK]
+        items[item_base(snapshots, pairs) + LINK] = NONE
+        heap = meld_heaps(snapshots, heap, pairs)
+        pairs = following
+    return heap
+
+
+@helper
+def add_pending(snapshots: Snapshots, group, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
+    """Add an end to the pending ends of a group, or with the sign +1 compensate one."""
+    groups = snapshots.groups
+    base = group * GROUP_WORDS
+    if time == END:
+        groups[base + ENDLESS] -= sign
+        return
+    item = make_item(snapshots, time, sign, rows, row)
+    groups[base + HEAP] = meld_heaps(snapshots, groups[base + HEAP], item)
+    groups[base + PENDING] += 1
