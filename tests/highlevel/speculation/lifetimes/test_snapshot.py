@@ -4,6 +4,7 @@ What can go wrong: a row that is cut, joined or published differently for one or
 at the wrong entry; a pending end that is counted twice after its retraction; memory that is too small.
 """
 
+from collections import Counter
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from highlevel.speculation.lifetimes import snapshot
 from highlevel.speculation.lifetimes.aggregates import Aggregate, parse_aggregate
-from highlevel.speculation.lifetimes.model import LifetimeError, concat
+from highlevel.speculation.lifetimes.model import LifetimeError, are_equivalent, concat, have_equal_snapshots
 from highlevel.speculation.lifetimes.snapshot import SnapshotOperator, Variant
 from tests.conftest import Rounds
 from tests.references.lifetimes import (
@@ -128,47 +129,96 @@ def test_the_kernel_stays_inside_its_arrays(rounds: Rounds, monkeypatch: pytest.
                 assert run(ALL, events, variant) == expected, seed
 
 
-def test_the_order_of_arrival_does_not_change_the_result(rounds: Rounds) -> None:
-    for seed in rounds(300):
+def shared_run(streams: list[list], variant: Variant, cti: float = inf) -> tuple[SnapshotOperator, pa.RecordBatch]:
+    """Run many streams at once, each as a group, without their CTIs. One run costs little more than one stream."""
+    kinds = (pa.int64(), pa.int64())
+    tested = SnapshotOperator(to_batch([], ("x", "stream"), kinds).schema, ALL, ["stream"], variant)
+    events = [
+        (*event[:-1], (event[-1], number))
+        for number, stream in enumerate(streams)
+        for event in stream
+        if event[0] != "C"
+    ]
+    return tested, tested.process(to_batch([*events, C(cti)], ("x", "stream"), kinds))
+
+
+def differing(one: pa.RecordBatch, other: pa.RecordBatch, *, at_every_instant: bool = False) -> list[int]:
+    """The numbers of the streams whose results have other histories."""
+    if (have_equal_snapshots if at_every_instant else are_equivalent)(one, other):
+        return []
+    histories = [canon(to_events(batch)) for batch in (one, other)]
+    different = {row[-1][0] for row in (histories[0] - histories[1]) + (histories[1] - histories[0])}
+    return sorted(different) or [-1]
+
+
+def test_the_order_of_arrival_does_not_change_the_result(rounds: Rounds, soak: bool) -> None:
+    streams, others = [], []
+    for seed in rounds(100_000 if soak else 2_000):
         random = Random(f"orders {seed}")
-        events = random_stream(random)
+        streams.append(random_stream(random))
         chains: dict = {}
-        for event in events:
+        for event in streams[-1]:
             if event[0] != "C":
                 chains.setdefault((event[1], event[-1]), []).append(event)
-        other = [*interleaved(random, list(chains.values())), C(inf)]
+        others.append(interleaved(random, list(chains.values())))
+    for variant in Variant:
+        one, other = (shared_run(each, variant)[1] for each in (streams, others))
+        assert differing(one, other) == [], "streams with these numbers"
+
+
+def test_ctis_and_the_order_of_arrival_do_not_change_the_result(rounds: Rounds) -> None:
+    for seed in rounds(60):
+        random = Random(f"ctis {seed}")
+        events = random_stream(random)
         for variant in Variant:
-            assert canon(run(ALL, events, variant)) == canon(run(ALL, other, variant)), seed
+            without = [*(event for event in events if event[0] != "C"), C(inf)]
+            assert canon(run(ALL, events, variant)) == canon(run(ALL, without, variant)), seed
 
 
-def test_a_row_in_two_parts_gives_the_same_result_at_every_instant(rounds: Rounds) -> None:
-    for seed in rounds(300):
+def test_a_row_in_two_parts_gives_the_same_result_at_every_instant(rounds: Rounds, soak: bool) -> None:
+    streams, others = [], []
+    for seed in rounds(100_000 if soak else 2_000):
         random = Random(f"parts {seed}")
-        events = random_stream(random, "perfect")
+        streams.append(random_stream(random, "perfect"))
         divided = []
-        for event in events:
+        for event in streams[-1]:
             if event[0] == "I" and event[2] != inf and event[2] - event[1] > 1:
                 middle = random.randint(event[1] + 1, event[2] - 1)
                 divided += [I(event[1], middle, event[3]), I(middle, event[2], event[3])]
             elif event[0] == "I":
                 divided.append(event)
+        others.append(divided)
+    for variant in Variant:
+        one, other = (shared_run(each, variant)[1] for each in (streams, others))
+        assert differing(one, other, at_every_instant=True) == [], "streams with these numbers"
+
+
+def test_after_a_cti_all_rows_that_end_before_it_are_returned_and_few_endpoints_remain(
+    rounds: Rounds, soak: bool
+) -> None:
+    for first in rounds(100_000 if soak else 2_000)[::100]:
+        random = Random(f"progress {first}")
+        t = random.randrange(1, 25)
+        streams = []
+        for seed in range(first, first + 100):
+            events = random_stream(Random(f"progress {seed}"))
+            place = next(place for place, event in enumerate(events) if event[0] == "C" and event[1] >= t)
+            streams.append(events[:place])
+        histories = [canon(event for event in stream if event[0] != "C") for stream in streams]
+        expected = Counter(
+            {
+                (vs, ve, (number, *row)): count
+                for number, history in enumerate(histories)
+                for (vs, ve, row), count in denote(history, all_results).items()
+                if ve <= t
+            }
+        )
+        endpoints = [{time for vs, ve, _ in history for time in (vs, ve) if time >= t} for history in histories]
         for variant in Variant:
-            one, other = (canon(run(COUNT, stream, variant)) for stream in (events, [*divided, C(inf)]))
-            assert at_each_instant(one) == at_each_instant(other), seed
-
-
-def test_after_a_cti_all_rows_that_end_before_it_are_returned(rounds: Rounds) -> None:
-    def final(history, t) -> dict:
-        return {row: count for row, count in history.items() if row[1] <= t}
-
-    for seed in rounds(300):
-        random = Random(f"progress {seed}")
-        events = random_stream(random)
-        known = events[: 1 + random.choice([place for place, event in enumerate(events) if event[0] == "C"])]
-        for variant in Variant:
-            out = canon(run(COUNT, known, variant))
-            t = known[-1][1]
-            assert final(out, t) == final(denote(canon(known), count), t), seed
+            tested, out = shared_run(streams, variant, t)
+            found = Counter({row: count for row, count in canon(to_events(out)).items() if row[1] <= t})
+            assert found == expected, first
+            assert tested.entries <= sum(len(later) + 1 for later in endpoints), first
 
 
 def test_a_cti_removes_the_endpoints_before_it(rounds: Rounds) -> None:
