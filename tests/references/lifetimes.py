@@ -133,6 +133,27 @@ def interleaved(random: Random, chains: list) -> list:
     return [next(remaining[number]) for number in order]
 
 
+def merged(random: Random, streams: list[list], *, late: float = 6) -> list:
+    """Many streams as one, each with payloads (number, p), roughly in the order of their times, with CTIs that hold."""
+    keyed = []
+    for number, stream in enumerate(streams):
+        newest: dict = {}
+        for event in stream:
+            if event[0] != "C":
+                chain = (event[1], event[-1])
+                newest[chain] = max(sync(event) + random.random() * late, newest.get(chain, 0) + 1e-6)
+                keyed.append((newest[chain], (*event[:-1], (number, event[-1]))))
+    events = [event for _, event in sorted(keyed, key=lambda each: each[0])]
+    least = inf
+    reversed_stream = [C(inf)]
+    for event in reversed(events):
+        if random.random() < 0.05 and 0 < least < inf:
+            reversed_stream.append(C(least))
+        reversed_stream.append(event)
+        least = min(least, sync(event))
+    return reversed_stream[::-1]
+
+
 def with_ctis(random: Random, events: list, *, closed: bool = True) -> list:
     """The events with CTIs that hold."""
     stream = []

@@ -27,6 +27,7 @@ from tests.references.lifetimes import (
     inf,
     is_ordered,
     is_perfect,
+    merged,
     random_stream,
     to_batch,
     to_events,
@@ -100,7 +101,7 @@ def test_a_window_of_no_length_is_refused() -> None:
 @pytest.mark.parametrize("release", Release)
 @pytest.mark.parametrize("wait", [0, 3, 8, None])
 def test_waiting_keeps_the_canonical_history(rounds: Rounds, soak: bool, wait: int | None, release: Release) -> None:
-    for seed in rounds(10_000 if soak else 180):
+    for seed in rounds(10_000 if soak else 60):
         random = Random(f"align {seed}")
         events = random_stream(random, "any", payloads=2)
         align = Align(SCHEMA, wait, release)
@@ -116,6 +117,27 @@ def test_waiting_keeps_the_canonical_history(rounds: Rounds, soak: bool, wait: i
             assert is_ordered(out), seed
         if wait is None and release is Release.PERFECT:
             assert is_perfect(out), seed
+
+
+@pytest.mark.parametrize("release", Release)
+@pytest.mark.parametrize("wait", [0, 3, 8, None])
+def test_many_streams_wait_together(rounds: Rounds, soak: bool, wait: int | None, release: Release) -> None:
+    kinds = (pa.int64(), pa.int64())
+    schema = to_batch([], ("stream", "x"), kinds).schema
+    for first in rounds(100_000 if soak else 2_000)[::100]:
+        random = Random(f"align together {first}")
+        streams = [random_stream(Random(f"align together {seed}"), payloads=2) for seed in range(first, first + 100)]
+        events = merged(random, streams)
+        align = Align(schema, wait, release)
+        out: list = []
+        for start in range(0, len(events), 150):
+            out += to_events(align.process(to_batch(events[start : start + 150], ("stream", "x"), kinds)))
+        assert canon(out) == canon(events), first
+        assert align.stored == 0
+        if wait is None and release is Release.SYNC:
+            assert is_ordered(out), first
+        if wait is None and release is Release.PERFECT:
+            assert is_perfect(out), first
 
 
 def changes_of(out: list) -> list:
