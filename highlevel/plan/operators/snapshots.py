@@ -263,5 +263,9 @@ def _of_detail(detail: Detail) -> Aggregate:
     return Aggregate(detail.name, "quantile", detail.key, detail.parameter)
 
 
-SNAPSHOT_FUNCTIONS = {Kind.COUNT: "sum", Kind.SUM: "sum", Kind.MIN: "min", Kind.MAX: "max"}
+SNAPSHOT_FUNCTIONS = {
+    **dict.fromkeys((Kind.COUNT, Kind.SUM, Kind.UPPER_SUM, Kind.LOWER_SUM), "sum"),
+    Kind.MIN: "min",
+    Kind.MAX: "max",
+}
 """Sub-aggregates of which snapshots can be computed, and the function over the values of single rows."""
