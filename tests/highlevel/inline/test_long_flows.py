@@ -116,6 +116,21 @@ def test_a_key_of_your_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["netflow5.dat", "ipfix.dat", "netflow9_test_0length_fields_tpl_data.dat", "ipfix_test_vmware*"]
+)
+def test_no_record_of_real_exporters_is_lost_or_counted_twice(name: str, captures: Path) -> None:
+    paths = sorted((captures / "netflow" / "datagrams").glob(name))
+    totals = "sum(packets) AS packets, sum(bytes) AS bytes, min(start_ts) AS started, max(ts) AS ended"
+    found = []
+    for sql in (f"SELECT {totals}, count(*) AS records FROM flows",
+                f"SELECT {totals}, sum(records) AS records FROM flows MERGE WITHIN 1 hour"):  # fmt: skip
+        run = InlineRun([compile_query(sql)], [Input("a", path) for path in paths])
+        found += [tuple(row.values()) for _, batch in run.results() for row in batch.to_pylist()]
+    assert found[0] == found[1]
+    assert found[0][-1] > 0
+
+
+@pytest.mark.parametrize(
     ("table", "message"),
     [
         ("packets MERGE WITHIN 1 minute", "MERGE of packets; expected flow records"),
