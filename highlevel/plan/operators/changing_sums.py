@@ -20,7 +20,7 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import list_merge_rules
+from highlevel.groups.merging import Rule, list_merge_rules
 from highlevel.groups.table import GroupTable, batch_of, one_batch
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.change_nodes import ChangingResults
@@ -31,7 +31,7 @@ from highlevel.results.stages import make_stages, through
 from highlevel.speculation.changes import Weights
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.types import Type
-from lowlevel.subaggregates import Kind, count_of_rows
+from lowlevel.subaggregates import MERGE, count_of_rows
 
 SUMS, PENDING = "sums", "pending"
 """Tables of a snapshot, followed by the ID of a window: the merged partials, and those that are not published."""
@@ -47,7 +47,7 @@ def adds_up(body: Node) -> bool:
     aggregation = body.aggregation
     others = (aggregation.details, aggregation.selections, aggregation.user_columns, aggregation.foldings)
     subaggregates = aggregation.low.subaggregates
-    are_sums = all(sub.kind in (Kind.COUNT, Kind.SUM) and sub.type is Type.INT for sub in subaggregates)
+    are_sums = all(MERGE[sub.kind] == Rule.SUM and sub.type is Type.INT for sub in subaggregates)
     return isinstance(aggregation.window, SlidingWindow) and not any(others) and are_sums
 
 
@@ -94,7 +94,7 @@ class ChangingSumsOperator(ChangingResultsOperator):
     def _store(self, pane: int, windows: Sequence[int], rows: pa.Table, weights: Weights) -> None:
         """Add the partials of changes to the windows."""
         partials = [batch for sign in (-1, 1) for batch in self._signed(rows, weights * sign, sign)]
-        for window in windows:
+        for window in windows if partials else ():
             self._pending.setdefault(window, []).extend(partials)
 
     def _signed(self, rows: pa.Table, weights: Weights, sign: int) -> list[pa.RecordBatch]:

@@ -5,6 +5,7 @@ has ended, and a cost that grows with the groups of the window.
 """
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
@@ -128,6 +129,20 @@ def test_a_change_computes_only_its_own_groups(monkeypatch: pytest.MonkeyPatch) 
     changes, _ = feed(operator, [(1, "g7", 5, -1, False), (1, "g7", 6, 1, False)])
     assert sorted(row[-2] for row in changes) == [-1, 1]
     assert computed == [1, 1]
+
+
+def test_rows_that_where_leaves_out_are_in_no_window() -> None:
+    node = sums(SlidingWindow(100, 100))
+    assert isinstance(node.body, Windowed)
+    low = replace(node.body.aggregation.low, where=Binary(Op.GE, VALUE, Literal(5, Type.INT)))
+    node = ChangingResults(replace(node.body, aggregation=replace(node.body.aggregation, low=low)))
+    operator = make_operator(node)
+    feed(operator, [(1, "a", 4, 1, False)])
+    restarted = make_operator(node)
+    restarted.restore(through_ipc(operator.snapshot()))
+    feed(restarted, [(2, "a", 6, 1, False)])
+    changes, _ = feed(restarted, END)
+    assert [row[2:5] for row in changes] == [("a", 1, 6)]
 
 
 def test_groups_without_rows_are_forgotten() -> None:
