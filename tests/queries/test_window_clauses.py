@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from highlevel.plan.plan import Plan
-from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow, WindowKind
+from highlevel.windows.kind import (
+    LandmarkWindow,
+    LifetimeWindow,
+    SessionWindow,
+    SlideByTuple,
+    SlidingWindow,
+    TupleWindow,
+    WindowKind,
+)
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import Kind
@@ -36,6 +44,18 @@ CLAUSES: list[tuple[str, WindowKind]] = [
     ("RANGE 5 minutes, SLIDE 5 rows", SlideByTuple(5 * MINUTE, 5)),
     ("RANGE 5 minutes, RATTR ts, SLIDE 5 rows, SATTR rank(ts)", SlideByTuple(5 * MINUTE, 5, True)),
 ]
+
+
+def test_lifetimes_are_columns_or_a_length_and_with_slide_tumbling_windows() -> None:
+    windows = {
+        "LIFETIME 5 minutes": LifetimeWindow(5 * MINUTE),
+        "lifetime start_ts to end_ts": LifetimeWindow(),
+        "LIFETIME start_ts TO end_ts, SLIDE 1 minute": SlidingWindow(MINUTE, MINUTE),
+        "SLIDE 30 s LIFETIME 5 minutes WA ts": SlidingWindow(30 * SECOND, 30 * SECOND),
+    }
+    for clause, window in windows.items():
+        assert compile_query(f"SELECT count(*) FROM flows [{clause}]").window == window
+        assert compile_query(f"SELECT count(*) [{clause}] FROM flows").window == window
 
 
 @pytest.mark.parametrize(("clause", "window"), CLAUSES)
