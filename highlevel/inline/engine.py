@@ -36,7 +36,7 @@ from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS, budget_of
 from lowlevel.node.watching import find_watched_files
 from lowlevel.punctuation import BEGINNING, END, Punctuation
-from lowlevel.watch.watched_file import Watchlists
+from lowlevel.watch.watched_file import NoWatchlists, Watchlists
 from lowlevel.watermarks.idle import IdleRule
 
 if TYPE_CHECKING:  # few queries read tables
@@ -210,8 +210,6 @@ class InlineRun:
         allow_open_files(len(self.inputs))
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
-        fixed = Watchlists()
-        """The watchlists of finite inputs: one version in the whole run."""
         self.slacks = [
             self._slack(slack, capture, [leaf for leaf in leaves if each.feeds(leaf)])
             for each, capture in zip(self.inputs, captures, strict=True)
@@ -220,6 +218,9 @@ class InlineRun:
         is_exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
         is_exact = is_exact and all(leaf.low.slack is None for leaf in leaves)
         self.plans = plans if is_exact else [plan.counting_rows() for plan in plans]
+        files = [*find_watched_files(tuple(self.plans))]
+        fixed = Watchlists() if files else NoWatchlists()
+        """The watchlists of finite inputs: one version in the whole run."""
         nodes = nodes_of(*(plan.root for plan in self.plans))
         self._leaves = [node for node in nodes if isinstance(node, Leaf)]
         """The distinct leaves of all plans. The position in this list is the number of the leaf in the run."""
@@ -241,8 +242,9 @@ class InlineRun:
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
             input_leaves = [(leaf_number, leaf) for leaf_number, leaf in enumerate(self._leaves) if each.feeds(leaf)]
             idle_rule = lull if isinstance(capture, StreamedCapture) and capture.live else None
-            lists = Watchlists() if isinstance(capture, StreamedCapture) and capture.live else fixed
-            lists.read(find_watched_files(tuple(leaf.low for _, leaf in input_leaves)))
+            lists = Watchlists() if files and isinstance(capture, StreamedCapture) and capture.live else fixed
+            if files:
+                lists.read(find_watched_files(tuple(leaf.low for _, leaf in input_leaves)))
             shard_input = ShardInput(
                 number,
                 each.link,
@@ -266,8 +268,8 @@ class InlineRun:
                 self.shards_of[leaf_number].append(shard)
         leaf_ports = [(leaf_number, shard) for leaf_number, shards in enumerate(self.shards_of) for shard in shards]
         self._ports = {leaf_port: port for port, leaf_port in enumerate(leaf_ports)}
-        self.watchlists = Watchlists(followed=True) if self.live else fixed
-        self.watchlists.read(find_watched_files(tuple(self.plans)))
+        self.watchlists = Watchlists(followed=True) if files and self.live else fixed
+        self.watchlists.read(files)
         links = [[shard.input.link for shard in shards] for shards in self.shards_of]
         for plan in self.plans:
             check_links(plan, [links[self._leaf_numbers[leaf]] for leaf in plan.leaves])

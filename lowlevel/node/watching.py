@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from capture.metrics import Samples
 from lowlevel.expressions.tree import Literal
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
-from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist, Watchlists
+from lowlevel.watch.watched_file import CheckResult, NoWatchlists, WatchedFile, Watchlist, Watchlists
 
 Plans = TypeVar("Plans")
 Instance = TypeVar("Instance")
@@ -55,7 +55,7 @@ def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:
 
     Parts without a watchlist are not copied. An object that occurs twice is replaced by one object.
     """
-    return replace_watched_files(plans, lists.open)
+    return plans if isinstance(lists, NoWatchlists) else replace_watched_files(plans, lists.open)
 
 
 def replace_watched_files(plans: Plans, change: Callable[[WatchedFile], object]) -> Plans:
@@ -106,7 +106,7 @@ class NodeWatchlists:
 
     def bind(self, plans: Plans) -> Plans:
         """Read the files of plans; return plans that refer to them. Raises InputError if a file cannot be read."""
-        self.files = self.lists.read(find_watched_files(plans))
+        self.files = [] if isinstance(self.lists, NoWatchlists) else self.lists.read(find_watched_files(plans))
         return bind_watchlists(plans, self.lists) if self.files else plans
 
     def begin_block(self) -> None:
