@@ -6,6 +6,7 @@ batches of the usual size.
 """
 
 import datetime as dt
+import json
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -78,13 +79,16 @@ def write(random: Random, table: pa.Table, folder: Path, name: str) -> list[Path
     paths = []
     for number, (start, end) in enumerate(pairwise(bounds)):
         part = table.slice(start, end - start)
-        path = folder / f"{name}{number}{random.choice(['.csv', '.csv.gz', '.parquet', '.arrow', '.arrows'])}"
+        path = folder / f"{name}{number}{random.choice(['.csv', '.csv.gz', '.jsonl', '.parquet', '.arrow', '.arrows'])}"
         match path.suffixes:
             case [".csv"]:
                 csv.write_csv(part, path)
             case [".csv", ".gz"]:
                 with pa.output_stream(str(path)) as sink:
                     csv.write_csv(part, sink)
+            case [".jsonl"]:
+                lines = (json.dumps(row, default=lambda time: time.isoformat()) for row in part.to_pylist())
+                path.write_text("".join(f"{line}\n" for line in lines))
             case [".parquet"]:
                 parquet.write_table(part, path, row_group_size=random.choice([1, 10, 1000]))
             case [".arrow"]:
