@@ -9,11 +9,13 @@ An address at a time has the label of the longest prefix that contains it and is
 each other: a later row ends the row before it, as a new lease of an address does. So at 09:20 the address above belongs
 to the printer.
 
-The file is CSV, NDJSON or Parquet; its content tells which. Missing times and NULL: always before, or still true.
+The file is CSV, NDJSON, Parquet, or the lease file of ISC's DHCP server; its content tells which. Missing times and
+NULL: always before, or still true.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,14 @@ PREFIX, LABEL, FROM, TO = "prefix", "label", "from", "to"
 """The columns of a file. Other columns are ignored."""
 
 COLUMNS = "a CSV, NDJSON or Parquet file with the columns prefix, label, from and to"
+
+LEASE = re.compile(r"^\s*lease\s+(\S+)\s*\{(.*?)^\s*\}", re.MULTILINE | re.DOTALL)
+"""A lease in the file of ISC's DHCP server: its address and its statements (dhcpd.leases(5))."""
+
+TIME_OF_LEASE = r"^\s*{}\s+(?:\d\s+(\d+)/(\d+)/(\d+)\s+([\d:]+)|epoch\s+(\d+)|never)\s*;"
+NAME_OF_LEASE = re.compile(
+    r'^\s*client-hostname\s+"([^"]*)"\s*;|^\s*hardware\s+\S+\s+([0-9A-Fa-f:]+)\s*;', re.MULTILINE
+)
 
 PARQUET_MARK, OBJECT_MARK = b"PAR1", b"{"
 """First bytes of Parquet and of NDJSON."""
@@ -144,6 +154,8 @@ def _read_table(data: bytes) -> tuple[pa.Table, int]:
         from pyarrow import json
 
         read, first = (lambda: json.read_json(source)), 1
+    elif b"\nlease " in b"\n" + data:
+        return _read_leases(data.decode(errors="replace")), 1
     else:
         from pyarrow import csv
 
@@ -157,6 +169,33 @@ def _read_table(data: bytes) -> tuple[pa.Table, int]:
         return read(), first
     except (pa.ArrowInvalid, OSError) as error:
         raise WatchlistError(f"{error}; expected {COLUMNS}") from None
+
+
+def _read_leases(text: str) -> pa.Table:
+    """Return the leases of a lease file: the name of the host or its MAC address, and the times, which are UTC."""
+    rows: list[tuple[str, str, str | None, str | None]] = []
+    for match in LEASE.finditer(text):
+        address, statements = match.groups()
+        names = [name or mac for name, mac in NAME_OF_LEASE.findall(statements)]
+        label = next((name for name in names if ":" not in name), next(iter(names), "unknown"))
+        rows.append((address, label, _time_of_lease(statements, "starts"), _time_of_lease(statements, "ends")))
+    columns = (
+        [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        if rows
+        else [pa.nulls(0, pa.string())] * 4
+    )
+    return pa.table(columns, [PREFIX, LABEL, FROM, TO])
+
+
+def _time_of_lease(statements: str, name: str) -> str | None:
+    """Return the time of a statement such as `ends 4 2024/05/02 12:00:00;` as text; None without one, and for never."""
+    match = re.search(TIME_OF_LEASE.format(name), statements, re.MULTILINE)
+    if match is None:
+        return None
+    year, month, day, time, epoch = match.groups()
+    if epoch is not None:
+        return f"{np.datetime64(int(epoch), 's')}Z"
+    return None if year is None else f"{year}-{month}-{day}T{time}Z"
 
 
 def _texts(table: pa.Table, name: str, first: int) -> list[str]:

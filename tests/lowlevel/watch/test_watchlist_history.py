@@ -117,7 +117,43 @@ def test_formats_have_equal_contents() -> None:
         assert read_contents(empty, Form.HISTORY).line_count == 0
 
 
+LEASES = """# The format of this file is documented in the dhcpd.leases(5) manual page.
+lease 192.0.2.5 {
+  starts 4 2024/05/02 10:00:00;
+  ends 4 2024/05/02 12:00:00;
+  binding state active;
+  hardware ethernet 00:11:22:33:44:55;
+  client-hostname "laptop";
+}
+lease 192.0.2.6 {
+  starts epoch 1714644000; # Thu May 02 10:00:00 2024
+  ends never;
+  hardware ethernet 00:11:22:33:44:66;
+}
+lease 192.0.2.5 {
+  starts 4 2024/05/02 10:00:00;
+  ends 4 2024/05/02 11:00:00;
+  binding state free;
+  hardware ethernet 00:11:22:33:44:55;
+  client-hostname "laptop";
+}
+"""
+
+
+def test_a_lease_file_has_the_last_state_of_each_lease() -> None:
+    contents = read_contents(LEASES.encode(), Form.HISTORY)
+    assert contents.line_count == 3
+    assert contents.history is not None
+    asked = [("192.0.2.5", 9), ("192.0.2.5", 10), ("192.0.2.5", 11), ("192.0.2.6", 10), ("192.0.2.6", 23)]
+    numbers = np.array([int(ip_address(address)) for address, _ in asked], np.uint64)
+    times = np.array([np.datetime64(f"2024-05-02T{hour:02}:00:00", "ns").astype(np.int64) for _, hour in asked])
+    found = contents.history.find(np.full(len(asked), 4), np.zeros(len(asked), np.uint64), numbers, times)
+    names = [None if label < 0 else contents.labels[label] for label in found.tolist()]
+    assert names == [None, "laptop", None, "00:11:22:33:44:66", "00:11:22:33:44:66"]
+
+
 WRONG = {
+    b"lease 192.0.2.500 {\n}\n": "line 1: got '192.0.2.500', expected an address or a prefix",
     b"prefix,label,from\n10.0.0.1,a,": "got the columns prefix, label, from, expected to too",
     b"prefix,label,from,to\n10.0.0.1,a,soon,": "line 2: got 'soon' as from, expected a time such as 2024-05-01T08:00",
     b"prefix,label,from,to\n10.0.0.300,a,,": "line 2: got '10.0.0.300', expected an address or a prefix like",
