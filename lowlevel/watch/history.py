@@ -179,11 +179,7 @@ def _read_leases(text: str) -> pa.Table:
         names = [name or mac for name, mac in NAME_OF_LEASE.findall(statements)]
         label = next((name for name in names if ":" not in name), next(iter(names), "unknown"))
         rows.append((address, label, _time_of_lease(statements, "starts"), _time_of_lease(statements, "ends")))
-    columns = (
-        [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        if rows
-        else [pa.nulls(0, pa.string())] * 4
-    )
+    columns = [pa.array([row[place] for row in rows], pa.string()) for place in range(4)]
     return pa.table(columns, [PREFIX, LABEL, FROM, TO])
 
 
