@@ -1,8 +1,8 @@
 """Column matrices for kernels, padded so that the columns do not compete for cache lines.
 
 Without padding, the columns of a batch of 16 384 rows begin 128 KiB apart. The values of one row then share a cache
-set, which usually has eight lines, so the ninth column evicts the first one. With padding, a column has an odd number
-of cache lines, and the values of one row are in different cache sets.
+set, which usually has eight lines, so the ninth column evicts the first column. With padding, a column has an odd
+number of cache lines, and the values of one row are in different cache sets.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ CACHE_LINE = 64
 """Bytes of a cache line."""
 
 LINE_WORDS = CACHE_LINE // 8
+"""Number of 64-bit values in a cache line."""
 
 PADDING_LINES = 8
-"""Padding of a column in cache lines. A column with an even number of lines gets one more."""
+"""Padding of a column in cache lines. A column whose number of lines would be even gets one more line."""
 
 
 def column_matrix(columns: int, capacity: int) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Base classes of errors. Errors that require different reactions of the caller have different classes."""
+"""Base classes of errors. Errors have different classes if the caller must react to them in different ways."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class WiretideError(Exception):
 
 
 class InputError(WiretideError):
-    """An input that cannot be read as a capture. The user must fix the input or name another one.
+    """An input that cannot be read as a capture. The user must fix the input or name another input.
 
     A damaged capture does not raise this error: all records before the damage are read, and the damage is counted.
     """

@@ -8,13 +8,13 @@ from capture.collector.settings import SettingError, parse_size
 from capture.lazy_dataclasses import dataclass
 from capture.units import MEBIBYTE
 
-PREFIX = "interface:"
+INTERFACE_PREFIX = "interface:"
 """Prefix of the path of a live interface. A file whose name begins with it must be given with its folder."""
 
 BLOCK_BYTES = MEBIBYTE
 """Bytes of a ring block. A frame is never larger, even if TCP segments are merged, so the ring truncates no frame."""
 
-RING_BYTES = 64 * MEBIBYTE
+DEFAULT_RING_BYTES = 64 * MEBIBYTE
 MIN_RING_BYTES, MAX_RING_BYTES = 4 * MEBIBYTE, 2048 * MEBIBYTE
 """Limits of the ring size in bytes. With the minimum, the kernel can fill some blocks while another block is read. The
 maximum exists because the ring is one memory mapping."""
@@ -28,7 +28,7 @@ MIN_SNAPSHOT = 64
 MAX_NAME_BYTES = 15
 """Maximum bytes of an interface name (IFNAMSIZ without its NUL)."""
 
-EXPECTED = "expected interface:NAME, with options such as ?promiscuous&ring=128MiB&snaplen=128"
+EXPECTED_FORM = "expected interface:NAME, with options such as ?promiscuous&ring=128MiB&snaplen=128"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class InterfaceSettings:
 
     name: str
     promiscuous: bool = False
-    ring: int = RING_BYTES
+    ring: int = DEFAULT_RING_BYTES
     snaplen: int = MAX_SNAPSHOT
 
     def __post_init__(self) -> None:
@@ -49,18 +49,18 @@ class InterfaceSettings:
         length = len(os.fsencode(self.name))
         if not 1 <= length <= MAX_NAME_BYTES or "/" in self.name or any(character.isspace() for character in self.name):
             raise SettingError(
-                f"{PREFIX}{self.name}: not the name of an interface (1 to {MAX_NAME_BYTES} bytes, no / or space); "
-                f"{EXPECTED}"
+                f"{INTERFACE_PREFIX}{self.name}: not the name of an interface "
+                f"(1 to {MAX_NAME_BYTES} bytes, no / or space); {EXPECTED_FORM}"
             )
         if not MIN_RING_BYTES <= self.ring <= MAX_RING_BYTES:
             raise SettingError(
-                f"{PREFIX}{self.name}: a ring of {self.ring:,} bytes: expected {MIN_RING_BYTES // MEBIBYTE} MiB to "
-                f"{MAX_RING_BYTES // MEBIBYTE // 1024} GiB"
+                f"{INTERFACE_PREFIX}{self.name}: a ring of {self.ring:,} bytes: expected "
+                f"{MIN_RING_BYTES // MEBIBYTE} MiB to {MAX_RING_BYTES // MEBIBYTE // 1024} GiB"
             )
         if not MIN_SNAPSHOT <= self.snaplen <= MAX_SNAPSHOT:
             raise SettingError(
-                f"{PREFIX}{self.name}: a snapshot length of {self.snaplen:,} bytes: expected {MIN_SNAPSHOT} to "
-                f"{MAX_SNAPSHOT:,}"
+                f"{INTERFACE_PREFIX}{self.name}: a snapshot length of {self.snaplen:,} bytes: expected "
+                f"{MIN_SNAPSHOT} to {MAX_SNAPSHOT:,}"
             )
 
     @property
@@ -71,7 +71,7 @@ class InterfaceSettings:
 
 def is_interface(path: str | os.PathLike[str]) -> bool:
     """Return whether a path means a live interface."""
-    return os.fspath(path).startswith(PREFIX)
+    return os.fspath(path).startswith(INTERFACE_PREFIX)
 
 
 def interface_name(path: str | os.PathLike[str]) -> str:
@@ -80,7 +80,7 @@ def interface_name(path: str | os.PathLike[str]) -> str:
     >>> interface_name("interface:eth0?promiscuous")
     'eth0'
     """
-    return os.fspath(path).removeprefix(PREFIX).partition("?")[0]
+    return os.fspath(path).removeprefix(INTERFACE_PREFIX).partition("?")[0]
 
 
 def parse_interface(path: str | os.PathLike[str]) -> InterfaceSettings:
@@ -90,7 +90,7 @@ def parse_interface(path: str | os.PathLike[str]) -> InterfaceSettings:
     InterfaceSettings(name='eth0', promiscuous=True, ring=134217728, snaplen=96)
     """
     text = os.fspath(path)
-    promiscuous, ring, snaplen = False, RING_BYTES, MAX_SNAPSHOT
+    promiscuous, ring, snaplen = False, DEFAULT_RING_BYTES, MAX_SNAPSHOT
     for option in filter(None, text.partition("?")[2].split("&")):
         key, equals, value = option.partition("=")
         if option == "promiscuous":
@@ -100,5 +100,5 @@ def parse_interface(path: str | os.PathLike[str]) -> InterfaceSettings:
         elif key == "snaplen" and value.isascii() and value.isdecimal():
             snaplen = int(value[:9])
         else:
-            raise SettingError(f"{text}: got the option {option}; {EXPECTED}")
+            raise SettingError(f"{text}: got the option {option}; {EXPECTED_FORM}")
     return InterfaceSettings(interface_name(text), promiscuous, ring, snaplen)

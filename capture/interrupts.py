@@ -1,7 +1,8 @@
 """Code blocks of the main thread that Ctrl-C and SIGTERM do not interrupt.
 
-A new folder or process is registered for removal. An interrupt before the registration would prevent the removal. An
-interrupt of the removal, such as a second Ctrl-C, would leave a part of the folder or process.
+A new folder or process is registered for removal. If an interrupt arrived before the registration, it would not be
+removed. If an interrupt, such as a second Ctrl-C, arrived during the removal, a part of the folder or process would
+stay.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import FrameType
 Handler = Callable[[int, FrameType | None], object]
 
 DEFERRED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The signals that `uninterrupted` defers."""
 
 
 @contextmanager

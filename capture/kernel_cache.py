@@ -24,15 +24,15 @@ from capture.private_files import (
 CACHE_NAME = "kernels"
 """Name of the cache folder for machine code."""
 
-SHIPPED = Path("share", "wiretide", CACHE_NAME)
+SHIPPED_FOLDER = Path("share", "wiretide", CACHE_NAME)
 """Folder of the machine code that is shipped with an environment, relative to its prefix (`wiretide pack`)."""
 
 
 def cache_folder() -> Path:
     """Return the folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`.
 
-    Machine code runs with the rights of this user. A hash in the file would not protect it, because an attacker who
-    can replace the code can replace the hash. So a folder that another user can write to is not used: this process
+    Machine code runs with the rights of this user. A hash in the file would not protect the code, because an attacker
+    who can replace the code can replace the hash. So a folder that another user can write to is not used: this process
     prints one warning and compiles into a temporary folder.
     """
     base = os.environ.get("XDG_CACHE_HOME")
@@ -94,7 +94,7 @@ def read_trusted(path: Path) -> bytes:
 
 def shipped_folder() -> Path:
     """Return the folder of the machine code that was shipped with the environment of this process."""
-    return Path(sys.prefix) / SHIPPED
+    return Path(sys.prefix) / SHIPPED_FOLDER
 
 
 @contextlib.contextmanager

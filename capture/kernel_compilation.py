@@ -21,28 +21,28 @@ from capture.cores import count_cores
 from capture.kernel_cache import has_lasting_cache, locked_cache
 from capture.native import Kernel, kernels
 
-FOLDERS = ("capture", "lowlevel", "highlevel")
+KERNEL_PACKAGES = ("capture", "lowlevel", "highlevel")
 """The packages that contain kernels."""
 
-DECLARATION = "\n@kernel("
+KERNEL_DECLARATION = "\n@kernel("
 """A text that all modules with kernels contain. Other modules are not imported: some need optional packages."""
 
 
 def declare_kernels() -> None:
     """Import every module with kernels. Then `capture.native.kernels` contains all kernels."""
-    for folder in FOLDERS:
+    for folder in KERNEL_PACKAGES:
         root = Path(importlib.import_module(folder).__path__[0])
         for path in sorted(root.rglob("*.py")):
-            if DECLARATION in path.read_text("utf-8"):
+            if KERNEL_DECLARATION in path.read_text("utf-8"):
                 importlib.import_module(".".join([folder, *path.relative_to(root).with_suffix("").parts]))
 
 
 def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
     """Compile kernels in one process per core. `progress` receives the number of compiled kernels.
 
-    Another process that compiles into the same cache is awaited first; the kernels that it has stored are not compiled
-    again. Returns when all kernels are in the cache, or if all workers have failed. A kernel that a worker cannot store
-    is compiled at its first call.
+    If another process compiles into the same cache, this function waits for it first. The kernels that this process has
+    stored are not compiled again. Returns when all kernels are in the cache, or if all workers have failed. A kernel
+    that a worker cannot store is compiled at its first call.
     """
     with locked_cache():
         still_missing = [kernel for kernel in missing if kernel.stored() is None]
@@ -108,7 +108,10 @@ def _compile_on_worker(
 
 
 def main() -> None:
-    """Compile the kernels named on standard input, one `MODULE NAME` per line; print `stored` or `not stored`."""
+    """Compile the kernels named on standard input, one `MODULE NAME` per line.
+
+    Print `stored` or `not stored` for each.
+    """
     for line in sys.stdin:
         module, name = line.split()
         importlib.import_module(module)

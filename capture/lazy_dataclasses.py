@@ -47,7 +47,10 @@ else:
 
 @standard_dataclass(init=False, repr=False, eq=False)
 class _Standard:
-    """A class of the standard library without generated methods. It gives its marks to all classes of this module."""
+    """A class of the standard library without generated methods.
+
+    Its field type marks the fields of all classes of this module.
+    """
 
     value: int
 

@@ -1,8 +1,8 @@
 """Kernels: numba functions that run without importing numba.
 
-Importing numba and loading its cached functions takes longer than most queries. So numba is used once per machine, as
-a compiler. The machine code of a kernel is stored in a cache folder. Later processes load it without numba. On x86-64
-Linux they do not need llvmlite either (`capture.object_code`).
+To import numba and to load its cached functions takes longer than most queries. So numba is used only as a compiler,
+once per machine. The machine code of a kernel is stored in a cache folder. Later processes load it without numba. On
+x86-64 Linux they do not need llvmlite either (`capture.object_code`).
 
 Only public interfaces of numba and llvmlite are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
 
@@ -38,7 +38,7 @@ from capture import object_code
 from capture.kernel_cache import cache_folder, locked_cache, read_trusted, shipped_folder
 from capture.private_files import UnsafeFolderError, make_private_folder, replace_file
 
-SCALARS: dict[str, tuple[str, Any, Any]] = {
+SCALAR_TYPES: dict[str, tuple[str, Any, Any]] = {
     "i64": ("int64", ctypes.c_int64, np.int64),
     "u64": ("uint64", ctypes.c_uint64, np.uint64),
     "f64": ("float64", ctypes.c_double, np.float64),
@@ -51,7 +51,8 @@ Integers = Annotated[Any, "i64*"]
 Unsigned = Annotated[Any, "u64*"]
 Floats = Annotated[Any, "f64*"]
 Bytes = Annotated[Any, "u8*"]
-"""Types of the fields of records. The value of a pointer field is an address, or in plain Python an array."""
+"""Types of the fields of records. The value of a pointer field (`i64*`, ...) is an address. If `Kernel.function` runs
+as plain Python, it is an array."""
 
 IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
 """Names of attributes that mark helpers. The value of BUILDER is a function that builds an intrinsic."""
@@ -60,7 +61,7 @@ kernels: list[Kernel] = []
 """All kernels declared in this process."""
 
 _load_lock = threading.Lock()  # without it, two threads could compile the same kernel, which takes seconds
-PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+PROCESSOR_ENTRIES = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
 """Entries of /proc/cpuinfo that identify the processor for which machine code is compiled."""
 
 _engines: list[Any] = []  # machine code is freed with the engine that loaded it
@@ -95,7 +96,7 @@ def kernel(signature: str) -> Callable[[Any], Kernel]:
 
 def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
     """Return the address of a contiguous array of type `kind`. The caller must keep the array alive."""
-    expected = SCALARS[kind][2]
+    expected = SCALAR_TYPES[kind][2]
     flags = array.flags
     if array.dtype != expected or not flags.c_contiguous:
         raise TypeError(f"a kernel needs a contiguous array of {expected.__name__}, got {array.dtype} {array.strides}")
@@ -111,7 +112,7 @@ def missing(is_needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
 
 
 def _read_code(path: Path) -> tuple[str, bytes] | None:
-    """Return symbol and machine code of a file; None unless it is complete and writable only by us."""
+    """Return symbol and machine code of a file. Return None if it is incomplete, or if another user can write to it."""
     try:
         header, _, code = read_trusted(path).partition(b"\n")
         header_fields = json.loads(header)
@@ -123,12 +124,15 @@ def _read_code(path: Path) -> tuple[str, bytes] | None:
 
 
 def _compute_digest(symbol: str, code: bytes) -> str:
-    """Return a digest of symbol and code. The symbol is included: calling a missing symbol jumps to address 0."""
+    """Return a digest of symbol and code.
+
+    The symbol is included, because a call of a missing symbol jumps to address 0.
+    """
     return hashlib.sha256(symbol.encode() + b"\n" + code).hexdigest()
 
 
 class Kernel:
-    """A kernel. Arguments of a call: records, numbers for scalars, arrays or addresses (see `pointer`) for pointers."""
+    """A kernel. A call takes records, numbers for scalars, and arrays or addresses (see `pointer`) for pointers."""
 
     def __init__(self, function: FunctionType, signature: str) -> None:
         """Declare a kernel. It is compiled or loaded at its first call."""
@@ -193,9 +197,9 @@ class Kernel:
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
     def stored(self) -> tuple[str, bytes] | None:
-        """Return symbol and machine code from the cache, or as shipped with the environment; None if there are none.
+        """Return symbol and machine code from the cache, or from the files that were shipped with the environment.
 
-        A file counts only if it is complete and writable only by us.
+        Return None if there is no file that is complete and that only this user can write to.
         """
         path = self.path()
         return _read_code(path) or _read_code(shipped_folder() / path.name)
@@ -215,7 +219,7 @@ class Kernel:
         import llvmlite.binding as llvm
         import numba
 
-        types = {kind: getattr(numba.types, names[0]) for kind, names in SCALARS.items()}
+        types = {kind: getattr(numba.types, names[0]) for kind, names in SCALAR_TYPES.items()}
         types_of_arguments = [
             numba.types.CPointer(types[kind[:-1]])  # type: ignore[no-untyped-call]
             if kind[-1] == "*"
@@ -278,8 +282,8 @@ class Kernel:
     def _load(self, stored: tuple[str, bytes]) -> Callable[..., int]:
         symbol, code = stored
         address = object_code.load(code, symbol) or _load_with_llvm(code, symbol)
-        kinds = [ctypes.c_void_p if kind[-1] == "*" else SCALARS[kind][1] for kind in self.arguments]
-        prototype = ctypes.CFUNCTYPE(SCALARS[self.result][1], *kinds)
+        kinds = [ctypes.c_void_p if kind[-1] == "*" else SCALAR_TYPES[kind][1] for kind in self.arguments]
+        prototype = ctypes.CFUNCTYPE(SCALAR_TYPES[self.result][1], *kinds)
         return prototype(address)  # ctypes releases the GIL during the call
 
     def _functions(self) -> dict[str, FunctionType]:
@@ -343,7 +347,7 @@ def _target() -> list[str]:
                     for name, _, value in (line.partition(":") for line in takewhile(str.strip, lines))
                 }
             if "flags" in first_processor:
-                return [version, *(first_processor.get(name, "") for name in PROCESSOR)]
+                return [version, *(first_processor.get(name, "") for name in PROCESSOR_ENTRIES)]
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()
@@ -359,7 +363,7 @@ def _comparable_code(code: CodeType) -> tuple[Any, ...]:
 
 
 def _with_compiled_helpers(function: FunctionType) -> FunctionType:
-    """Copy a function so that it calls the compiled helpers. numba cannot compile calls of the plain ones."""
+    """Copy a function so that it calls the compiled helpers. numba cannot compile calls of plain functions."""
     names = [name for name in function.__code__.co_names if hasattr(function.__globals__.get(name), IS_HELPER)]
     compiled = {name: _compile_helper(function.__globals__[name]) for name in names}
     return FunctionType(function.__code__, function.__globals__ | compiled, function.__name__)

@@ -1,7 +1,7 @@
 """Prefetching of memory, so that the waits for several memory locations overlap.
 
-A kernel with a hash table larger than the caches waits for memory at nearly every row. Branches that depend on the
-loaded data prevent the processor from starting the next rows early. If the memory of many rows is prefetched first, it
+A kernel with a hash table larger than the caches waits for memory at nearly every row. A branch that depends on the
+loaded data prevents the processor from starting the next rows early. If the memory of many rows is prefetched first, it
 is in the caches when the rows are processed.
 """
 

@@ -1,8 +1,8 @@
 """Batches and chunks: fixed buffers between the receivers, the recorder and the writer.
 
 A batch contains the datagrams of one read of a socket. A receiver writes it, the recorder reads it. Payloads are stored
-in slots of the maximum datagram size, so none is truncated. The metadata of a datagram is a row of int64 values with
-the same words for all receivers. So only the receivers depend on the operating system.
+in slots of the maximum datagram size, so none is truncated. The metadata of a datagram is a row of int64 values. The
+columns of this row are the same for all receivers. So only the receivers depend on the operating system.
 
 A chunk contains records for the writer. While the disk is slower than the network, chunks fill up. If all chunks are
 full, the receiver waits, and datagrams stay in the receive buffer of the socket. The system counts the datagrams that
@@ -53,7 +53,9 @@ class Receiver(Protocol):
 
 
 CHUNK_BYTES = 1 << 20
-CHUNKS = 64
+"""Bytes of a chunk."""
+
+CHUNK_COUNT = 64
 """Number of chunks. Together they have 64 MiB, enough for half a second at 100 000 datagrams per second."""
 
 
@@ -75,7 +77,7 @@ class Chunk:
 class ChunkQueue:
     """A fixed number of chunks that circulate: free, being filled, waiting to be written, free again."""
 
-    def __init__(self, chunks: int = CHUNKS) -> None:
+    def __init__(self, chunks: int = CHUNK_COUNT) -> None:
         """Reserve the address space. The system allocates memory only for chunks that are filled."""
         self._free: SimpleQueue[Chunk] = SimpleQueue()
         self._full: SimpleQueue[Chunk] = SimpleQueue()

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from capture.collector.chunks import (
     BATCH_DATAGRAMS,
     CHUNK_BYTES,
-    CHUNKS,
+    CHUNK_COUNT,
     SLOT_STRIDE,
     TIME,
     Batch,
@@ -64,10 +64,10 @@ MAX_STOP_SECONDS = 10.0
 """Maximum seconds for which a stopping collector waits for a free file descriptor, which it needs to write the
 received datagrams."""
 
-MAX_WAITING_INSPECTIONS = CHUNKS // 4
+MAX_WAITING_INSPECTIONS = CHUNK_COUNT // 4
 """Maximum number of chunks that wait for inspection. If more wait, new chunks are recorded without inspection."""
 
-MAX_BUFFER_BYTES = CHUNKS * CHUNK_BYTES + BATCH_DATAGRAMS * SLOT_STRIDE
+MAX_BUFFER_BYTES = CHUNK_COUNT * CHUNK_BYTES + BATCH_DATAGRAMS * SLOT_STRIDE
 """Maximum bytes of a collector's buffers, without the buffers of its sockets and its inspector."""
 
 

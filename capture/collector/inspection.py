@@ -20,9 +20,9 @@ from capture.collector.chunks import CHUNK_BYTES
 from capture.collector.records import IPV4_HEADER, IPV6_HEADER, RECORD_HEADER, UDP_HEADER
 from capture.descriptors import is_shortage
 from capture.errors import InputError
-from capture.files.rotation import TEMPLATES
+from capture.files.rotation import TEMPLATES_FILE
 from capture.flows.decoder import Datagrams, FlowDecoder
-from capture.flows.kernels import sessions as words
+from capture.flows.kernels import sessions as session_row
 from capture.flows.kernels.datagrams import (
     JOB_ADDRESS_VERSION,
     JOB_ARRIVAL,
@@ -42,13 +42,13 @@ from capture.sflow.lister import SampleLister
 STORE_SECONDS = 10
 """Minimum seconds between two writes of the template file."""
 
-STORED_WORDS = [words.ELSE_NUM, words.ELSE_DEN, words.INIT]
+STORED_WORDS = [session_row.UNKNOWN_KEY_NUM, session_row.UNKNOWN_KEY_DEN, session_row.INIT_TIME]
 """Words of a session's row that are stored: the sampling rate of all its records, and the start of the exporter."""
 
 MAX_DATAGRAMS = CHUNK_BYTES // (RECORD_HEADER + IPV4_HEADER + UDP_HEADER) + 1
 """Maximum number of datagrams in a chunk, reached if all datagrams are empty."""
 
-DECODED_ROWS = 4096
+MAX_DECODED_ROWS = 4096
 """Number of flow records, or of sFlow samples, that are decoded at once."""
 
 SFLOW_VERSION = 5
@@ -105,10 +105,10 @@ class ExportInspector:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         """Count under the folder's name as link. `warn` receives errors of the template file."""
         self.link = folder.resolve().name
-        self._path = folder / TEMPLATES
+        self._path = folder / TEMPLATES_FILE
         self._warn = warn
-        self._flows = FlowDecoder((), DECODED_ROWS)
-        self._sflow = SampleLister(DECODED_ROWS)
+        self._flows = FlowDecoder((), MAX_DECODED_ROWS)
+        self._sflow = SampleLister(MAX_DECODED_ROWS)
         self._jobs: npt.NDArray[np.int64] = np.zeros((JOB_ROWS, MAX_DATAGRAMS), np.int64)
         self._samples: npt.NDArray[np.int64] = np.zeros((3, MAX_DATAGRAMS), np.int64)
         self._counts = np.zeros(1, np.int64)

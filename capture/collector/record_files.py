@@ -29,20 +29,20 @@ from pathlib import Path
 
 from capture.descriptors import retry_shortage
 from capture.errors import InputError, WiretideError
-from capture.files.pcap import FILE_HEADER
+from capture.files.pcap import FILE_HEADER_BYTES
 from capture.private_files import make_private_folder, open_private
 from capture.units import SECOND
 
 MAX_PENDING_SYNCS = 8
 """Maximum number of complete files that wait for fsync. If more files wait, the collector waits for the disk."""
 
-NAME = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
-LOCK = ".collector.lock"
+NAME_PATTERN = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
+LOCK_NAME = ".collector.lock"
 TEMPORARY_NAME = ".collector.next"
 """Hidden name of a file whose header is being written."""
 
 RAW_IP, SNAP_LENGTH = 101, 262_144
-HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
+PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
 
 
 class RecordingError(WiretideError):
@@ -64,7 +64,7 @@ def start_time(name: str) -> int | None:
     >>> start_time(file_name(1_700_000_000_000_000_001)), start_time("trace.pcap")
     (1700000000000000001, None)
     """
-    matched = NAME.fullmatch(name)
+    matched = NAME_PATTERN.fullmatch(name)
     if not matched:
         return None
     try:
@@ -94,7 +94,7 @@ class RecordFiles:
         with contextlib.ExitStack() as undo:
             try:
                 make_private_folder(folder)
-                self._lock = open_private(folder / LOCK, os.O_RDWR)
+                self._lock = open_private(folder / LOCK_NAME, os.O_RDWR)
                 undo.callback(os.close, self._lock)
                 self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 undo.callback(os.close, self._folder)
@@ -102,7 +102,7 @@ class RecordFiles:
                 recorded = [path for path in folder.iterdir() if start_time(path.name) is not None]
                 self._sizes = {path: path.stat().st_size for path in recorded}
                 for path, size in list(self._sizes.items()):
-                    if size < FILE_HEADER:  # a power failure lost the rest; no reader can open the file
+                    if size < FILE_HEADER_BYTES:  # a power failure lost the rest; no reader can open the file
                         path.unlink()
                         del self._sizes[path]
             except BlockingIOError as error:
@@ -132,12 +132,12 @@ class RecordFiles:
                 count_retry=self._count_retry,
                 give_up=lambda: time.monotonic() >= self.wait_until,
             )
-            os.write(self._file, HEADER)
+            os.write(self._file, PCAP_HEADER)
             temporary.rename(self._path)
         except OSError as error:
             raise self._recording_error(error) from error
-        self._sizes[self._path] = len(HEADER)
-        self.bytes += len(HEADER)
+        self._sizes[self._path] = len(PCAP_HEADER)
+        self.bytes += len(PCAP_HEADER)
         self.files += 1
 
     def _count_retry(self) -> None:
@@ -214,4 +214,4 @@ def _sync(file: int, folder: int) -> None:
     os.fsync(folder)
 
 
-assert len(HEADER) == FILE_HEADER
+assert len(PCAP_HEADER) == FILE_HEADER_BYTES

@@ -36,11 +36,11 @@ from capture.collector.records import (
 )
 from capture.collector.settings import Settings
 from capture.collector.sockets import UdpSocket
-from capture.files.pcap import FILE_HEADER
+from capture.files.pcap import FILE_HEADER_BYTES
 from capture.lazy_dataclasses import dataclass
 from capture.native import pointer
 
-OTHER = "other"
+OTHER_LABEL = "other"
 """Label of all exporters without an index."""
 
 TWO_64 = 2**64
@@ -78,7 +78,7 @@ class Exporters:
         for version, high, low, index in self.keys[self.keys[:, 0] != 0].tolist():
             counters[_address_text(version, high % TWO_64, low % TWO_64)] = _exporter_counts(self.counts[index])
         if self.counts[self.limit, DATAGRAMS]:
-            counters[OTHER] = _exporter_counts(self.counts[self.limit])
+            counters[OTHER_LABEL] = _exporter_counts(self.counts[self.limit])
         return counters
 
 
@@ -107,7 +107,7 @@ assert CHUNK_BYTES >= LONGEST_RECORD
 
 
 class Recorder:
-    """Writer of batches into chunks. It counts the datagrams, and decides with which datagram a file begins."""
+    """Writes batches into chunks. It counts the datagrams, and decides with which datagram a file begins."""
 
     def __init__(self, settings: Settings, batch: Batch) -> None:
         """Record the datagrams that receivers write to `batch`."""
@@ -161,5 +161,9 @@ class Recorder:
         time = int(self._batch.rows[index, TIME])
         interval = self._settings.rotate_every
         start = time // interval * interval if interval else time
-        self._state[FILE_START], self._state[FILE_END], self._state[FILE_BYTES] = start, start + interval, FILE_HEADER
+        self._state[FILE_START], self._state[FILE_END], self._state[FILE_BYTES] = (
+            start,
+            start + interval,
+            FILE_HEADER_BYTES,
+        )
         return time

@@ -54,7 +54,7 @@ DAMAGE = {
     UNKNOWN_INTERFACE: "unknown_interface",
     TOO_MANY_INTERFACES: "too_many_interfaces",
 }
-"""Status -> name of the damage. A walk stops at damage, so the rest of the file is not read."""
+"""Names of damage by the status of the walk. A walk stops at damage, so the rest of the file is not read."""
 
 RETRY_WITH_MORE_BYTES = (END_OF_DATA, CUT_HEADER, CUT_RECORD)
 """Statuses of a walk that may change when more bytes arrive. All other statuses are final."""

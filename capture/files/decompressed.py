@@ -5,7 +5,7 @@ members are concatenated. Zeros are allowed between members (padding of tapes an
 allow skippable frames. Any other bytes between members are damage.
 
 Memory is bounded, even for malicious files: INPUT_BYTES, OUTPUT_BYTES, and the window of the decompressor. The window
-has at most 128 MiB for zstd, and XZ_MEMORY for xz.
+has at most 128 MiB for zstd, and MAX_XZ_MEMORY for xz.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CUT_IN_COMPRESSION = "cut_in_compression"
 BAD_COMPRESSION = "bad_compression"
 """Damage: the bytes are not valid compressed data, or a checksum is wrong. The bytes before the damage are read."""
 
-XZ_MEMORY = 192 << 20
+MAX_XZ_MEMORY = 192 << 20
 """Memory limit of xz in bytes: about three times what a file compressed with `xz -9` requires."""
 
 
@@ -121,7 +121,7 @@ def _bzip2() -> tuple[Decompressor, type[Exception]]:
 
 
 def _xz() -> tuple[Decompressor, type[Exception]]:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY), lzma.LZMAError
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_XZ_MEMORY), lzma.LZMAError
 
 
 CODECS = (

@@ -23,7 +23,7 @@ UNSUPPORTED_MAGICS: dict[bytes, str] = {
     bytes.fromhex("504b0304"): "a zip archive",
     bytes.fromhex("377abcaf271c"): "a 7z archive",
 }
-"""First bytes of unsupported formats -> format name, for messages about rejected files."""
+"""Names of unsupported formats by the first bytes of a file, for messages about rejected files."""
 
 READABLE_FORMATS = (
     "a pcap or pcapng capture, plain or compressed with gzip, zstd, lz4, bzip2 or xz, or NetFlow or IPFIX datagrams"

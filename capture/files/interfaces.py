@@ -42,7 +42,7 @@ MAX_INTERFACES = 65_536
 """Limit of interfaces per file. libpcap has no limit, but a file full of descriptions would fill the memory. With this
 limit the interfaces and their names need at most 48 MB."""
 
-MAX_NAME = 127
+MAX_NAME_LENGTH = 127
 """Maximum number of characters of an interface name that are stored."""
 
 END_OF_OPTIONS, IF_NAME, IF_TSRESOL, IF_TSOFFSET = 0, 2, 9, 14
@@ -156,7 +156,7 @@ def parse_interface(body: bytes, big_endian: bool) -> Interface:
                 raise BadInterfaceError("if_tsoffset is repeated or has a wrong length")
             clock_offset = int.from_bytes(value, "big" if big_endian else "little", signed=True)
         elif code == IF_NAME and name is None:
-            name = value.rstrip(b"\0").decode("utf-8", "replace")[:MAX_NAME]
+            name = value.rstrip(b"\0").decode("utf-8", "replace")[:MAX_NAME_LENGTH]
     return Interface(link_type, snaplen, 6 if resolution is None else resolution, clock_offset or 0, name)
 
 

@@ -19,10 +19,10 @@ from capture.flows.kernels.headers import header_clock, header_length, record_le
 from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 
-VERSIONS = (5, 7, 9, 10)
+EXPORT_VERSIONS = (5, 7, 9, 10)
 """Export versions. A message begins with its version, in two bytes."""
 
-SHORTEST_HEADER = 16
+MIN_HEADER_BYTES = 16
 """Length in bytes of the shortest message header (IPFIX)."""
 
 
@@ -49,7 +49,7 @@ class ExportFormat:
 
 def is_export_file(head: bytes) -> bool:
     """Return whether a file that begins with these bytes can be an export file."""
-    return len(head) >= SHORTEST_HEADER and int.from_bytes(head[:2], "big") in VERSIONS
+    return len(head) >= MIN_HEADER_BYTES and int.from_bytes(head[:2], "big") in EXPORT_VERSIONS
 
 
 @helper

@@ -21,10 +21,10 @@ from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, E
 from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 
-FILE_HEADER = 24
+FILE_HEADER_BYTES = 24
 """Length in bytes of the file header."""
 
-MAX_CAPTURED = 262_144
+MAX_CAPTURED_BYTES = 262_144
 """Largest valid incl_len, as in libpcap. A larger value shows that the bytes are not a record header."""
 
 MAGICS: dict[bytes, tuple[bool, bool, int]] = {
@@ -35,7 +35,8 @@ MAGICS: dict[bytes, tuple[bool, bool, int]] = {
     bytes.fromhex("34cdb2a1"): (False, False, 24),
     bytes.fromhex("a1b2cd34"): (True, False, 24),
 }
-"""First four bytes of a file -> (big-endian, nanoseconds, length of a record header in bytes)."""
+"""For the first four bytes of a file: whether it is big-endian, whether ts_frac is in nanoseconds, and the length of a
+record header in bytes."""
 
 
 @helper
@@ -124,7 +125,7 @@ class PcapFormat:
     @property
     def first_record(self) -> int:
         """Offset of the first record header."""
-        return FILE_HEADER
+        return FILE_HEADER_BYTES
 
     @property
     def interface_names(self) -> list[str]:
@@ -136,17 +137,19 @@ class PcapFormat:
     ) -> int:
         """Walk whole records. Implements RecordFormat.walk."""
         return scan_blocks(
-            data, end, self.big_endian, self.unit, self.record_header, self.length_order, MAX_CAPTURED, records,
+            data, end, self.big_endian, self.unit, self.record_header, self.length_order, MAX_CAPTURED_BYTES, records,
             len(rows), rows.reshape(-1), state.words,
         )  # fmt: skip
 
 
 def parse_header(head: bytes, name: str) -> PcapFormat:
     """Parse the first bytes of a file that begins with one of MAGICS. Raises InputError for an invalid file header."""
-    if len(head) < FILE_HEADER:
-        raise InputError(f"{name}: cut inside the pcap file header: got {len(head)} bytes, expected {FILE_HEADER}")
+    if len(head) < FILE_HEADER_BYTES:
+        raise InputError(
+            f"{name}: cut inside the pcap file header: got {len(head)} bytes, expected {FILE_HEADER_BYTES}"
+        )
     big_endian, nanoseconds, record_header = MAGICS[head[:4]]
-    major, minor, snaplen, link = struct.unpack((">" if big_endian else "<") + "4x2H8x2I", head[:FILE_HEADER])
+    major, minor, snaplen, link = struct.unpack((">" if big_endian else "<") + "4x2H8x2I", head[:FILE_HEADER_BYTES])
     if major != 2:
         raise InputError(f"{name}: pcap version {major}.{minor} is not supported, expected 2.x")
     length_order = 1 if minor < 3 else 2 if minor == 3 else 0

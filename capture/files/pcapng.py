@@ -7,10 +7,10 @@
     simple packet block          a frame of the section's first interface, and its wire length; **no time** (0)
 
 Blocks of other types (statistics, names, secrets, custom and future blocks) are skipped. The length of a block is
-checked as in libpcap: 12 to MAX_BLOCK, a multiple of 4, and equal at both ends of the block. The section length field
-is ignored: a section ends at the next section header or at the end of the file. libpcap rejects a file whose sections
-differ in byte order or whose interfaces differ in link type; this reader accepts it. A packet may be longer than the
-snapshot length of its interface.
+checked as in libpcap: 12 to MAX_BLOCK_BYTES, a multiple of 4, and equal at both ends of the block. The section length
+field is ignored: a section ends at the next section header or at the end of the file. libpcap rejects a file whose
+sections differ in byte order or whose interfaces differ in link type; this reader accepts it. A packet may be longer
+than the snapshot length of its interface.
 
 The kernel walks all blocks except interface descriptions (at most MAX_INTERFACES per file), which are parsed in Python
 and appended to a table. So memory does not grow with the number of sections or packets.
@@ -48,7 +48,7 @@ from capture.files.interfaces import (
     interface_time,
     parse_interface,
 )
-from capture.files.pcap import MAX_CAPTURED
+from capture.files.pcap import MAX_CAPTURED_BYTES
 from capture.native import helper, kernel
 
 MAGIC = bytes.fromhex("0a0d0d0a")
@@ -57,7 +57,7 @@ MAGIC = bytes.fromhex("0a0d0d0a")
 SECTION_HEADER = 28
 """Length in bytes of the shortest section header block."""
 
-MAX_BLOCK = 16 << 20
+MAX_BLOCK_BYTES = 16 << 20
 """Largest valid block length, as in libpcap and Wireshark."""
 
 SECTION = 0x0A0D0D0A
@@ -98,7 +98,7 @@ def packet_timestamp(buf, offset, big_endian):  # type: ignore[no-untyped-def]
 @helper
 def simple_captured_length(wire, snaplen):  # type: ignore[no-untyped-def]
     """Return the captured bytes of a simple packet block: its wire length, limited by the snapshot length."""
-    return min(wire, snaplen) if 0 < snaplen <= MAX_CAPTURED else min(wire, np.int64(MAX_CAPTURED))
+    return min(wire, snaplen) if 0 < snaplen <= MAX_CAPTURED_BYTES else min(wire, np.int64(MAX_CAPTURED_BYTES))
 
 
 @kernel("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
@@ -142,7 +142,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
             elif big_endian:
                 kind = u32(buf, offset, big_endian)
             length = u32(buf, offset + 4, big_endian)
-            if length < 12 or length & 3 or length > MAX_BLOCK:
+            if length < 12 or length & 3 or length > MAX_BLOCK_BYTES:
                 status = np.int64(BAD_LENGTH)
                 break
             if offset + length > end:
@@ -168,7 +168,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                 else:
                     captured = u32(buf, offset + 20, big_endian)
                     ts, _ = interface_time(interfaces, interface, packet_timestamp(buf, offset, big_endian))
-                if captured > MAX_CAPTURED or captured > length - header - 4:
+                if captured > MAX_CAPTURED_BYTES or captured > length - header - 4:
                     status = np.int64(BAD_LENGTH)
                     break
                 if records == 0:

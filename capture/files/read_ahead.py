@@ -29,7 +29,7 @@ FIRST_CHUNK_BYTES = 1 << 16
 HEADROOM_BYTES = 1 << 19
 """Bytes of a buffer before its chunk. The largest record of a classic pcap file fits into the headroom."""
 
-BUFFERS = 3
+BUFFER_COUNT = 3
 """Number of buffers: one is filled, one waits, one is decoded."""
 
 FilledBuffer = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
@@ -39,8 +39,8 @@ FilledBuffer = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
 class ReadAhead:
     """The chunks of one source. Only one thread may call `next_chunk`.
 
-    Memory: BUFFERS x (HEADROOM_BYTES + `chunk_bytes`) bytes. If the source is decompressed, the pieces of up to BUFFERS
-    chunks are stored too.
+    Memory: BUFFER_COUNT x (HEADROOM_BYTES + `chunk_bytes`) bytes. If the source is decompressed, the pieces of up to
+    BUFFER_COUNT chunks are stored too.
     """
 
     def __init__(self, source: Decompressed, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -52,7 +52,7 @@ class ReadAhead:
         self._polls_before_wait: int | None = None  # `_polls` when the consumer began to wait
         self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
         self._filled: Queue[FilledBuffer | BaseException | None] = Queue()
-        self._buffers = [np.empty(HEADROOM_BYTES + chunk_bytes, np.uint8) for _ in range(BUFFERS)]
+        self._buffers = [np.empty(HEADROOM_BYTES + chunk_bytes, np.uint8) for _ in range(BUFFER_COUNT)]
         for buffer in self._buffers:
             self._free.put(buffer)
         self._thread = Thread(target=self._read, name="wiretide-read-ahead", daemon=True)

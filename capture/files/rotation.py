@@ -1,8 +1,8 @@
 """The order in which followed files are read: all captures of a folder, or the rotated captures at one path.
 
 Writers that rotate close a file before they begin the next file. So files are read in the order of their last change,
-and files with equal times in the natural order of their names. A file is identified by device and inode, not by its
-name, so a renamed file is not read again. The progress in each file is stored and compared at the next listing:
+and files with equal times in the natural order of their names. The device and the inode identify a file, not its name,
+so a renamed file is not read again. The progress in each file is stored and compared at the next listing:
 
     the file is unchanged                           it is skipped
     the file is longer                              its new records are read
@@ -35,7 +35,7 @@ from capture.descriptors import is_shortage
 from capture.files.decompressed import SUFFIXES
 from capture.lazy_dataclasses import dataclass
 
-TEMPLATES = "templates.json"
+TEMPLATES_FILE = "templates.json"
 """File with the flow templates that exporters have announced. Captures in the same folder are decoded with them."""
 
 POLL_SECONDS = 0.1
@@ -121,13 +121,13 @@ class GrowingBytes:
 
 
 Identity = tuple[int, int]
-"""Device and inode."""
+"""Device and inode number of a file."""
 
-LISTING_SHARE = 0.05
+MAX_LISTING_SHARE = 0.05
 """Maximum share of time for listing a folder. An unchanged modification time of the folder does not prevent a listing,
 because the folder's files may have changed."""
 
-MAX_NAMES = 65_536
+MAX_STORED_NAMES = 65_536
 """Maximum number of stored names of read files. A compressed version of such a file is recognised by its name."""
 
 
@@ -273,7 +273,7 @@ class Rotation:
     def _add_name(self, name: str) -> None:
         """Store the name of a file that is read, to recognise its compressed version."""
         self._names[name] = None
-        if len(self._names) > MAX_NAMES:
+        if len(self._names) > MAX_STORED_NAMES:
             del self._names[next(iter(self._names))]
 
     def _is_complete_file(self, status: os.stat_result, is_quiet: bool) -> bool:
@@ -350,7 +350,7 @@ class Rotation:
             files = self._list_matching()
             self._listed = sorted(files, key=lambda file: (file[1].st_mtime_ns, natural_order(file[0].name)))
             end = time.monotonic()
-            self._list_again_at = end + max(POLL_SECONDS, (end - begin) / LISTING_SHARE)
+            self._list_again_at = end + max(POLL_SECONDS, (end - begin) / MAX_LISTING_SHARE)
             present = {_identity(status) for _, status in self._listed}
             self._identify_by_inode(present)
             new = {path.name for path, status in self._listed if _identity(status) not in self._progress}
@@ -383,7 +383,7 @@ class Rotation:
     def _list_matching(self) -> Iterator[tuple[Path, os.stat_result]]:
         hidden = self.pattern.startswith(".")
         for entry in os.scandir(self.folder):
-            if fnmatchcase(entry.name, self.pattern) and entry.name != TEMPLATES:
+            if fnmatchcase(entry.name, self.pattern) and entry.name != TEMPLATES_FILE:
                 with contextlib.suppress(OSError):
                     status = entry.stat()  # follows symbolic links
                     if stat.S_ISREG(status.st_mode) and (hidden or not entry.name.startswith(".")):

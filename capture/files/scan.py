@@ -70,7 +70,7 @@ class PiecewiseScan:
         self.block_records = block_records
         piece_count = max_pieces if isinstance(file.format, PcapFormat) else 1
         self.bounds = even_offsets(file.format.first_record, len(file.data), piece_count)
-        self._walks: dict[int, Walk] = {}  # by their start
+        self._walks: dict[int, Walk] = {}  # by the offset at which they start
 
     @property
     def pieces(self) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 from capture.bytes import u32
 from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, DAMAGE, NO_SECTION, Block, WalkState
 from capture.files.capture import Capture
-from capture.files.pcap import MAX_CAPTURED, PcapFormat, captured_length
+from capture.files.pcap import MAX_CAPTURED_BYTES, PcapFormat, captured_length
 from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 
@@ -57,7 +57,7 @@ def guess_boundary(buf, begin, stop, end, big_endian, units, header, length_orde
             second_length = u32(buf, offset + 12, big_endian)
             captured = captured_length(buf, offset, big_endian, length_order)
             seconds = u32(buf, offset, big_endian)
-            if captured == 0 or captured > max_captured or max(first_length, second_length) > MAX_CAPTURED:
+            if captured == 0 or captured > max_captured or max(first_length, second_length) > MAX_CAPTURED_BYTES:
                 break
             if u32(buf, offset + 4, big_endian) >= units or offset + header + captured > end:
                 break
@@ -97,7 +97,7 @@ def guess_record_boundary(file: Capture, cut: int) -> int | None:
         return file_format.first_record
     if not isinstance(file_format, PcapFormat):
         return None
-    max_captured = min(MAX_CAPTURED, file_format.snaplen or MAX_CAPTURED)
+    max_captured = min(MAX_CAPTURED_BYTES, file_format.snaplen or MAX_CAPTURED_BYTES)
     boundary = guess_boundary(
         file.data, cut, min(len(file.data), cut + file_format.record_header + max_captured), len(file.data),
         file_format.big_endian, 1_000_000_000 // file_format.unit, file_format.record_header, file_format.length_order,

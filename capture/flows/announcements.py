@@ -1,4 +1,4 @@
-"""The announcements of exporters in one file, and the interface to those in the other files of a recording."""
+"""The announcements of exporters in one file, and the interface to the announcements in other files of a recording."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from capture.flows.templates import Announcement, Bounds, Definition
 from capture.lazy_dataclasses import dataclass
 
 TemplateKey = tuple[SessionKey, int]
+"""A session and a template ID."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 A row is one flow record. A core column is filled from the first of its source elements that the template contains. So
 one query works for NetFlow v5, v9 and IPFIX. In addition, every information element is a column with its IANA name,
 case-insensitive (`postNATSourceIPv4Address`). Unregistered elements have names made of their numbers
-(`capture.flows.elements`). A field that a record lacks is NULL.
+(`capture.flows.elements`). A field that a record does not contain is NULL.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def _core(name: str, kind: str, bits: int, nullable: bool, text: str, *sources: 
 
 PACKETS = _sources(2, 86, 24, 172, 298, 402)
 BYTES = _sources(1, 85, 23, 171, 231, 352, 353)
+"""Elements that contain the number of packets, or of bytes, of a flow."""
 
-CORE: dict[str, FlowColumn] = {
+CORE_COLUMNS: dict[str, FlowColumn] = {
     column.spec.name: column
     for column in (
         _core("ts", "time", 64, False, "end of the flow, the same as end_ts; the time column of windows"),
@@ -101,7 +102,7 @@ CORE: dict[str, FlowColumn] = {
 }
 """Core columns by name. The numbers are the source elements (IANA numbers)."""
 
-FLOW_COLUMNS: dict[str, ColumnSpec] = {name: column.spec for name, column in CORE.items()}
+FLOW_COLUMNS: dict[str, ColumnSpec] = {name: column.spec for name, column in CORE_COLUMNS.items()}
 """Core columns without their sources, for queries and lists."""
 
 _TYPES: dict[DataType, tuple[str, int]] = {
@@ -157,7 +158,7 @@ def flow_column(name: str) -> ColumnSpec | None:
 
 @functools.cache
 def _core_names() -> dict[str, str]:
-    return {name.lower(): name for name in CORE}
+    return {name.lower(): name for name in CORE_COLUMNS}
 
 
 def flow_columns() -> dict[str, ColumnSpec]:

@@ -1,4 +1,4 @@
-"""Decoding of export datagrams into columns, with a kernel that returns the sets it cannot decode alone."""
+"""Decode export datagrams into columns. A kernel decodes most sets, and returns the other sets to this module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from capture import metrics
 from capture.files.blocks import BLOCK_RECORDS
 from capture.flows.kernels import datagrams as kernel
-from capture.flows.kernels import sessions as words
+from capture.flows.kernels import sessions as session_row
 from capture.flows.kernels.texts import TextTable
 from capture.flows.kernels.values import FlowRows
 from capture.flows.layouts import ColumnRows, Layouts
@@ -21,47 +21,50 @@ from capture.flows.sessions import Session, SessionKey, Sessions, address_of
 from capture.flows.template_table import TemplateTable
 from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
 from capture.flows.texts import Texts
-from capture.flows.waiting_sets import SYSTEM_INIT_TIME, WaitingSet, WaitingSets, option_values, records
+from capture.flows.waiting_sets import SYSTEM_INIT_TIME, WaitingSet, WaitingSets, option_values, split_records
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.native import pointer
 
-Numbers = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Datagrams:
-    """Datagrams in a buffer, and their senders: `jobs` is a contiguous matrix of JOB_ROWS x at least `count` words.
+    """The first `count` datagrams in a buffer, and their senders.
 
-    Every datagram must be completely inside the buffer; the kernel does not check this.
+    `jobs` is a contiguous matrix of JOB_ROWS rows. A column describes a datagram. There may be unused columns at the
+    end. Every datagram must be completely inside the buffer, because the kernel does not check this.
     """
 
-    jobs: Numbers
+    jobs: Int64Array
     count: int
 
     @classmethod
     def of(cls, *rows: Iterable[int]) -> Datagrams:
-        """Make the matrix from its rows: start, length, arrival, address version, high, low, port."""
+        """Make the matrix from its rows, in the order of JOB_START, JOB_LENGTH, ..."""
         jobs = np.array([list(row) for row in rows], np.int64)
         return cls(jobs, jobs.shape[1])
 
 
 @dataclass(frozen=True)
 class Flows:
-    """Decoded flow records: the first `rows` columns of `matrix`. They are valid until the iterator continues.
+    """Decoded flow records: the first `rows` columns of `matrix`.
 
-    `valid`: 1 for each value that is not NULL. `column_rows`: matrix rows of the stream's columns. `texts`: the
-    strings; values of text columns are their numbers.
+    They are valid until the next item of the iterator is requested.
+
+    `valid`: 1 for each value that is not NULL. `column_rows`: matrix rows of the columns. `texts`: the strings. The
+    value of a text column is the number of a string.
     """
 
-    matrix: Numbers
+    matrix: Int64Array
     valid: Bytes
     rows: int
     column_rows: ColumnRows
     texts: Texts
 
-    def row(self, row: int) -> Numbers:
+    def row(self, row: int) -> Int64Array:
         """Return one row of the matrix."""
         return self.matrix[row, : self.rows]
 
@@ -71,7 +74,7 @@ class Flows:
 
 
 class FlowDecoder:
-    """Decode the datagrams of one input: NetFlow v5, v7, v9 and IPFIX. Not thread safe.
+    """Decodes the datagrams of one input: NetFlow v5, v7, v9 and IPFIX. Not thread safe.
 
     Memory: the limits of `bounds`, 9 bytes per matrix row and record of `capacity`, and 10 MB if a text column is
     requested.
@@ -86,8 +89,8 @@ class FlowDecoder:
     ) -> None:
         """Decode `columns` (column names of the stream `flows`), up to `capacity` records at once.
 
-        `sampling`: a fixed rate for all exporters, or rates by address; they override announced rates. Raises KeyError
-        for an unknown column.
+        `sampling`: a fixed rate for all exporters, or rates by address. Fixed rates override announced rates. Raises
+        KeyError for an unknown column.
         """
         self.bounds = bounds or Bounds()
         self.capacity = capacity
@@ -99,9 +102,9 @@ class FlowDecoder:
         """Returns the definition of an unannounced template, or None. Called once for each such template with data."""
         self._requested: set[tuple[SessionKey, int]] = set()
         self.texts = Texts(self.column_rows.has_texts)
-        self.matrix: Numbers = np.zeros((self.column_rows.height, capacity), np.int64)
+        self.matrix: Int64Array = np.zeros((self.column_rows.height, capacity), np.int64)
         self.valid: Bytes = np.zeros((self.column_rows.height, capacity), np.uint8)
-        self.counts = np.zeros(len(kernel.COUNTS), np.int64)
+        self.counts = np.zeros(len(kernel.COUNTER_NAMES), np.int64)
         self.forgotten = 0
         self.sampling_refused = 0  # rates that removed sessions rejected
         self.session_counters = SessionCounters()
@@ -110,7 +113,7 @@ class FlowDecoder:
         self._rows = 0
 
     def decode(self, data: Bytes, datagrams: Datagrams) -> Iterator[Flows]:
-        """Decode datagrams in order. A `Flows` has up to `capacity` rows."""
+        """Decode datagrams in order. Yield their records in batches of up to `capacity` rows."""
         yield from self._run(data, datagrams, is_retry=False)
         if self._rows:
             yield self._take_rows()
@@ -145,7 +148,7 @@ class FlowDecoder:
                 self.texts = Texts()
             elif status == kernel.NEW_SESSION:
                 self._open_sender_session(data, datagrams, int(state[kernel.STATE_DATAGRAM]))
-            elif status == kernel.TEMPLATES:
+            elif status == kernel.TEMPLATE_SET:
                 self._read_template_set(data, state)
                 state[kernel.STATE_SET] = -1
             elif status == kernel.PAUSED:
@@ -154,7 +157,7 @@ class FlowDecoder:
                 self._handle_unknown_set(data, datagrams, state)
                 state[kernel.STATE_SET] = -1
 
-    def _decode(self, data: Bytes, datagrams: Datagrams, is_retry: bool, state: Numbers) -> int:
+    def _decode(self, data: Bytes, datagrams: Datagrams, is_retry: bool, state: Int64Array) -> int:
         state[kernel.STATE_ROW] = self._rows
         state[kernel.STATE_CLOCK] = self.sessions.clock
         jobs, layouts = datagrams.jobs, self.templates.layouts
@@ -219,7 +222,7 @@ class FlowDecoder:
         """Return the metrics so far."""
         samples = Samples()
         self.session_counters.add_to(samples, link, self.sessions)
-        counted = dict(zip(kernel.COUNTS, self.counts.tolist(), strict=True))
+        counted = dict(zip(kernel.COUNTER_NAMES, self.counts.tolist(), strict=True))
         for metric, amounts in (
             (metrics.FLOW_DATAGRAMS_REFUSED, {cause: counted[cause] for cause in REFUSAL_CAUSES}),
             (metrics.FLOW_MALFORMED, {cause: counted[cause] for cause in MALFORMED_CAUSES}),
@@ -237,13 +240,13 @@ class FlowDecoder:
         samples.add(metrics.FLOW_SAMPLING_REFUSED, refused, link)
         return samples
 
-    def _returned_set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
+    def _returned_set(self, data: Bytes, state: Int64Array) -> tuple[int, bytes, Session]:
         """Return ID and body of the set at which the kernel stopped, and its session."""
         offset, end = int(state[kernel.STATE_SET]), int(state[kernel.STATE_OFFSET])
         head = data[offset:end].tobytes()
         return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.STATE_SESSION])]
 
-    def _read_template_set(self, data: Bytes, state: Numbers) -> None:
+    def _read_template_set(self, data: Bytes, state: Int64Array) -> None:
         """Read a template set. Waiting sets are decoded after this datagram, which may contain options for them."""
         set_id, body, session = self._returned_set(data, state)
         for template in self.templates.announce_set(session, set_id, body):
@@ -251,7 +254,7 @@ class FlowDecoder:
                 self._arrived_templates[session.number, template] = None
                 state[kernel.STATE_PAUSE] = 1
 
-    def _handle_unknown_set(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
+    def _handle_unknown_set(self, data: Bytes, datagrams: Datagrams, state: Int64Array) -> None:
         """Handle a set with a template unknown to the kernel: compile the template, read options, or store the set."""
         set_id, body, session = self._returned_set(data, state)
         definition = session.templates.get(set_id) or self._request_definition(session, set_id)
@@ -283,7 +286,7 @@ class FlowDecoder:
         """Read the sampling rates and the exporter's start from option records. Return the number of records."""
         count = 0
         changed = False
-        for record in records(definition, body):
+        for record in split_records(definition, body):
             count += 1
             values = option_values(definition, record)
             changed |= session.sampling.learn(values, self.sessions.room_for_keys)
@@ -291,7 +294,7 @@ class FlowDecoder:
                 self.sessions.set_start(session, min(int.from_bytes(values[SYSTEM_INIT_TIME], "big"), (1 << 63) - 1))
         if changed:
             self.sessions.update_sampling(session)
-        self.sessions.rows[session.number, words.OPTION_RECORDS] += count
+        self.sessions.rows[session.number, session_row.OPTION_RECORDS] += count
         return count
 
     def _read_waiting(self) -> Iterator[Flows]:
@@ -309,7 +312,7 @@ class FlowDecoder:
         message = bytearray(waiting_set.header + head + waiting_set.body)
         if session.key.version == IPFIX:
             message[2:4] = len(message).to_bytes(2, "big")
-        key = session.key.words
+        key = session.key.identity_words
         row = (0, len(message), waiting_set.arrival, key[1], key[2], key[3], key[4])
         datagrams = Datagrams.of(*((word,) for word in row))
         yield from self._run(np.frombuffer(message, np.uint8), datagrams, is_retry=True)

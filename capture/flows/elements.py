@@ -1,9 +1,9 @@
 """IPFIX information elements: names and data types of template fields.
 
 `elements.csv` is IANA's registry (RFC 7012): number, name and abstract data type. NetFlow v9 field types 1 to 127 have
-the same numbers. ALIASES contains the types that Cisco used before their registration. Names of unregistered elements
-are made of numbers: `ie_33002`, or `e5951_128` for element 128 of enterprise 5951. Names with the prefix `reverse` are
-for the opposite direction of a biflow (RFC 5103).
+the same numbers. ALIASES contains the field types that Cisco used before the elements were registered. Names of
+unregistered elements are made of numbers: `ie_33002`, or `e5951_128` for element 128 of enterprise 5951. Names with the
+prefix `reverse` are for the opposite direction of a biflow (RFC 5103).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ REVERSE_ENTERPRISE = 29305
 the opposite direction of a biflow."""
 
 ALIASES: dict[int, int] = {40000: 371, 40001: 225, 40002: 226, 40003: 227, 40004: 228, 40005: 233}
-"""NetFlow v9 field types of Cisco firewalls -> numbers of the equal registered elements."""
+"""For NetFlow v9 field types of Cisco firewalls: the number of the registered element with the same meaning."""
 
-TABLE = Path(__file__).with_name("elements.csv")
+ELEMENTS_FILE = Path(__file__).with_name("elements.csv")
+"""The registry of IANA."""
 
 NUMBERED_NAME = re.compile(
     r"(?:ie_(?P<id>[0-9]{1,5})|e(?P<enterprise>[0-9]{1,10})_(?P<element>[0-9]{1,5}))(?:_(?P<form>text|hex))?"
@@ -74,7 +75,7 @@ class Element:
 @functools.cache
 def registered() -> dict[int, Element]:
     """Return the registered elements by number. The file is read once."""
-    with TABLE.open(newline="") as file:
+    with ELEMENTS_FILE.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return {int(row["id"]): Element(int(row["id"]), 0, row["name"], DataType(row["type"])) for row in rows}
 

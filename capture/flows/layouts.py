@@ -1,4 +1,4 @@
-"""Compilation of the definition of a template into decoding steps for the requested columns.
+"""Compile the definition of a template into decoding steps for the requested columns.
 
 A step specifies the bytes of a record that the kernel decodes, the code of the conversion, and the row of the column
 matrix that receives the values. Equal definitions are compiled once.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from capture.flows.columns import CORE, Source, element_column
+from capture.flows.columns import CORE_COLUMNS, Source, element_column
 from capture.flows.elements import ALIASES, DataType, Element, element, element_named
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import values
@@ -55,11 +55,14 @@ HEADER_COLUMNS: dict[str, int] = {
     "export_ts": kernel.COMMON_EXPORT,
     "arrival_ts": kernel.COMMON_ARRIVAL,
 }
-"""Columns whose values are in the header of a message or in its sender's address -> word of the kernel's `common`."""
+"""The columns whose values are in the header of a message or in the address of its sender: for each, the index in the
+array `common` of the kernel."""
 
 TIME_SOURCES: dict[str, str] = {"ts": "end_ts", "start_ts": "start_ts", "end_ts": "end_ts"}
-UNSCALED: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
-"""Columns computed from another column: times, and counts, which are multiplied by the sampling rate."""
+"""Time columns, and the computed time that each contains."""
+
+UNSCALED_COLUMNS: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
+"""Columns that are multiplied by the sampling rate, and the columns that contain the values before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Target:
     """A column into which a field of a record is decoded.
 
     `row`: the first row of the column in the matrix. `sources`: the elements that can provide the value, in order of
-    preference. `max_bits`: maximum bits of a value, 0 for no maximum; larger values become NULL.
+    preference. `max_bits`: maximum number of bits of a value, 0 for no maximum. Larger values become NULL.
     """
 
     row: int
@@ -98,18 +101,18 @@ class ColumnRows:
     def _add_column(self, name: str) -> None:
         if name in self.rows or name == "link" or name in TIME_SOURCES:
             return
-        if name in UNSCALED:
+        if name in UNSCALED_COLUMNS:
             self.needs_sampling_rate = True
-            self._add_column(UNSCALED[name])
+            self._add_column(UNSCALED_COLUMNS[name])
         elif name == "sampling_rate":
             self.needs_sampling_rate = True
         elif name == "ip_version":
             self._add_column("srcIP")
             self._add_column("destIP")
         elif name in HEADER_COLUMNS:
-            self.header_rows[HEADER_COLUMNS[name]] = self._allocate_rows(name, CORE[name].spec)
-        elif name in CORE:
-            column = CORE[name]
+            self.header_rows[HEADER_COLUMNS[name]] = self._allocate_rows(name, CORE_COLUMNS[name].spec)
+        elif name in CORE_COLUMNS:
+            column = CORE_COLUMNS[name]
             sources = tuple((element(source.id), source) for source in column.sources)
             max_bits = column.spec.bits if column.spec.type in ("integer", "mac") and column.spec.bits < 64 else 0
             self.targets.append(Target(self._allocate_rows(name, column.spec), sources, max_bits))
@@ -132,14 +135,15 @@ class ColumnRows:
 Step = tuple[int, int, int, int, int, int, int]
 """Code, offset, length, row, field, offset inside the field, maximum bits: see `capture.flows.kernels.records`."""
 
-STARTS = {156: values.NANOSECONDS, 154: values.MICROSECONDS, 152: values.MILLISECONDS, 158: values.BEFORE_EXPORT}
-ENDS = {157: values.NANOSECONDS, 155: values.MICROSECONDS, 153: values.MILLISECONDS, 159: values.BEFORE_EXPORT}
-OBSERVED = {325: values.NANOSECONDS, 324: values.MICROSECONDS, 323: values.MILLISECONDS, 322: values.SECONDS}
-"""Time elements in order of preference: start of a flow, end of a flow, and observation time (both start and end)."""
+START_CODES = {156: values.NANOSECONDS, 154: values.MICROSECONDS, 152: values.MILLISECONDS, 158: values.BEFORE_EXPORT}
+END_CODES = {157: values.NANOSECONDS, 155: values.MICROSECONDS, 153: values.MILLISECONDS, 159: values.BEFORE_EXPORT}
+OBSERVATION_CODES = {325: values.NANOSECONDS, 324: values.MICROSECONDS, 323: values.MILLISECONDS, 322: values.SECONDS}
+"""Codes of steps by element number, in order of preference, for the start of a flow, the end of a flow, and the time of
+an observation, which is both its start and its end."""
 
 
-class Compiler:
-    """Collector of the `steps` of one definition and the `flags` of its layout."""
+class StepCompiler:
+    """Collects the `steps` of one definition and the `flags` of its layout."""
 
     def __init__(self, definition: Definition) -> None:
         """Index the fields of a definition by element. If an element is repeated, its first field is used."""
@@ -187,22 +191,23 @@ class Compiler:
         is_ipfix = self.definition.version == IPFIX
         uptime = values.UPTIME_SINCE if is_ipfix else values.UPTIME
         if is_ipfix and self.has(160):
-            self.add(values.INIT_MS, values.SINCE, 160)
+            self.add(values.INIT_MS, values.EXPORTER_START_ROW, 160)
         in_seconds = {150: values.SECONDS, 151: values.SECONDS}
         in_uptime = {22: uptime, 21: uptime}
-        fallback = in_seconds | in_uptime if is_ipfix else in_uptime | in_seconds  # after STARTS and ENDS
+        fallback = in_seconds | in_uptime if is_ipfix else in_uptime | in_seconds  # after START_CODES and END_CODES
         start = self.add_first_present(
-            values.START,
-            STARTS | {element_id: code for element_id, code in fallback.items() if element_id in (22, 150)},
+            values.START_ROW,
+            START_CODES | {element_id: code for element_id, code in fallback.items() if element_id in (22, 150)},
         )
         end = self.add_first_present(
-            values.END, ENDS | {element_id: code for element_id, code in fallback.items() if element_id in (21, 151)}
+            values.END_ROW,
+            END_CODES | {element_id: code for element_id, code in fallback.items() if element_id in (21, 151)},
         )
         if not end:
-            end = self.add_first_present(values.END, OBSERVED)
+            end = self.add_first_present(values.END_ROW, OBSERVATION_CODES)
             if end and not start:
-                start = self.add_first_present(values.START, OBSERVED)
-        for exists, row in ((start, values.START), (end, values.END)):
+                start = self.add_first_present(values.START_ROW, OBSERVATION_CODES)
+        for exists, row in ((start, values.START_ROW), (end, values.END_ROW)):
             if not exists:
                 self.add_missing(values.ABSENT, row)
         if (
@@ -213,25 +218,25 @@ class Compiler:
         ):
             return  # every record has a start and an end, so it needs no duration
         self.flags |= NEEDS_TIMES
-        if not self.add_first_present(values.DURATION, {162: values.DURATION_US, 161: values.DURATION_MS}):
-            self.add_missing(values.ABSENT, values.DURATION)
+        if not self.add_first_present(values.DURATION_ROW, {162: values.DURATION_US, 161: values.DURATION_MS}):
+            self.add_missing(values.ABSENT, values.DURATION_ROW)
 
     def add_sampling(self) -> None:
         """Add the steps for the sampling rate of a record. Later steps override earlier ones."""
         self.flags |= SAMPLED
         for element_id, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
             if self.has(element_id):
-                self.add(values.RATE_KEY, values.RATE_NUM, element_id, argument=kind)
+                self.add(values.RATE_KEY, values.RATE_NUMERATOR_ROW, element_id, argument=kind)
         for element_id in (50, 34):
             if self.has(element_id):
-                self.add(values.RATE, values.RATE_NUM, element_id)
+                self.add(values.RATE, values.RATE_NUMERATOR_ROW, element_id)
         for pair in (
             ((305, values.RATE_PART), (306, values.RATE_SPACE)),
             ((309, values.RATE_PART), (310, values.RATE_POPULATION)),
         ):
             if all(self.has(element) for element, _ in pair):
                 for element, code in pair:
-                    self.add(code, values.RATE_NUM, element)
+                    self.add(code, values.RATE_NUMERATOR_ROW, element)
 
     def add_target(self, target: Target) -> None:
         """Add the step for a column from its first source that records contain; for an address, from IPv4 and IPv6."""
@@ -266,7 +271,7 @@ class Compiler:
 
 def compile_steps(definition: Definition, column_rows: ColumnRows) -> tuple[list[Step], int]:
     """Return the steps for flow records of a definition, and the flags of the layout."""
-    compiler = Compiler(definition)
+    compiler = StepCompiler(definition)
     compiler.add_times()
     if column_rows.needs_sampling_rate:
         compiler.add_sampling()
@@ -287,7 +292,7 @@ NETFLOW_V7 = Definition.of(7, [Field(*specifier) for specifier in (*_V5_FIELDS, 
 """A NetFlow v7 record as a template: the fields of v5, and the address of the bypassed router."""
 
 
-class Words:
+class GrowingTable:
     """A growing table of integers in one flat array, as kernels read it."""
 
     def __init__(self, width: int) -> None:
@@ -317,9 +322,9 @@ class Layouts:
     def clear(self) -> None:
         """Remove all layouts except those of NetFlow v5 and v7. Other layout numbers become invalid."""
         self.numbers: dict[Definition, int] = {}
-        self.words = Words(kernel.LAYOUT_WORDS)
-        self.steps = Words(STEP_WORDS)
-        self.fields = Words(1)
+        self.words = GrowingTable(kernel.LAYOUT_WORDS)
+        self.steps = GrowingTable(STEP_WORDS)
+        self.fields = GrowingTable(1)
         for number, definition in ((kernel.LAYOUT_V5, NETFLOW_V5), (kernel.LAYOUT_V7, NETFLOW_V7)):
             assert self.number(definition) == number
 

@@ -26,18 +26,19 @@ FixedRates = int | tuple[tuple[Address, int], ...]
 SAMPLER, SELECTOR, INTERFACE = 0, 1, 2
 """Kinds of sampling keys."""
 
-MAX_KEYS = 1024
-ALL_KEYS = 8192
+MAX_SESSION_KEYS = 1024
+MAX_ALL_KEYS = 8192
 """Maximum number of sampling keys of one session, and of all sessions. Further keys are rejected and counted."""
 
 MAX_RATE = (1 << 31) - 1
 """Largest valid rate, and largest numerator or denominator."""
 
 Values = Mapping[int, bytes]
-"""Values of registered elements of one option record by number. The only v9 scope field is SCOPE_INTERFACE."""
+"""Values of one option record by the number of the registered element. Of the scope fields of v9, only the interface is
+included, with the number SCOPE_INTERFACE."""
 
 SCOPE_INTERFACE = -10
-"""Number of the pseudo element for the interface in the scope of an option record."""
+"""Number under which the interface in the scope of an option record is stored. It is not the number of an element."""
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class Sampling:
     keyed: dict[tuple[int, int], Fraction] = field(default_factory=dict)
     refused: int = 0
 
-    def learn(self, values: Values, free_keys: int = ALL_KEYS) -> bool:
+    def learn(self, values: Values, free_keys: int = MAX_ALL_KEYS) -> bool:
         """Read an option record. Return whether a rate has changed. `free_keys`: number of keys that can be added."""
         rate = announced_rate(values)
         if rate is None:
@@ -58,7 +59,7 @@ class Sampling:
             has_changed = self.default != rate
             self.default = rate
             return has_changed
-        if key not in self.keyed and (len(self.keyed) >= MAX_KEYS or free_keys < 1):
+        if key not in self.keyed and (len(self.keyed) >= MAX_SESSION_KEYS or free_keys < 1):
             self.refused += 1
             return False
         has_changed = self.keyed.get(key) != rate

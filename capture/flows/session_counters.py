@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from capture import metrics
 from capture.flows.kernels import sessions as session_row
-from capture.flows.kernels.datagrams import COUNTS
+from capture.flows.kernels.datagrams import COUNTER_NAMES
 from capture.flows.sampling import Address
 from capture.flows.sessions import Session, Sessions
 from capture.metrics import Metric, Samples
@@ -36,7 +36,7 @@ METRIC_BY_COUNTER: dict[int, tuple[Metric, tuple[str, ...]]] = {
     session_row.LATE: (metrics.FLOW_SEQUENCE_EVENTS, ("late",)),
     session_row.DUPLICATES: (metrics.FLOW_SEQUENCE_EVENTS, ("duplicate",)),
     session_row.RESETS: (metrics.FLOW_SEQUENCE_EVENTS, ("reset",)),
-    session_row.GUESSED: (metrics.FLOW_TIMES_GUESSED, ()),
+    session_row.GUESSED_TIMES: (metrics.FLOW_TIMES_GUESSED, ()),
     session_row.UNREADABLE: (metrics.FLOW_FIELDS_UNREADABLE, ()),
 }
 """For each counter in the row of a session, by its index in the row: its metric, and the values of the labels that come
@@ -45,7 +45,7 @@ after the labels link, exporter and version."""
 REFUSAL_CAUSES = ("header_cut", "version_unknown")
 """Causes for which no record of a datagram is read."""
 
-MALFORMED_CAUSES = COUNTS[COUNTS.index("count_beyond_datagram") :]
+MALFORMED_CAUSES = COUNTER_NAMES[COUNTER_NAMES.index("count_beyond_datagram") :]
 """Causes for which a part of a datagram is not read."""
 
 

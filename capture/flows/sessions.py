@@ -16,14 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from capture.flows.kernels import sessions as words
+from capture.flows.kernels import sessions as session_row
 from capture.flows.kernels.records import KEY_WORDS
-from capture.flows.kernels.values import MISSING
-from capture.flows.sampling import ALL_KEYS, Address, Sampling
+from capture.flows.kernels.values import MISSING_TIME
+from capture.flows.sampling import MAX_ALL_KEYS, Address, Sampling
 from capture.flows.templates import Bounds, Definition
 from capture.lazy_dataclasses import dataclass
 
 TWO_64 = 1 << 64
+"""2 to the power of 64: the size of the range of an address half."""
 
 
 class SessionKey(NamedTuple):
@@ -35,8 +36,8 @@ class SessionKey(NamedTuple):
     domain: int
 
     @property
-    def words(self) -> tuple[int, ...]:
-        """First words of the session's row, which identify the session."""
+    def identity_words(self) -> tuple[int, ...]:
+        """The IDENTITY_WORDS words at the beginning of the session's row."""
         address_bits = int(self.address) if self.address is not None else 0
         address_version = self.address.version if self.address is not None else 0
         return (
@@ -76,7 +77,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions, and the tables in which kernels find them. If there are too many, the longest idle one is removed.
+    """All sessions, and the tables in which kernels find them. The number of sessions is limited.
 
     `forced`: rates that override announced rates: one rate for all exporters, or rates by address.
     """
@@ -85,17 +86,17 @@ class Sessions:
         """Make tables for `bounds.sessions` sessions."""
         self.bounds = bounds
         self.forced = forced
-        self.rows: npt.NDArray[np.int64] = np.zeros((bounds.sessions, words.WIDTH), np.int64)
+        self.rows: npt.NDArray[np.int64] = np.zeros((bounds.sessions, session_row.SESSION_WORDS), np.int64)
         self.slots: npt.NDArray[np.int64] = np.zeros(1 << (2 * bounds.sessions - 1).bit_length(), np.int64)
         self.keys: npt.NDArray[np.int64] = np.zeros(KEY_WORDS, np.int64)
         self.by_number: dict[int, Session] = {}
         self.by_key: dict[SessionKey, Session] = {}
         self.clock = 0
-        """Number of the last datagram. USED contains such numbers."""
+        """Number of the last datagram. The word LAST_USE of a row contains such numbers."""
         self.steps = 0
         """Cost of opening, choosing and closing sessions: number of visited slots, queue entries and keys."""
         self._free: list[int] = []  # indices of closed sessions
-        self._queue: list[tuple[int, int]] = []  # heap of (USED, index), one entry per session; USED may be outdated
+        self._queue: list[tuple[int, int]] = []  # heap of (LAST_USE, index), one per session; may be outdated
         self._keys_used = 0  # rows of `keys` in use, with those of closed or changed sessions
         self._keys_live = 0
 
@@ -114,30 +115,32 @@ class Sessions:
         """Return the time (ns, by the exporters' clocks) before which all exports of all sessions have arrived.
 
         Sequence numbers prove this. A session is complete until the last export before the first missing number, or
-        until its last export. Numbers that are missing for more than `lost_after` ns are lost, and nobody waits for
-        them. The result is 0 without a session, and if a session is new for that time: an export before its first
-        one may arrive later.
+        until its last export. Numbers that are missing for more than `lost_after` ns are lost and have no effect. The
+        result is 0 without a session, and if a session began less than `lost_after` ns ago: an export that is older
+        than its first export may still arrive.
         """
         rows = self.rows[list(self.by_number)]
         if not len(rows):
             return 0
-        gaps = rows[:, words.OPEN : words.EXPORTED].reshape(len(rows), words.OPEN_GAPS, words.GAP_WORDS)
-        exported = rows[:, words.EXPORTED]
+        gaps = rows[:, session_row.FIRST_GAP : session_row.NEWEST_EXPORT].reshape(
+            len(rows), session_row.MAX_OPEN_GAPS, session_row.GAP_WORDS
+        )
+        exported = rows[:, session_row.NEWEST_EXPORT]
         waited_since = exported - lost_after
         is_open = (gaps[:, :, 1] > 0) & (gaps[:, :, 2] >= waited_since[:, np.newaxis])
         complete = np.where(is_open, gaps[:, :, 2], exported[:, np.newaxis]).min(axis=1)
-        is_known = (rows[:, words.STARTED] == 1) & (rows[:, words.SINCE] < waited_since)
+        is_known = (rows[:, session_row.IS_EXPECTED_KNOWN] == 1) & (rows[:, session_row.COMPLETE_SINCE] < waited_since)
         return int(np.where(is_known, complete, 0).min())
 
     def longest_idle(self) -> Session:
         """Return the session with the oldest last datagram.
 
-        A queue entry with an outdated USED is moved back, at most once per use of the session.
+        A queue entry with an outdated LAST_USE is moved back, at most once per use of the session.
         """
         while True:
             self.steps += 1
             queued_use, number = self._queue[0]
-            used = int(self.rows[number, words.USED])
+            used = int(self.rows[number, session_row.LAST_USE])
             if used == queued_use:
                 return self.by_number[number]
             heapq.heapreplace(self._queue, (used, number))
@@ -151,12 +154,12 @@ class Sessions:
         session = self.by_number[number] = self.by_key[key] = Session(number, key)
         row = self.rows[number]
         row[:] = 0
-        row[: words.KEY_WIDTH] = key.words
-        row[words.USED] = max(1, self.clock)
-        row[words.INIT] = MISSING
-        row[words.FORCED_NUM] = self.forced_rate(key.address)
-        heapq.heappush(self._queue, (int(row[words.USED]), number))
-        self.steps += words.insert_session(self._flat_rows, number, self.slots, len(self.slots) - 1)
+        row[: session_row.IDENTITY_WORDS] = key.identity_words
+        row[session_row.LAST_USE] = max(1, self.clock)
+        row[session_row.INIT_TIME] = MISSING_TIME
+        row[session_row.FORCED_NUM] = self.forced_rate(key.address)
+        heapq.heappush(self._queue, (int(row[session_row.LAST_USE]), number))
+        self.steps += session_row.insert_session(self._flat_rows, number, self.slots, len(self.slots) - 1)
         return session
 
     @property
@@ -172,15 +175,15 @@ class Sessions:
     @property
     def room_for_keys(self) -> int:
         """Number of sampling keys that can still be stored."""
-        return ALL_KEYS - self._keys_live
+        return MAX_ALL_KEYS - self._keys_live
 
     def close(self, session: Session) -> None:
         """Close a session. Its index can be used again."""
         number = session.number
         del self.by_number[number], self.by_key[session.key]
         self._remove_from_queue(number)
-        self.steps += words.delete_session(self._flat_rows, number, self.slots, len(self.slots) - 1)
-        self._keys_live -= int(self.rows[number, words.KEYS_END] - self.rows[number, words.KEYS])
+        self.steps += session_row.delete_session(self._flat_rows, number, self.slots, len(self.slots) - 1)
+        self._keys_live -= int(self.rows[number, session_row.KEYS_END] - self.rows[number, session_row.KEYS])
         self.rows[number] = 0
         self._free.append(number)
 
@@ -195,15 +198,15 @@ class Sessions:
     def set_start(self, session: Session, milliseconds: int) -> None:
         """Store the start of an IPFIX exporter, to which its uptimes refer."""
         session.started = milliseconds
-        self.rows[session.number, words.INIT] = milliseconds
+        self.rows[session.number, session_row.INIT_TIME] = milliseconds
 
     def update_sampling(self, session: Session) -> None:
         """Copy the announced sampling rates of a session into the tables."""
         sampling = session.sampling
         row = self.rows[session.number]
         for (num, den), rate in (
-            ((words.DEFAULT_NUM, words.DEFAULT_DEN), sampling.common_rate),
-            ((words.ELSE_NUM, words.ELSE_DEN), sampling.default),
+            ((session_row.DEFAULT_NUM, session_row.DEFAULT_DEN), sampling.common_rate),
+            ((session_row.UNKNOWN_KEY_NUM, session_row.UNKNOWN_KEY_DEN), sampling.default),
         ):
             row[num], row[den] = (rate.numerator, rate.denominator) if rate else (0, 1)
         if sampling.keyed:
@@ -212,7 +215,7 @@ class Sessions:
     def _append_keys(self, session: Session) -> None:
         """Append the keys of one session. A full array is rebuilt with room for twice the number of keys in use."""
         row = self.rows[session.number]
-        self._keys_live += len(session.sampling.keyed) - int(row[words.KEYS_END] - row[words.KEYS])
+        self._keys_live += len(session.sampling.keyed) - int(row[session_row.KEYS_END] - row[session_row.KEYS])
         needed_rows = self._keys_used + len(session.sampling.keyed)
         if needed_rows * KEY_WORDS > len(self.keys):
             sessions = [keyed_session for keyed_session in self if keyed_session.sampling.keyed]
@@ -230,8 +233,9 @@ class Sessions:
             for (kind, number), rate in session.sampling.keyed.items()
         ]
         row = self.rows[session.number]
-        row[words.KEYS], self._keys_used = self._keys_used, self._keys_used + len(keys)
-        row[words.KEYS_END] = self._keys_used
-        row[words.KEY_KINDS] = sum({1 << kind for kind, *_ in keys})
-        self.keys[int(row[words.KEYS]) * KEY_WORDS : self._keys_used * KEY_WORDS] = np.array(keys, np.int64).reshape(-1)
+        row[session_row.KEYS], self._keys_used = self._keys_used, self._keys_used + len(keys)
+        row[session_row.KEYS_END] = self._keys_used
+        row[session_row.KEY_KINDS] = sum({1 << kind for kind, *_ in keys})
+        first_word = int(row[session_row.KEYS]) * KEY_WORDS
+        self.keys[first_word : self._keys_used * KEY_WORDS] = np.array(keys, np.int64).reshape(-1)
         self.steps += len(keys)

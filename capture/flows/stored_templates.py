@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from capture.errors import InputError
-from capture.files.rotation import TEMPLATES
+from capture.files.rotation import TEMPLATES_FILE
 from capture.flows.decoder import FlowDecoder
-from capture.flows.sampling import MAX_KEYS, MAX_RATE, Sampling
+from capture.flows.sampling import MAX_RATE, MAX_SESSION_KEYS, Sampling
 from capture.flows.sessions import Session, SessionKey
 from capture.flows.templates import IPFIX, MAX_FIELDS, V9, Announcement, Definition, Field
 from capture.private_files import replace_file
@@ -60,7 +60,7 @@ def load_for_capture(capture: Path, decoder: FlowDecoder) -> int:
 
     A file of this name with another format is ignored.
     """
-    path = (capture if capture.is_dir() else capture.parent) / TEMPLATES
+    path = (capture if capture.is_dir() else capture.parent) / TEMPLATES_FILE
     return load(path, decoder) if capture.exists() and path.is_file() and _document(path) is not None else 0
 
 
@@ -114,8 +114,8 @@ def _session_from_json(stored: dict[str, Any]) -> tuple[SessionKey, dict[int, De
         for template in stored["templates"]
     }
     sampling = Sampling(_rate(*stored["sampling"]) if stored["sampling"] is not None else None)
-    if len(stored["sampled"]) > MAX_KEYS:
-        raise ValueError(f"got {len(stored['sampled'])} sampling rates, expected at most {MAX_KEYS}")
+    if len(stored["sampled"]) > MAX_SESSION_KEYS:
+        raise ValueError(f"got {len(stored['sampled'])} sampling rates, expected at most {MAX_SESSION_KEYS}")
     for kind, number, numerator, denominator in stored["sampled"]:
         sampling.keyed[_within(kind, 0, 2), _within(number, 0, (1 << 64) - 1)] = _rate(numerator, denominator)
     started = stored["started_ms"]

@@ -12,7 +12,7 @@ from capture.flows.layouts import Layouts
 from capture.flows.sessions import Session
 from capture.flows.templates import REFUSALS, Announcement, Bounds, Definition, announcements
 
-CHANGES = ("new", "same", "other", "withdrawn", "evicted")
+RECORD_EFFECTS = ("new", "same", "other", "withdrawn", "evicted")
 """Effects of a template record: a new ID, the same definition again, another definition, a withdrawal, an eviction. An
 eviction removes the template that was announced longest ago, to make room for a new template."""
 
@@ -33,7 +33,7 @@ class TemplateTable:
         """Make a table for `bounds.templates` templates."""
         self.bounds = bounds
         self.layouts = layouts
-        self.changes = dict.fromkeys(CHANGES, 0)
+        self.changes = dict.fromkeys(RECORD_EFFECTS, 0)
         self.refused = dict.fromkeys(REFUSALS, 0)
         self.slots = np.zeros(TEMPLATE_WORDS << (4 * bounds.templates - 1).bit_length(), np.int64)
         self.listener: Callable[[Session, Announcement], None] | None = None

@@ -37,20 +37,21 @@ class Bounds:
 
 
 V5, V7, V9, IPFIX = 5, 7, 9, 10
-"""Versions of the export header; IPFIX has version 10."""
+"""Versions of the export header. The version of IPFIX is 10."""
 
-VARIABLE = 65535
+VARIABLE_LENGTH = 65535
 """Length in the template of a field of variable length, whose length is in each record (RFC 7011 §7)."""
 
 MAX_FIELDS = 512
 """Maximum number of fields of a template; a datagram of 1500 bytes can define 370."""
 
 SPECIFIER = struct.Struct(">HHI")
+"""A stored field specifier: element number, length, enterprise number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a template: element number, length in bytes or VARIABLE, enterprise number or 0."""
+    """One field of a template. `id`: element number. `length`: bytes, or VARIABLE_LENGTH. `enterprise`: 0 for IANA."""
 
     id: int
     length: int
@@ -84,12 +85,12 @@ class Definition:
     @property
     def shortest(self) -> int:
         """Length in bytes of the shortest record. A field of variable length has at least one length byte."""
-        return sum(1 if field.length == VARIABLE else field.length for field in self.fields)
+        return sum(1 if field.length == VARIABLE_LENGTH else field.length for field in self.fields)
 
     @property
     def has_fixed_length(self) -> bool:
         """True if all records have the shortest length."""
-        return all(field.length != VARIABLE for field in self.fields)
+        return all(field.length != VARIABLE_LENGTH for field in self.fields)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -8,22 +8,22 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from capture.flows.kernels.texts import ARENA, MAX_TEXTS, TEXT_SLOTS
+from capture.flows.kernels.texts import MAX_TEXT_BYTES, MAX_TEXTS, TEXT_SLOTS
 
-Numbers = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 
 class Names:
     """Names of a dictionary's strings, as text or in hexadecimal. `name_indices`: index in `names` by string number.
 
-    The `names` are distinct. Two strings can have the same name, because invalid UTF-8 bytes are written as an escape
-    sequence that another string may contain.
+    The `names` are distinct. Two strings can have the same name: an invalid UTF-8 byte is written as an escape
+    sequence, and another string may contain the text of this sequence.
     """
 
     def __init__(self, render: Callable[[bytes], str]) -> None:
-        """`render` returns the name of a string."""
+        """Begin without strings. `render` returns the name of a string."""
         self.names: list[str] = []
-        self.name_indices: Numbers = np.empty(0, np.int64)
+        self.name_indices: Int64Array = np.empty(0, np.int64)
         self._render = render
         self._known: dict[str, int] = {}
 
@@ -49,7 +49,7 @@ class Texts:
         """Create a dictionary with only the empty string, which is number 0."""
         self.slots = np.zeros(TEXT_SLOTS if is_needed else 1, np.int64)
         self.ends = np.zeros(MAX_TEXTS + 1 if is_needed else 2, np.int64)
-        self.arena = np.zeros(ARENA if is_needed else 1, np.uint8)
+        self.arena = np.zeros(MAX_TEXT_BYTES if is_needed else 1, np.uint8)
         self.used = np.ones(1, np.int64)
         self._texts = Names(lambda data: data.decode(errors="backslashreplace"))
         self._octets = Names(bytes.hex)

@@ -1,4 +1,7 @@
-"""Data sets that arrived before their template. They are stored, up to a limit, and decoded when it arrives."""
+"""Data sets that arrived before their template.
+
+They are stored, up to a limit, and decoded when the template arrives.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from capture.flows.sampling import SCOPE_INTERFACE
-from capture.flows.templates import V9, VARIABLE, Bounds, Definition
+from capture.flows.templates import V9, VARIABLE_LENGTH, Bounds, Definition
 from capture.lazy_dataclasses import dataclass
 
 SCOPE_TYPES = 6
 """Field types below this number are scope types in NetFlow v9 (RFC 3954 §6.1): system, interface, line card, ..."""
 
 V9_INTERFACE = 2
+"""Scope type of an interface in NetFlow v9."""
+
 INGRESS, EGRESS = 10, 14
+"""Elements ingressInterface and egressInterface."""
 
 SYSTEM_INIT_TIME = 160
-"""Element systemInitTimeMilliseconds."""
+"""Element systemInitTimeMilliseconds: the start of the exporter."""
 
 
-def records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
+def split_records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
     """Split a set into records, and records into fields. A record that exceeds the set is omitted."""
     offset = 0
     shortest = definition.shortest
@@ -28,7 +34,7 @@ def records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
         record: list[bytes] = []
         for field in fields:
             length = field.length
-            if length == VARIABLE:
+            if length == VARIABLE_LENGTH:
                 length = body[offset] if offset < len(body) else 0
                 offset += 1
                 if length == 255:
@@ -59,7 +65,7 @@ def option_values(definition: Definition, record: list[bytes]) -> dict[int, byte
 SET_OVERHEAD = 256
 """Bytes charged for a set in addition to its content: the memory of its Python objects."""
 
-CAUSES = ("session_full", "all_full", "session_forgotten")
+DROP_CAUSES = ("session_full", "all_full", "session_forgotten")
 """Causes for which a set is dropped: the limit of its session, the limit of all sessions, removal of its session."""
 
 NODE_RESTARTED = "node_restarted"
@@ -95,13 +101,13 @@ class WaitingSets:
         self.session_cost: Counter[int] = Counter()
         self.cost = 0
         self.kept = 0
-        self.dropped = dict.fromkeys(CAUSES, 0)
+        self.dropped = dict.fromkeys(DROP_CAUSES, 0)
 
     def __len__(self) -> int:
         return len(self.sets)
 
     def add(self, session: int, template: int, header: bytes, body: bytes, arrival: int) -> None:
-        """Store one set, and drop older ones if a limit is exceeded."""
+        """Store one set, and drop older sets if a limit is exceeded."""
         self.kept += 1
         waiting_set = WaitingSet(self.kept, session, template, header, body, arrival)
         self.sets[waiting_set.serial] = self.by_session[session][waiting_set.serial] = waiting_set

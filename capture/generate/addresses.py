@@ -20,11 +20,14 @@ FIRST_CLIENT = (10 << 24) + 1
 FIRST_SERVER = (198 << 24) + (18 << 16) + 1
 SERVER_BITS = 8
 GOLDEN = 0x9E3779B97F4A7C15
+"""The odd factor that mixes the numbers of conversations: 2**64 divided by the golden ratio."""
+
 GOLDEN_FRACTION = 0.6180339887498949
+"""The inverse of the golden ratio."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ConversationEnds:
     """Columns with a row per packet: conversation, client, server, direction, and address family of both ends."""
 
     conversation: NDArray[np.uint64]
@@ -34,7 +37,7 @@ class Ends:
     ipv6: NDArray[np.bool_]
 
 
-class Groups:
+class AddressPairs:
     """Address pairs with their probabilities and marks for the pairs that occurred. Memory: 9 bytes per pair."""
 
     def __init__(self, groups: int, skew: float, ipv6_share: float, seed: int) -> None:
@@ -66,7 +69,7 @@ class Groups:
         ranks[order] = np.searchsorted(self._cumulative, uniform[order], side="right")
         return ranks
 
-    def ends(self, ranks: NDArray[np.int64]) -> Ends:
+    def ends(self, ranks: NDArray[np.int64]) -> ConversationEnds:
         """Return the client and the server of the pair of each rank."""
         conversation = (ranks >> 1).astype(np.uint64)
         scattered = (conversation * np.uint64(GOLDEN) + self._offset) & np.uint64((1 << self._bits) - 1)
@@ -74,4 +77,4 @@ class Groups:
         client = (scattered >> np.uint64(SERVER_BITS)).astype(np.uint32) + np.uint32(FIRST_CLIENT)
         # Multiples of the golden ratio spread evenly over 0..1, so popular and rare pairs get the same share of IPv6.
         ipv6 = (conversation * GOLDEN_FRACTION + 0.5) % 1 < self._ipv6_share
-        return Ends(conversation, client, server, (ranks & 1) == 0, ipv6)
+        return ConversationEnds(conversation, client, server, (ranks & 1) == 0, ipv6)

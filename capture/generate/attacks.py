@@ -16,10 +16,12 @@ from capture.lazy_dataclasses import dataclass
 VICTIM = (198 << 24) | (19 << 16) | 1
 SCANNER = VICTIM + 1
 FIRST_RESOLVER = (198 << 24) | (19 << 16) | (1 << 8)
+"""Addresses of the victim, of the scanner, and of the first of the open resolvers."""
+
 SPOOFED_SOURCES = range(11 << 24, 127 << 24)
 """Spoofed sources: 11.0.0.0 to 126.255.255.255. No client, server or loopback address is in this range."""
 SYN = 0x02
-KINDS = {
+ATTACK_KINDS = {
     "syn-flood": "spoofed sources open connections to port 443 of one victim",
     "port-scan": "one source tries random TCP ports of one victim",
     "dns-amplification": "256 open resolvers send large answers to one victim that never asked",
@@ -28,7 +30,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack: `rate` packets/s of `kind` (a key of `KINDS`) in `[start, end)`, in addition to other traffic.
+    """An attack: `rate` packets/s of `kind` (a key of `ATTACK_KINDS`) in `[start, end)`, in addition to other traffic.
 
     Times are ns from the start of the capture. Raises `ValueError` for an unknown kind, an empty interval or a rate out
     of range.
@@ -41,8 +43,8 @@ class Attack:
 
     def __post_init__(self) -> None:
         """Reject an attack without packets."""
-        if self.kind not in KINDS:
-            raise ValueError(f"attack: got kind {self.kind!r}, expected one of {', '.join(KINDS)}")
+        if self.kind not in ATTACK_KINDS:
+            raise ValueError(f"attack: got kind {self.kind!r}, expected one of {', '.join(ATTACK_KINDS)}")
         if not 0 <= self.start < self.end:
             raise ValueError(
                 f"attack: got [{self.start}, {self.end}), expected 0 <= start < end, in ns from the start of the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.generate.addresses import GOLDEN, Groups
+from capture.generate.addresses import GOLDEN, AddressPairs
 from capture.generate.layers import PacketKind
 from capture.generate.packets import Traffic
 from capture.generate.profile import Profile
@@ -16,7 +16,7 @@ TCP_SERVICES = np.array(
 UDP_SERVICES = np.array(
     [53, 53, 53, 443, 443, 123, 161, 514, 1194, 1812, 2055, 3478, 4500, 4739, 5353, 51820], dtype=np.uint16
 )
-"""Server ports; popular ports are repeated. Each conversation uses one of them."""
+"""Server ports. Popular ports are repeated. Each conversation uses one of the ports."""
 CLIENT_PORTS = range(32768, 60999)
 """Linux's range of ephemeral ports. Each conversation uses four of them."""
 ACK, SYN, FIN, PSH = 0x10, 0x02, 0x01, 0x08
@@ -30,7 +30,7 @@ class Background:
     """Generator of background traffic. Each packet uses four random 64-bit draws."""
 
     def __init__(self, profile: Profile) -> None:
-        self.groups = Groups(profile.groups, profile.skew, profile.ipv6, profile.seed)
+        self.groups = AddressPairs(profile.groups, profile.skew, profile.ipv6, profile.seed)
         remaining_share = 1 - profile.arp - profile.fragments
         shares = [profile.arp, profile.fragments, remaining_share * profile.tcp, remaining_share * profile.udp]
         self._kind_edges = np.minimum(np.cumsum(shares) * 2.0**32, 2**32).astype(np.uint64)

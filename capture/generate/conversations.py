@@ -14,7 +14,7 @@ from capture.generate.timeline import Piece
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
-KINDS = {
+CONVERSATION_KINDS = {
     "dns": "a query to a resolver and its answer, over UDP",
     "http": "a GET request and its response in a TCP connection",
     "tls": "a TLS 1.3 handshake with a server name, and encrypted data, in a TCP connection",
@@ -37,7 +37,7 @@ Frame = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """`rate` conversations/s of `kind` (a key of `KINDS`) outside lulls, in addition to the other packets.
+    """`rate` conversations/s of `kind` (a key of `CONVERSATION_KINDS`) outside lulls, in addition to the other packets.
 
     Raises `ValueError` for an unknown kind or a rate that is not positive.
     """
@@ -47,8 +47,8 @@ class Conversations:
 
     def __post_init__(self) -> None:
         """Reject impossible conversations."""
-        if self.kind not in KINDS:
-            raise ValueError(f"traffic: got kind {self.kind!r}, expected one of {', '.join(KINDS)}")
+        if self.kind not in CONVERSATION_KINDS:
+            raise ValueError(f"traffic: got kind {self.kind!r}, expected one of {', '.join(CONVERSATION_KINDS)}")
         if not 0 < self.rate <= MAX_CONVERSATIONS:
             raise ValueError(
                 f"traffic: got {self.rate} conversations/s of {self.kind}, expected more than 0, at most"

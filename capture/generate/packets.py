@@ -1,4 +1,4 @@
-"""Conversion of packet columns to bytes of pcap records, without a Python object per packet.
+"""Convert packet columns to the bytes of pcap records, without a Python object for each packet.
 
 Packets with equal header layouts form a class and are encoded together. The template of the class is repeated, its
 varying fields are set column by column, and the rows are copied to their offsets in the output. Payloads are zeros, so
@@ -17,6 +17,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 RECORD_HEADER = 16
+"""Bytes of a record header of a classic pcap file."""
 ETHERNET_MINIMUM = 60
 """Shortest Ethernet frame without its check sequence. Shorter packets are padded; the IP length excludes padding."""
 DEPTHS = 4
@@ -46,7 +47,7 @@ class Traffic:
 
 
 class Encoder:
-    """Converter of traffic into the records of a file."""
+    """Converts traffic into the records of a file."""
 
     def __init__(self, link_type: int, byte_order: str, tick: int, snap_length: int) -> None:
         """Prepare header stacks. `byte_order`: `<` or `>`. `tick`: ns per unit of ts_frac. `snap_length`: bytes."""

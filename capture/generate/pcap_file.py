@@ -1,4 +1,4 @@
-"""Writing of classic pcap files. A file is renamed to its final name only when it is complete."""
+"""Write classic pcap files. A file is renamed to its final name only when it is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from capture.private_files import SHARED_FILE_MODE, replacing
 
-MAGIC = {"us": 0xA1B2C3D4, "ns": 0xA1B23C4D}
+MAGIC_NUMBERS = {"us": 0xA1B2C3D4, "ns": 0xA1B23C4D}
 TICK_NS = {"us": 1000, "ns": 1}
 """Magic number of the file, and ns per unit of ts_frac, by precision."""
 
@@ -31,7 +31,7 @@ def complete_file(path: Path) -> Iterator[FileIO]:
 
 def file_header(precision: str, order: str, snap_length: int, link_type: int) -> memoryview:
     """Return the file header, 24 bytes. `precision`: `us` or `ns`. `order`: byte order, `<` or `>`."""
-    return memoryview(struct.pack(f"{order}IHHiIII", MAGIC[precision], 2, 4, 0, 0, snap_length, link_type))
+    return memoryview(struct.pack(f"{order}IHHiIII", MAGIC_NUMBERS[precision], 2, 4, 0, 0, snap_length, link_type))
 
 
 def write_all(file: FileIO, data: memoryview) -> None:

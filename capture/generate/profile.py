@@ -15,7 +15,7 @@ from capture.units import SECOND
 LINK_TYPES = {0: "null", 1: "Ethernet", 101: "raw IP", 113: "Linux cooked v1", 276: "Linux cooked v2"}
 DISORDERS = ("none", "band", "blocks")
 MAX_GROUPS = 10_000_000
-MAX_TIME = 2**32 * SECOND
+TIME_LIMIT = 2**32 * SECOND
 """The smallest time in ns that does not fit into the 32-bit seconds of a classic pcap record."""
 
 
@@ -100,9 +100,9 @@ class Profile:
                 )
         self._check_conversations()
         first, last = self.start + self.clock_offset, self.start + self.clock_offset + self.pieces[-1].end
-        if first < 0 or last > MAX_TIME:
+        if first < 0 or last > TIME_LIMIT:
             raise ValueError(
-                f"start, clock_offset: the capture would span {first}..{last} ns, expected 0..{MAX_TIME}: "
+                f"start, clock_offset: the capture would span {first}..{last} ns, expected 0..{TIME_LIMIT}: "
                 "a pcap record counts seconds from 1970 in 32 bits"
             )
 
@@ -138,9 +138,9 @@ class Profile:
                 f"rate: got {self.rate} packets/s, expected more than 0, at most {SECOND}: timestamps count nanoseconds"
             )
         # Compared without a division, because the quotient may overflow a float.
-        if self.packets is not None and self.packets > self.rate * (MAX_TIME // SECOND):
+        if self.packets is not None and self.packets > self.rate * (TIME_LIMIT // SECOND):
             raise ValueError(
-                f"rate: got {self.rate} packets/s, expected {self.packets} packets within {MAX_TIME // SECOND} s: "
+                f"rate: got {self.rate} packets/s, expected {self.packets} packets within {TIME_LIMIT // SECOND} s: "
                 "a pcap record counts seconds from 1970 in 32 bits"
             )
         if not 1 <= self.groups <= MAX_GROUPS:
@@ -187,9 +187,9 @@ class Profile:
         edges = [edge for interval in (*self.lulls, *((a.start, a.end) for a in self.attacks)) for edge in interval]
         spans = [self.duration or 0, self.disorder_span, self.lull_every, self.lull_length]
         for time in (self.start, self.clock_offset, *spans, *edges):
-            if abs(time) > MAX_TIME:
+            if abs(time) > TIME_LIMIT:
                 raise ValueError(
-                    f"times: got {time} ns, expected {MAX_TIME} at most: "
+                    f"times: got {time} ns, expected {TIME_LIMIT} at most: "
                     "a pcap record counts seconds from 1970 in 32 bits"
                 )
         for start, end in self.lulls:

@@ -23,7 +23,7 @@ from typing import Any
 
 from capture.errors import InputError, MissingPackageError
 from capture.generate.pcap_file import complete_file, file_header, write_all
-from capture.generate.profile import MAX_TIME
+from capture.generate.profile import TIME_LIMIT
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
@@ -81,7 +81,7 @@ def generate_from_script(
             raise ValueError(f"{name}: got {value}, expected 1{f'..{limit}' if limit else ' or more'}")
     require_scapy("a scapy script")
     source = _Script(Path(script))
-    count, min_ts, max_ts, link_type = 0, MAX_TIME, 0, -1
+    count, min_ts, max_ts, link_type = 0, TIME_LIMIT, 0, -1
     with complete_file(Path(path)) as file:
         buffer = bytearray()
         for time, frame, wire_length, layer in source.frames():
@@ -216,9 +216,9 @@ class _Script:
             ns = time if isinstance(time, int) else int(Fraction(time) * SECOND // 1)
         except (ValueError, OverflowError) as error:  # a Decimal that is not a number or infinite
             raise InputError(f"{where}, {expected}") from error
-        if not 0 <= ns < MAX_TIME:
+        if not 0 <= ns < TIME_LIMIT:
             raise InputError(
-                f"{where}, expected 0..{MAX_TIME - 1} ns: a pcap record counts seconds from 1970 in 32 bits"
+                f"{where}, expected 0..{TIME_LIMIT - 1} ns: a pcap record counts seconds from 1970 in 32 bits"
             )
         return ns
 

@@ -20,6 +20,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 MAX_PIECES = 100_000
+"""Maximum number of periodic lulls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writing of the packets of a profile as a classic pcap file, in chunks."""
+"""Write the packets of a profile as a classic pcap file, in chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from capture.generate.background import Background
 from capture.generate.conversations import Frame
 from capture.generate.packets import RECORD_HEADER, Encoder, Traffic
 from capture.generate.pcap_file import TICK_NS, complete_file, file_header, write_all
-from capture.generate.profile import MAX_TIME, Profile
+from capture.generate.profile import TIME_LIMIT, Profile
 from capture.generate.scripts import require_scapy
 from capture.generate.times import add_disorder, slot_times
 from capture.lazy_dataclasses import dataclass
@@ -64,11 +64,11 @@ def generate(
         chunk = max(1, min(CHUNK_PACKETS, CHUNK_BYTES // (RECORD_HEADER + min(profile.snap_length, longest))))
     if chunk < 1:
         raise ValueError(f"chunk: got {chunk} packets, expected at least 1")
-    link = _Link(profile)
+    link = _PacketStream(profile)
     order = "<" if profile.byte_order == "little" else ">"
     encoder = Encoder(profile.link_type, order, TICK_NS[profile.precision], profile.snap_length)
     conversations = _ConversationRecords(profile, order)
-    wire_bytes, background, times = 0, 0, _Times()
+    wire_bytes, background, times = 0, 0, _TimeStatistics()
     # A thread writes a chunk while the next chunk is made. Both take about the same time.
     with complete_file(path) as file, ThreadPoolExecutor(1) as writer:
         header = file_header(profile.precision, order, profile.snap_length, profile.link_type)
@@ -150,7 +150,7 @@ class _ConversationRecords:
 
     def remaining(self) -> _Records:
         """Return the conversation packets after the last other packet."""
-        due = self._take_until(MAX_TIME)
+        due = self._take_until(TIME_LIMIT)
         data = np.concatenate([np.empty(0, np.uint8), *(record for _, _, record in due)])
         ts = np.array([self._ts(time) for time, _, _ in due], np.int64)
         return _Records(ts, data, sum(length for _, length, _ in due))
@@ -173,7 +173,7 @@ class _ConversationRecords:
         return due
 
 
-class _Times:
+class _TimeStatistics:
     """Number of the added timestamps, and the first, last, smallest and largest timestamp."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class _Times:
         self.packets += len(ts)
 
 
-class _Link:
+class _PacketStream:
     """The packets of a profile, in file order.
 
     Each random stream yields exactly one 64-bit draw per packet, so the packets do not depend on the size of chunks.

@@ -30,7 +30,7 @@ from capture.metrics import (
     Samples,
 )
 
-GONE = "interface_gone"
+INTERFACE_GONE = "interface_gone"
 """Damage of an interface that was deleted or moved to another network namespace."""
 
 MAX_DRAIN_SECONDS = 1.0
@@ -42,10 +42,10 @@ class InterfaceCapture(StreamedCapture):
 
     * `data` is the kernel's ring. A ring block returns to the kernel **when the next block is requested**. One ring
       block may yield several blocks. Their `watermark` is NO_WATERMARK.
-    * `blocks` yields None if the kernel had no block for WAIT_SECONDS. A partly filled block may still contain
-      packets, for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
+    * `blocks` yields None if the kernel had no block for WAIT_SECONDS. A partly filled block may still contain packets,
+      for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
     * If the interface goes down, this is counted, and the capture waits for it. If the interface disappears, the
-      capture reads the remaining packets of the ring and ends with `damage` GONE.
+      capture reads the remaining packets of the ring and ends with `damage` INTERFACE_GONE.
     * After `stop` no packet enters the ring, and the packets in it are read. At the end, every packet that the kernel
       received was a record, or is counted as dropped or unreadable.
     """
@@ -98,7 +98,7 @@ class InterfaceCapture(StreamedCapture):
             while True:
                 if end_time is None and (self._stopped.is_set() or self.ring.gone):
                     end_time = time.monotonic()
-                    self.damage = None if self._stopped.is_set() else GONE
+                    self.damage = None if self._stopped.is_set() else INTERFACE_GONE
                     self.ring.stop()
                 ring_block = self._next_block(WAIT_SECONDS if end_time is None else BLOCK_TIMEOUT / 1000)
                 self._update_statistics()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from capture.errors import InputError
-from capture.interface_path import PREFIX, InterfaceSettings
+from capture.interface_path import INTERFACE_PREFIX, InterfaceSettings
 
 
 def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
@@ -20,7 +20,7 @@ def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
     if sys.platform != "linux":
         raise InputError(
             f"{name}: live interfaces are supported on Linux only, this is {sys.platform}; elsewhere: "
-            f'tcpdump -i {name.removeprefix(PREFIX)} -U -w - | wiretide query - "SELECT …"'
+            f'tcpdump -i {name.removeprefix(INTERFACE_PREFIX)} -U -w - | wiretide query - "SELECT …"'
         )
     if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
         raise InputError(f"{name}: live interfaces are supported on 64-bit little-endian machines only")

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from capture.errors import InputError
 from capture.files.ring_frames import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, GAP_BYTES
-from capture.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
+from capture.interface_path import BLOCK_BYTES, INTERFACE_PREFIX, InterfaceSettings
 from capture.live.hardware import LOOPBACK, Hardware, hardware_of
 from capture.live.packet_socket import explain_ring_error, open_socket
 
@@ -78,7 +78,7 @@ class Ring:
     def __init__(self, settings: InterfaceSettings) -> None:
         """Open and bind the socket. Raises InputError if this fails, or if the interface is unknown or unsupported."""
         self.settings = settings
-        self.name = PREFIX + settings.name
+        self.name = INTERFACE_PREFIX + settings.name
         self.received = self.dropped = self.freezes = 0
         self.blocks = settings.blocks
         self._next = 0

@@ -22,17 +22,18 @@ LINK_TYPES: dict[int, str] = {
     241: "netanalyzer_transparent",
     274: "ethernet_mpacket",
 }
-"""Link types that only the fallback decoder reads: LINKTYPE_ number -> metric label."""
+"""Link types that only the fallback decoder reads, by LINKTYPE_ number: the label of their metric."""
 
 HEADERS = (*LINK_TYPES.values(), "cisco_isl", "ethernet_in_mpls", "bridged_ethernet", "ppp_ethertype")
 """Headers that only the fallback decoder reads: the headers of its link types, then headers after Ethernet."""
 
 ISL, ETHERNET_IN_MPLS, BRIDGED_ETHERNET, PPP = range(len(LINK_TYPES), len(HEADERS))
+"""Indices in HEADERS of the headers after Ethernet."""
 ETHERTYPE_BRIDGED, ETHERTYPE_PPP = 0x6558, 0x880B
 ISL_DESTINATIONS = (0x01000C00, 0x03000C00)
 """First four of the five bytes of ISL's multicast addresses. The fifth byte is 0."""
 ETHERNET = 1
-WIDTH = len(CANDIDATE_FIELDS)
+CANDIDATE_WORDS = len(CANDIDATE_FIELDS)
 
 
 @helper
@@ -81,7 +82,7 @@ def list_candidate(buf, frame, end, wire, time, link, interface, row, cause, cou
     if index < counts[CANDIDATE_LIMIT_INDEX]:
         header = fallback_header(buf, frame, end, link)
         if header >= 0:
-            entry = COUNTER_COUNT + index * WIDTH
+            entry = COUNTER_COUNT + index * CANDIDATE_WORDS
             counts[entry] = frame
             counts[entry + 1] = end
             counts[entry + 2] = wire

@@ -1,9 +1,9 @@
 """The columns of the streams `packets` and `frames`, as one table.
 
 A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses. All other records
-of a capture are counted by cause (`capture.metrics`). A row of `frames` is any record. Its IP columns are NULL if the
-record contains no such packet. Columns have the names of GSQL (Gigascope's SQL), in any case. A field that a packet
-lacks is NULL (for example, the ports of ICMP, of a later fragment, or of a truncated packet).
+of a capture are counted by cause (`capture.metrics`). Each record of a capture is a row of `frames`. Its IP columns are
+NULL if the record contains no such packet. Columns have the names of GSQL (Gigascope's SQL), in any case. A field that
+a packet does not contain is NULL. For example, an ICMP packet, a later fragment, or a truncated packet has no ports.
 
 A column of an IP layer exists twice: `ttl` is in the outermost IP header, `inner.ttl` in the innermost IP header that
 is reached through supported tunnels. Without a tunnel both are equal.
@@ -95,11 +95,11 @@ INNER_COLUMNS: dict[str, ColumnSpec] = {
 }
 """Columns of the innermost IP layer."""
 
-ALWAYS = ("ts", "link", "interface", "len", "caplen")
+NEVER_NULL = ("ts", "link", "interface", "len", "caplen")
 """Columns that are never NULL in `frames`."""
 
 PACKET_COLUMNS = COLUMNS | INNER_COLUMNS
 """All columns of the stream `packets`."""
 
-FRAME_COLUMNS = {name: replace(spec, nullable=name not in ALWAYS) for name, spec in PACKET_COLUMNS.items()}
-"""All columns of the stream `frames`: those of `packets`. They are NULL if a record contains no IP packet."""
+FRAME_COLUMNS = {name: replace(spec, nullable=name not in NEVER_NULL) for name, spec in PACKET_COLUMNS.items()}
+"""All columns of the stream `frames`, the same as in `packets`. Other columns than NEVER_NULL may be NULL."""

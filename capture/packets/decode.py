@@ -1,4 +1,4 @@
-"""Decoding of one frame into one row. The decode kernels of all capture formats use this helper.
+"""Decode one frame into one row. The decode kernels of all capture formats use `decode_frame`.
 
 Only the requested columns are computed and written.
 """
@@ -66,7 +66,7 @@ def decode_frame(  # type: ignore[no-untyped-def]
             counts[cause] += 1
             if (
                 kind < 0 and counts[CANDIDATE_LIMIT_INDEX]
-            ):  # an unconditional call would cost every packet 4 % (registers)
+            ):  # an unconditional call would slow down all packets by 4 % (registers)
                 list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
             return row
         if kind < 0:
@@ -103,8 +103,8 @@ def decode_frame(  # type: ignore[no-untyped-def]
     return row + 1
 
 
-# The following helpers walk to the outermost header again. To pass the result of the first walk would occupy
-# registers for every packet. Only a few queries need the second walk.
+# The following helpers walk to the outermost header again. If the result of the first walk were passed to them, it
+# would occupy registers for every packet. Only a few queries need the second walk.
 
 
 @outlined

@@ -1,4 +1,4 @@
-"""Decoding of a block's records into columns: one kernel per record format. All kernels use `decode_frame`."""
+"""Decode the records of a block into columns: one kernel for each record format. All kernels use `decode_frame`."""
 
 from __future__ import annotations
 

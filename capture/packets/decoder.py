@@ -1,4 +1,4 @@
-"""Decoding of blocks into columns, and the buffers of the decode kernels."""
+"""Decode blocks into columns. `Decoder` owns the buffers into which the decode kernels write."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Packets:
 
 
 class Decoder:
-    """Decode blocks of one file into fixed buffers. Not thread safe.
+    """Decodes the blocks of one file into buffers of fixed size. Not thread safe.
 
     Memory: len(FIELDS) x capacity x 8 bytes, and the padding of columns (`capture.column_matrix`). If a column of the
     inner layer is requested, len(INNER_FIELDS) x capacity x 8 bytes more.

@@ -1,10 +1,10 @@
 """The fallback decoder: dpkt finds IP headers that the kernels cannot reach, and a kernel decodes the IP packets.
 
-It receives only the candidates of `capture.packets.candidates`. A candidate costs tens of microseconds of Python, but
-ordinary captures have no candidates. The packets are copied into a small classic pcap of raw IP in memory, which the
-decode kernel reads. So a row has the same columns as if the kernel supported the headers.
+The fallback decoder receives only the candidates of `capture.packets.candidates`. A candidate costs tens of
+microseconds of Python, but ordinary captures have no candidates. The packets are copied into a small classic pcap of
+raw IP in memory, which the decode kernel reads. So a row has the same columns as if the kernel supported the headers.
 
-Every candidate is counted: in `decoded` by header, or in `refused` by cause as in REFUSED.
+Every candidate is counted: in `decoded` by header, or in `refused` by cause as in REFUSAL_CAUSES.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from capture.column_matrix import column_matrix
 from capture.lazy_dataclasses import dataclass
-from capture.packets.candidates import HEADERS, WIDTH
+from capture.packets.candidates import CANDIDATE_WORDS, HEADERS
 from capture.packets.decode_kernels import decode_pcap
 from capture.packets.fields import (
     CANDIDATE_COUNT_INDEX,
@@ -38,16 +38,21 @@ from capture.packets.ip_layer import MALFORMED
 if TYPE_CHECKING:
     from capture.packets.dpkt_headers import LocatedHeader
 
-Numbers = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED = "no_ip", "unreadable", "ip_header", "not_installed"
-REFUSED = (NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED)
+REFUSAL_CAUSES = (NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED)
 """Causes for which a candidate becomes no row. NO_IP: dpkt finds no IP packet. UNREADABLE: dpkt raises an error.
 BAD_IP_HEADER: the IP header is truncated or invalid. NOT_INSTALLED: dpkt is not installed."""
 
 EXTRA = "fallback"
+"""The extra of the package that installs dpkt."""
+
 RAW_IP = 101
+"""Link type of the small pcap."""
+
 RECORD = struct.Struct("<IIII")
+"""Header of a record of the small pcap."""
 
 
 def installed() -> bool:
@@ -57,14 +62,17 @@ def installed() -> bool:
 
 @dataclass(frozen=True)
 class FallbackRows:
-    """Rows of candidates. `matrix`: a column per row. `candidates`: the index in the candidate list of each row.
+    """Rows of candidates. `matrix`: one matrix column for each row.
 
-    `skipped`: number of candidates that are no rows, by cause as in SKIP_CAUSES. `only_ipv4`: as in `decoder.Packets`.
+    `candidates`: the index in the candidate list of each row.
+
+    `skipped`: number of candidates that did not become rows, by cause as in SKIP_CAUSES. `only_ipv4`: as in
+    `decoder.Packets`.
     """
 
-    matrix: Numbers
-    candidates: Numbers
-    skipped: Numbers
+    matrix: Int64Array
+    candidates: Int64Array
+    skipped: Int64Array
     only_ipv4: bool
 
 
@@ -77,7 +85,7 @@ class Fallback:
         self._missing = False
 
     def decode(
-        self, data: npt.NDArray[np.uint8], candidates: Numbers, want: int, want_inner: int, rows: int
+        self, data: npt.NDArray[np.uint8], candidates: Int64Array, want: int, want_inner: int, rows: int
     ) -> FallbackRows:
         """Decode those of the `candidates` (rows of CANDIDATE_FIELDS) whose frames in `data` contain an IP packet.
 
@@ -126,12 +134,12 @@ class Fallback:
 
 def _decode(
     data: npt.NDArray[np.uint8],
-    candidates: Numbers,
+    candidates: Int64Array,
     headers: list[LocatedHeader],
     want: int,
     want_inner: int,
     rows: int,
-) -> tuple[Numbers, bool]:
+) -> tuple[Int64Array, bool]:
     """Decode packets at known offsets of their frames. Return the rows, and whether all addresses are IPv4.
 
     A packet without readable IP header has version 0.
@@ -177,7 +185,7 @@ def _decode(
 
 
 def _write_link(
-    matrix: Numbers, headers: list[LocatedHeader], first: int, where: npt.NDArray[np.bool_] | None = None
+    matrix: Int64Array, headers: list[LocatedHeader], first: int, where: npt.NDArray[np.bool_] | None = None
 ) -> None:
     """Write link layer fields into one layer of all rows, or of the rows for which `where` is True."""
     fields = (("vlan", "vlan"), ("mpls", "mpls"), ("ethertype", "ethertype"), ("src_mac", "source"))
@@ -187,15 +195,15 @@ def _write_link(
         matrix[first + ROWS[name], : len(headers)][selected] = values[selected]
 
 
-def counts_with_room(candidates: int) -> Numbers:
+def counts_with_room(candidates: int) -> Int64Array:
     """Return a kernel's array of counts with room for `candidates` candidates. Unused room occupies no memory."""
-    counts = np.zeros(COUNTER_COUNT + WIDTH * candidates, np.int64)
+    counts = np.zeros(COUNTER_COUNT + CANDIDATE_WORDS * candidates, np.int64)
     counts[CANDIDATE_LIMIT_INDEX] = candidates
     return counts
 
 
-def take_candidates(counts: Numbers) -> Numbers:
+def take_candidates(counts: Int64Array) -> Int64Array:
     """Return the listed candidates, one per row, and clear the list."""
     count = int(counts[CANDIDATE_COUNT_INDEX])
     counts[CANDIDATE_COUNT_INDEX] = 0
-    return counts[COUNTER_COUNT : COUNTER_COUNT + count * WIDTH].reshape(count, WIDTH).copy()
+    return counts[COUNTER_COUNT : COUNTER_COUNT + count * CANDIDATE_WORDS].reshape(count, CANDIDATE_WORDS).copy()

@@ -1,4 +1,4 @@
-"""Decoding of one IP header into one layer of a row, for the outermost and the innermost header."""
+"""Decode one IP header into one layer of a row, for the outermost and the innermost header."""
 
 from __future__ import annotations
 

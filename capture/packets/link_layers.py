@@ -96,7 +96,7 @@ LINK_TYPES: dict[int, str] = {
 
 ETHERNET, PPI, LOOP = 1, 192, 108
 PKTAP = (149, 258)
-"""The second is the assigned number. The first was written by older versions of macOS."""
+"""Link types of PKTAP. 258 is the assigned number. Older versions of macOS wrote 149."""
 
 
 def supported_link_types() -> str:

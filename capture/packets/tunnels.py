@@ -11,8 +11,8 @@
                   4790       VXLAN-GPE, to
                   6081       Geneve, RFC 8926, to
 
-"To" means the destination port; the source port of these protocols is arbitrary. Encrypted tunnels (ESP, MPPE, DTLS)
-are not followed. A tunnel counts only if it contains a readable IP packet.
+"To": the port is the destination port, and the source port is arbitrary. "To or from": either port. Encrypted tunnels
+(ESP, MPPE, DTLS) are not followed. A tunnel counts only if it contains a readable IP packet.
 """
 
 from __future__ import annotations
@@ -188,12 +188,15 @@ def packet_fills_message(buf, frame, ip, end):  # type: ignore[no-untyped-def]
 
 
 MAX_TUNNELS = 8
-"""Maximum number of nested tunnels. Packets further inside are the payload of the innermost one."""
+"""Maximum number of nested tunnels. Packets inside the innermost of these tunnels are its payload."""
 
 IPV4_IN_IP, IPV6_IN_IP, GRE, AUTHENTICATION, L2TP_3 = 4, 41, 47, 51, 115
 PORT_L2TP, PORT_GTP, PORT_TEREDO, PORT_VXLAN_GPE, PORT_GENEVE = 1701, 2152, 3544, 4790, 6081
 PORTS_VXLAN = (4789, 8472)
+"""UDP ports of tunnels."""
+
 G_PDU = 255
+"""GTP-U message type of a packet of a user."""
 
 
 @helper

@@ -12,11 +12,12 @@ from capture.packets.columns import FRAME_COLUMNS, ColumnSpec
 
 # The fields of a listed sample, as matrix rows, and the counters of the kernel.
 #
-# A sample consists of the offset of its packet's header in the capture's data, the link type of the header, and the
-# fields that describe the sampling. NULL is -1, as in decoded packets.
+# The kernel does not copy the packet of a sample. It lists the offset of the packet's header in the data of the
+# capture, the link type of the header, and the fields that describe the sampling. NULL is -1, as in decoded packets.
 
 
 NULL = -1
+"""Value of a field that a sample does not contain."""
 
 SAMPLE_FIELDS = (
     "header", "captured", "wire", "link_type", "ts", "datagram", "agent_version", "agent_high", "agent_low",
@@ -27,8 +28,8 @@ SAMPLE_FIELDS = (
 wire, link type), the time and the index of the datagram, and the fields of the sample."""
 
 (
-    HEADER, CAPTURED, WIRE, LINK_TYPE, TIME, DATAGRAM, AGENT_VERSION, AGENT_HIGH, AGENT_LOW, SUB_AGENT, SOURCE_CLASS,
-    SOURCE_ID, SAMPLING_RATE, SAMPLE_POOL, SAMPLE_DROPS, INPUT_IF, OUTPUT_IF, INPUT_VLAN, OUTPUT_VLAN,
+    HEADER, CAPTURED_LENGTH, WIRE_LENGTH, LINK_TYPE, TIME, DATAGRAM, AGENT_VERSION, AGENT_HIGH, AGENT_LOW, SUB_AGENT,
+    SOURCE_CLASS, SOURCE_ID, SAMPLING_RATE, SAMPLE_POOL, SAMPLE_DROPS, INPUT_IF, OUTPUT_IF, INPUT_VLAN, OUTPUT_VLAN,
 ) = range(len(SAMPLE_FIELDS))  # fmt: skip
 
 UNKNOWN_HEADER = -1
@@ -38,17 +39,17 @@ SAMPLED_IPV4 = -4
 SAMPLED_IPV6 = -6
 """Link types of samples without packet header; `header` is the offset of the sampled_ipv4 or sampled_ipv6 record."""
 
-SAMPLES = ("flow", "counter", "other")
+SAMPLE_KINDS = ("flow", "counter", "other")
 """Kinds of samples: of packets, of interface counters, and others (vendor-specific, dropped packets)."""
 
-DATAGRAMS_SKIPPED = ("header_cut", "other_version", "address_type")
+DATAGRAM_SKIP_CAUSES = ("header_cut", "other_version", "address_type")
 """Causes for which a datagram is skipped: a truncated header, not version 5, an unknown type of agent address."""
 
-SAMPLES_SKIPPED = ("cut", "malformed", "no_header")
-"""Causes for which a sample is no row. cut: the sample and the rest of the datagram are missing (counted
+SAMPLE_SKIP_CAUSES = ("cut", "malformed", "no_header")
+"""Causes for which a sample does not become a row. cut: the sample and the rest of the datagram are missing (counted
 once per datagram). malformed: it is invalid. no_header: it has no packet header and no IP record."""
 
-SEQUENCES = (
+SEQUENCE_EVENTS = (
     "datagrams_missing",
     "datagrams_reordered",
     "datagrams_repeated",
@@ -62,14 +63,14 @@ SEQUENCES = (
 old numbers, which are duplicates or from before the first one. restarts: restarts of agents or sources. untracked:
 numbers that were not checked, because the table of sequences is full."""
 
-COUNTS = ("datagrams", *SAMPLES, *DATAGRAMS_SKIPPED, *SAMPLES_SKIPPED, *SEQUENCES)
-"""Words of the kernel's counts."""
+COUNTER_NAMES = ("datagrams", *SAMPLE_KINDS, *DATAGRAM_SKIP_CAUSES, *SAMPLE_SKIP_CAUSES, *SEQUENCE_EVENTS)
+"""Names of the counters of the kernel, in the order of its array of counters."""
 
 (
     DATAGRAMS, FLOW, COUNTER, OTHER, HEADER_CUT, OTHER_VERSION, ADDRESS_TYPE, CUT, MALFORMED, NO_HEADER,
     DATAGRAMS_MISSING, DATAGRAMS_REORDERED, DATAGRAMS_REPEATED, SAMPLES_MISSING, SAMPLES_REORDERED, SAMPLES_REPEATED,
     RESTARTS, UNTRACKED,
-) = range(len(COUNTS))  # fmt: skip
+) = range(len(COUNTER_NAMES))  # fmt: skip
 
 
 SAMPLING_COLUMNS: dict[str, ColumnSpec] = {

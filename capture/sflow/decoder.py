@@ -39,7 +39,7 @@ from capture.packets.fields import (
     UDP,
     VERSION,
 )
-from capture.sflow.columns import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
+from capture.sflow.columns import CAPTURED_LENGTH, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE_LENGTH
 from capture.sflow.lister import ListedSamples
 
 
@@ -104,8 +104,8 @@ def decode_listed(buf, sample_matrix, stride, first, rows, wanted_mask, want_inn
         if link in (SAMPLED_IPV4, SAMPLED_IPV6):
             decode_ip_record(buf, offset, -link, time, want_inner, out, capacity, row, counts)
         else:
-            end = offset + sample_matrix[CAPTURED * stride + sample]
-            wire = sample_matrix[WIRE * stride + sample]
+            end = offset + sample_matrix[CAPTURED_LENGTH * stride + sample]
+            wire = sample_matrix[WIRE_LENGTH * stride + sample]
             decode_frame(buf, offset, end, wire, time, link, 0, wanted_mask, want_inner, 1, out, capacity, row, counts)
     return rows
 

@@ -19,8 +19,15 @@ from capture.metrics import (
 )
 from capture.native import helper, kernel
 from capture.packets.fields import UDP
-from capture.sflow.columns import COUNTS, DATAGRAMS_SKIPPED, SAMPLE_FIELDS, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
-from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples, padded_length
+from capture.sflow.columns import (
+    COUNTER_NAMES,
+    DATAGRAM_SKIP_CAUSES,
+    SAMPLE_FIELDS,
+    SAMPLE_KINDS,
+    SAMPLE_SKIP_CAUSES,
+    SEQUENCE_EVENTS,
+)
+from capture.sflow.samples import MAX_SAMPLES, MAX_SEQUENCES, SLOT_WORDS, list_samples, padded_length
 
 # Selection of the packets that carry sFlow, by port or by content.
 #
@@ -113,21 +120,21 @@ class ListedSamples:
 class SampleLister:
     """Lists the flow samples in the datagrams of one input, and checks their sequence numbers. Not thread safe.
 
-    Memory: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and SLOTS x SLOT x 8 bytes (2.5 MB) for the
-    sequence numbers of agents and sources.
+    Memory: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and MAX_SEQUENCES x SLOT_WORDS x 8 bytes (2.5 MB)
+    for the sequence numbers of agents and sources.
     """
 
     def __init__(self, capacity: int) -> None:
         """Create the buffers. `list` yields at most `capacity` samples at a time."""
         self.capacity = capacity
         self.matrix = np.zeros((len(SAMPLE_FIELDS), capacity + MAX_SAMPLES), np.int64)
-        self.sequences = np.zeros((SLOTS, SLOT), np.int64)
-        self.counters = np.zeros(len(COUNTS) + 1, np.int64)
+        self.sequences = np.zeros((MAX_SEQUENCES, SLOT_WORDS), np.int64)
+        self.counters = np.zeros(len(COUNTER_NAMES) + 1, np.int64)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The counters so far, by name (COUNTS): read and skipped datagrams and samples, and sequence events."""
-        return dict(zip(COUNTS, self.counters.tolist(), strict=False))
+        """The counters so far, by name (COUNTER_NAMES): read and skipped datagrams and samples, and sequence events."""
+        return dict(zip(COUNTER_NAMES, self.counters.tolist(), strict=False))
 
     def metric_samples(self, link: str) -> Samples:
         """Return the counters of datagrams, samples and sequence numbers."""
@@ -135,10 +142,10 @@ class SampleLister:
         samples = Samples()
         samples.add(SFLOW_DATAGRAMS, counts["datagrams"], link)
         for metric, names in (
-            (SFLOW_DATAGRAMS_SKIPPED, DATAGRAMS_SKIPPED),
-            (SFLOW_SAMPLES, SAMPLES),
-            (SFLOW_SAMPLES_SKIPPED, SAMPLES_SKIPPED),
-            (SFLOW_SEQUENCES, SEQUENCES),
+            (SFLOW_DATAGRAMS_SKIPPED, DATAGRAM_SKIP_CAUSES),
+            (SFLOW_SAMPLES, SAMPLE_KINDS),
+            (SFLOW_SAMPLES_SKIPPED, SAMPLE_SKIP_CAUSES),
+            (SFLOW_SEQUENCES, SEQUENCE_EVENTS),
         ):
             for name in names:
                 samples.add(metric, counts[name], link, name)

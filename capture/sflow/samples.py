@@ -27,9 +27,9 @@ from capture.sflow.columns import (
     AGENT_HIGH,
     AGENT_LOW,
     AGENT_VERSION,
-    CAPTURED,
+    CAPTURED_LENGTH,
     COUNTER,
-    COUNTS,
+    COUNTER_NAMES,
     CUT,
     DATAGRAM,
     DATAGRAMS,
@@ -64,47 +64,48 @@ from capture.sflow.columns import (
     TIME,
     UNKNOWN_HEADER,
     UNTRACKED,
-    WIRE,
+    WIRE_LENGTH,
 )
 
 # Sequence numbers of sFlow agents, checked inside the kernel that reads their datagrams.
 #
 # A sub-agent numbers its datagrams, and a data source its flow samples; both count up by one, modulo 2**32. A table of
-# fixed size stores the last number of each sequence, and which of the last REORDER numbers are missing. A number ahead
-# of the expected one leaves a gap. A number less than REORDER behind was either missing and has arrived late
-# (reordered), or it is a duplicate or from before the first number (repeated). A number further behind, or any number
-# after the agent's uptime has fallen by more than RESTART, means a restart. The number of lost units
-# is missing minus reordered.
+# fixed size stores the last number of each sequence, and which of the last MAX_REORDER numbers are missing. A number
+# larger than the expected number leaves a gap. A number that is less than MAX_REORDER smaller than the newest number is
+# reordered if it was missing: it has arrived late. Otherwise it is repeated: a duplicate, or a number from before the
+# first datagram. A still smaller number means a restart of the agent. Any number also means a restart if the agent's
+# uptime has fallen by more than MAX_UPTIME_FALL_MS. The number of lost units is missing minus reordered.
 
 
-SLOTS = 1 << 13
+MAX_SEQUENCES = 1 << 13
 """Maximum number of sequences in the table; a power of two."""
 
-PROBES = 32
-"""Slots that are probed before a sequence counts as untracked."""
+MAX_PROBES = 32
+"""Maximum number of slots that are searched for a sequence. If all are used by others, the sequence is untracked."""
 
-REORDER = 1024
-"""Maximum distance of a late number from the newest one; a power of two."""
+MAX_REORDER = 1024
+"""Maximum distance of a late number from the newest number; a power of two."""
 
-WORD = 32
-SEEN = 7
-SLOT = SEEN + REORDER // WORD
-"""Words of a slot: four words of the key, whether it is used, the last number, the uptime at that number. From SEEN on,
-a bit for each of the last REORDER numbers, 0 if it is missing; WORD bits per word."""
+BITS_PER_WORD = 32
+SEEN_OFFSET = 7
+SLOT_WORDS = SEEN_OFFSET + MAX_REORDER // BITS_PER_WORD
+"""Number of words of a slot: four words of the key, 1 if the slot is used, the last number, the uptime at that number.
+From SEEN_OFFSET on, there is a bit for each of the last MAX_REORDER numbers, BITS_PER_WORD bits per word. A bit is 0 if
+its number is missing."""
 
-RESTART = 60_000
+MAX_UPTIME_FALL_MS = 60_000
 """Maximum fall of the uptime in milliseconds that a late datagram can cause."""
 
 
 @outlined
 def mark_seen(table, offset, number, missing):  # type: ignore[no-untyped-def]
-    """Mark a number as seen and the `missing` numbers before it as missing. Return whether it was missing itself."""
-    for missing_number in range(number - min(missing, REORDER - 1), number):
-        table[offset + SEEN + ((missing_number & (REORDER - 1)) // WORD)] &= ~(
-            np.int64(1) << (missing_number & (WORD - 1))
+    """Mark a number as seen and the `missing` numbers before it as missing. Return whether `number` was missing."""
+    for missing_number in range(number - min(missing, MAX_REORDER - 1), number):
+        table[offset + SEEN_OFFSET + ((missing_number & (MAX_REORDER - 1)) // BITS_PER_WORD)] &= ~(
+            np.int64(1) << (missing_number & (BITS_PER_WORD - 1))
         )
-    word = offset + SEEN + (number & (REORDER - 1)) // WORD
-    bit = np.int64(1) << (number & (WORD - 1))
+    word = offset + SEEN_OFFSET + (number & (MAX_REORDER - 1)) // BITS_PER_WORD
+    bit = np.int64(1) << (number & (BITS_PER_WORD - 1))
     unseen = (table[word] & bit) == 0
     table[word] |= bit
     return unseen
@@ -113,8 +114,8 @@ def mark_seen(table, offset, number, missing):  # type: ignore[no-untyped-def]
 @outlined
 def clear_missing(table, offset):  # type: ignore[no-untyped-def]
     """Clear the history of a sequence: no earlier number is missing."""
-    for word in range(offset + SEEN, offset + SLOT):
-        table[word] = (1 << WORD) - 1
+    for word in range(offset + SEEN_OFFSET, offset + SLOT_WORDS):
+        table[word] = (1 << BITS_PER_WORD) - 1
 
 
 @helper
@@ -127,18 +128,18 @@ def follow_sequence(table, high, low, agent, source, number, uptime, counts):  #
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(agent)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(source)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD)
-    slot = np.int64((mixed >> np.uint64(40)) & np.uint64(SLOTS - 1))
-    offset = slot * SLOT
+    slot = np.int64((mixed >> np.uint64(40)) & np.uint64(MAX_SEQUENCES - 1))
+    offset = slot * SLOT_WORDS
     probes = 0
     while table[offset + 4] and (
         table[offset] != high or table[offset + 1] != low or table[offset + 2] != agent or table[offset + 3] != source
     ):
         probes += 1
-        if probes == PROBES:
+        if probes == MAX_PROBES:
             counts[UNTRACKED] += 1
             return
-        slot = (slot + 1) & (SLOTS - 1)
-        offset = slot * SLOT
+        slot = (slot + 1) & (MAX_SEQUENCES - 1)
+        offset = slot * SLOT_WORDS
     if not table[offset + 4]:
         table[offset] = high
         table[offset + 1] = low
@@ -150,10 +151,10 @@ def follow_sequence(table, high, low, agent, source, number, uptime, counts):  #
         ahead = (number - table[offset + 5] - 1) & 0xFFFFFFFF  # numbers between the last one and this one
         behind = 0xFFFFFFFF - ahead
         fallen = (table[offset + 6] - uptime) & 0xFFFFFFFF  # the wrap of an uptime, after 49 days, is no fall
-        if RESTART < fallen <= 0x80000000 or (behind >= REORDER and ahead >= 0x7FFFFFFF):
+        if MAX_UPTIME_FALL_MS < fallen <= 0x80000000 or (behind >= MAX_REORDER and ahead >= 0x7FFFFFFF):
             counts[RESTARTS] += 1
             clear_missing(table, offset)
-        elif behind < REORDER:
+        elif behind < MAX_REORDER:
             if mark_seen(table, offset, number, np.int64(0)):
                 counts[SAMPLES_REORDERED if agent & 1 else DATAGRAMS_REORDERED] += 1
             else:
@@ -166,13 +167,13 @@ def follow_sequence(table, high, low, agent, source, number, uptime, counts):  #
     table[offset + 6] = uptime
 
 
-PORT = 6343
+SFLOW_PORT = 6343
 """UDP port of sFlow collectors."""
 
-LONGEST = 65_535
+MAX_DATAGRAM_BYTES = 65_535
 """Maximum number of bytes read of a datagram; UDP cannot carry more."""
 
-MAX_SAMPLES = LONGEST // 64 + 1
+MAX_SAMPLES = MAX_DATAGRAM_BYTES // 64 + 1
 """Upper bound of the samples in one datagram: the shortest flow sample has 8 + 32 bytes, its record 8 + 16."""
 
 FLOW_SAMPLE, COUNTER_SAMPLE, EXPANDED_FLOW_SAMPLE, EXPANDED_COUNTER_SAMPLE = 1, 2, 3, 4
@@ -242,17 +243,17 @@ def read_sample_records(buf, offset, end, records, out, capacity, row):  # type:
             if length < 16 or u32be(buf, offset + 12) > length - 16:
                 return MALFORMED
             out[LINK_TYPE * capacity + row] = header_link_type(u32be(buf, offset))
-            out[WIRE * capacity + row] = u32be(buf, offset + 4)
+            out[WIRE_LENGTH * capacity + row] = u32be(buf, offset + 4)
             out[HEADER * capacity + row] = offset + 16
-            out[CAPTURED * capacity + row] = u32be(buf, offset + 12)
+            out[CAPTURED_LENGTH * capacity + row] = u32be(buf, offset + 12)
             rank = 2
         elif form in (SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD) and rank < 1:
             if length < (32 if form == SAMPLED_IPV4_RECORD else 56):
                 return MALFORMED
             out[LINK_TYPE * capacity + row] = SAMPLED_IPV4 if form == SAMPLED_IPV4_RECORD else SAMPLED_IPV6
-            out[WIRE * capacity + row] = u32be(buf, offset)
+            out[WIRE_LENGTH * capacity + row] = u32be(buf, offset)
             out[HEADER * capacity + row] = offset
-            out[CAPTURED * capacity + row] = 0
+            out[CAPTURED_LENGTH * capacity + row] = 0
             rank = 1
         elif form == EXTENDED_SWITCH:
             if length < 16:
@@ -300,15 +301,16 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
     """List the flow samples of the datagrams `[first, datagrams)`, as many as fit into `out`. Return the rows written.
 
     * `offsets`, `lengths`, `times`: offset in `buf`, length and arrival time (ns) of each datagram.
-    * `sequences`: table of sequence numbers, SLOTS x SLOT.
+    * `sequences`: table of sequence numbers, MAX_SEQUENCES x SLOT_WORDS.
     * `out`: len(SAMPLE_FIELDS) x `capacity`; `capacity` is at least MAX_SAMPLES.
-    * `counts`: len(COUNTS) words, and one word for the next datagram, which is `datagrams` if all have been read.
+    * `counts`: len(COUNTER_NAMES) words, and one word for the next datagram, which is `datagrams` if all have been
+      read.
     """
     row = 0
     number = first
     while number < datagrams and row + MAX_SAMPLES <= capacity:
         offset = offsets[number]
-        end = offset + min(lengths[number], LONGEST)
+        end = offset + min(lengths[number], MAX_DATAGRAM_BYTES)
         begin = row
         counts[DATAGRAMS] += 1
         number += 1
@@ -368,5 +370,5 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
             out[AGENT_HIGH * capacity + column] = high
             out[AGENT_LOW * capacity + column] = low
             out[SUB_AGENT * capacity + column] = sub_agent
-    counts[len(COUNTS)] = number
+    counts[len(COUNTER_NAMES)] = number
     return row

@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 from isal import igzip
 
 from capture.errors import WiretideError
-from capture.kernel_cache import SHIPPED
+from capture.kernel_cache import SHIPPED_FOLDER
 from capture.lazy_dataclasses import dataclass
 from capture.native import kernels
 from capture.private_files import SHARED_FILE_MODE, replacing
@@ -247,7 +247,7 @@ def _list_kernels() -> Iterator[Member]:
         path = kernel.stored_path()
         if path is None:
             raise PackError(f"wiretide pack: the kernel {kernel.name} was not stored; see wiretide doctor")
-        yield Member(str(PurePosixPath(SHIPPED.as_posix(), path.name)), path)
+        yield Member(str(PurePosixPath(SHIPPED_FOLDER.as_posix(), path.name)), path)
 
 
 def _list_files(root: Path, is_wanted: Callable[[tuple[str, ...]], bool]) -> Iterator[Path]:

@@ -16,8 +16,8 @@ from capture.flows.decoder import Datagrams, FlowDecoder, Flows
 from capture.flows.elements import DataType, element_named
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
-from capture.flows.kernels.values import END, RATE_DEN, RATE_NUM, START
-from capture.flows.layouts import TIME_SOURCES, UNSCALED
+from capture.flows.kernels.values import END_ROW, RATE_DENOMINATOR_ROW, RATE_NUMERATOR_ROW, START_ROW
+from capture.flows.layouts import TIME_SOURCES, UNSCALED_COLUMNS
 from capture.flows.sampling import FixedRates, Sampling
 from capture.flows.sessions import Session, Sessions
 from capture.flows.stored_templates import load_for_capture
@@ -44,13 +44,15 @@ class FlowColumns(CachedColumns):
         if name == "link":
             return TextVector.constant(self._link)
         if name in TIME_SOURCES:
-            return Vector(flows.row(START if TIME_SOURCES[name] == "start_ts" else END))
-        if name in UNSCALED:
-            raw = self[UNSCALED[name]]
+            return Vector(flows.row(START_ROW if TIME_SOURCES[name] == "start_ts" else END_ROW))
+        if name in UNSCALED_COLUMNS:
+            raw = self[UNSCALED_COLUMNS[name]]
             assert isinstance(raw, Vector)
-            return Vector(correct_counters(raw.data, flows.row(RATE_NUM), flows.row(RATE_DEN)), raw.valid)
+            return Vector(
+                correct_counters(raw.data, flows.row(RATE_NUMERATOR_ROW), flows.row(RATE_DENOMINATOR_ROW)), raw.valid
+            )
         if name == "sampling_rate":
-            num, den = flows.row(RATE_NUM), flows.row(RATE_DEN)
+            num, den = flows.row(RATE_NUMERATOR_ROW), flows.row(RATE_DENOMINATOR_ROW)
             return Vector((num + den // 2) // den, num > 0)
         if name == "ip_version":
             source, destination = (flows.row(flows.column_rows.rows[address]) for address in ("srcIP", "destIP"))
@@ -192,7 +194,7 @@ class FlowReader:
     def _rows(self, flows: Flows) -> FlowRows:
         arrivals = flows.row(flows.column_rows.rows[ARRIVAL_COLUMN]) if self.has_arrivals else None
         columns = FlowColumns(self.link, flows)
-        return FlowRows(flows.rows, int(flows.row(END).min()), columns, arrivals, self.decoder.sessions)
+        return FlowRows(flows.rows, int(flows.row(END_ROW).min()), columns, arrivals, self.decoder.sessions)
 
     def _waiting_sessions(self) -> list[Session]:
         """Return the sender sessions of waiting records."""

@@ -15,7 +15,7 @@ from capture.packets.decoder import Decoder, Packets
 from capture.sflow.columns import NULL, SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from capture.sflow.decoder import SampleDecoder
 from capture.sflow.lister import Datagrams, ListedSamples, SampleLister, choose_datagrams
-from capture.sflow.samples import PORT
+from capture.sflow.samples import SFLOW_PORT
 from lowlevel.expressions.columns import AddressVector, AnyVector, CachedColumns, Vector
 from lowlevel.rows.packet_columns import Interfaces, PacketColumns
 
@@ -116,7 +116,7 @@ class SampleReader:
         offsets, lengths = packets.field("payload_offset"), packets.field("payload_length")
         count = choose_datagrams(
             self.capture.data, packets.field("protocol"), packets.field("destPort"), offsets, lengths, packets.rows,
-            PORT, self.chosen,
+            SFLOW_PORT, self.chosen,
         )  # fmt: skip
         chosen = self.chosen[:count]
         version, high, low = (packets.field(name)[chosen] for name in ("ip_version", "src_high", "src_low"))

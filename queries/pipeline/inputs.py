@@ -13,7 +13,7 @@ from pathlib import Path
 from capture.errors import InputError
 from capture.files.byte_source import STANDARD_INPUT
 from capture.files.decompressed import SUFFIXES
-from capture.files.rotation import TEMPLATES
+from capture.files.rotation import TEMPLATES_FILE
 from capture.interface_path import interface_name, is_interface
 from highlevel.inline.engine import Input, check_one_input
 from highlevel.plan.plan import Plan, leaves_of
@@ -117,7 +117,7 @@ def expand(path: str, follow: bool = False) -> list[Path]:
     if is_interface(location) or (str(location) == STANDARD_INPUT and path != STANDARD_INPUT):
         location = location.absolute()
     if location.is_dir() and not follow:
-        visible = (file for file in location.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
+        visible = (file for file in location.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES_FILE)
         files = sorted(file for file in visible if file.is_file())
         if not files:
             has_deeper_files = any(file.is_file() for file in location.glob("*/**/*"))
@@ -131,7 +131,7 @@ def expand(path: str, follow: bool = False) -> list[Path]:
         return [location]
     # Path.glob would find hidden files too.
     matches = {base / match for match in glob.glob(pattern, root_dir=base, recursive=True)}  # noqa: PTH207
-    files = sorted(match for match in matches if match.is_file() and match.name != TEMPLATES)
+    files = sorted(match for match in matches if match.is_file() and match.name != TEMPLATES_FILE)
     if not files:
         raise InputError(f"{path}: no file matches")
     return files

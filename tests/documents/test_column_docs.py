@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capture.flows.columns import FLOW_COLUMNS
-from capture.packets.columns import ALWAYS, COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, ColumnSpec
+from capture.packets.columns import COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, NEVER_NULL, ColumnSpec
 from capture.sflow.columns import CHANGED_HELP, SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import KINDS, columns_of_kind
@@ -40,8 +40,8 @@ def test_the_tables_hold_every_column_in_order_and_nothing_else(title: str, spec
 
 
 def test_what_a_frame_always_has_is_said() -> None:
-    assert f"only {', '.join(f'`{name}`' for name in ALWAYS)} are never NULL" in " ".join(TEXT.split())
-    assert [name for name, spec in FRAME_COLUMNS.items() if not spec.nullable] == list(ALWAYS)
+    assert f"only {', '.join(f'`{name}`' for name in NEVER_NULL)} are never NULL" in " ".join(TEXT.split())
+    assert [name for name, spec in FRAME_COLUMNS.items() if not spec.nullable] == list(NEVER_NULL)
 
 
 @pytest.mark.parametrize("kind", KINDS)

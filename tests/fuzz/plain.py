@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import capture.native
-from capture.native import SCALARS, Kernel, flatten, pointer
+from capture.native import SCALAR_TYPES, Kernel, flatten, pointer
 from tests.harness.guarded import Guarded, GuardedBytes
 
 Result = TypeVar("Result")
@@ -26,7 +26,7 @@ def guarded(array: Any, kind: str) -> Guarded | GuardedBytes:
     if isinstance(array, int):
         raise TypeError("got an address, expected the array behind it: its bounds are not known")
     flags = array.flags
-    if array.dtype != SCALARS[kind][2] or not flags.c_contiguous:
+    if array.dtype != SCALAR_TYPES[kind][2] or not flags.c_contiguous:
         raise TypeError(f"a kernel needs a contiguous array of {kind}, got {array.dtype} {array.strides}")
     if flags.writeable or kind != "u8":
         return Guarded(array)

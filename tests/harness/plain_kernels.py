@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capture.native import SCALARS, Kernel, flatten
+from capture.native import SCALAR_TYPES, Kernel, flatten
 
 
 def plain(kernel: Kernel, *arrays: np.ndarray) -> Callable[..., int]:
@@ -19,7 +19,7 @@ def plain(kernel: Kernel, *arrays: np.ndarray) -> Callable[..., int]:
 
     def run(*arguments: Any) -> int:
         values = [
-            by_address[value].reshape(-1).view(SCALARS[kind[:-1]][2])
+            by_address[value].reshape(-1).view(SCALAR_TYPES[kind[:-1]][2])
             if kind.endswith("*") and isinstance(value, int)
             else value
             for kind, value in zip(kernel.arguments, flatten(arguments), strict=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from capture.flows.columns import CORE
+from capture.flows.columns import CORE_COLUMNS
 
 ELEMENTS = (
     "sourceIPv4Address", "destinationIPv6Address", "octetDeltaCount", "flowStartMilliseconds", "flowEndMicroseconds",
@@ -13,7 +13,7 @@ ELEMENTS = (
 )  # fmt: skip
 
 
-COLUMNS = [name for name in CORE if name != "link"] + list(ELEMENTS)
+COLUMNS = [name for name in CORE_COLUMNS if name != "link"] + list(ELEMENTS)
 
 
 def same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:

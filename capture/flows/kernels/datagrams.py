@@ -1,4 +1,4 @@
-"""Decoding of export datagrams of all versions into rows, in arrival order.
+"""Decode export datagrams of all versions into rows, in arrival order.
 
 The kernel handles headers, sequence numbers, and sets of flow records with a known template. It returns at a datagram
 of a new sender, at a set of templates or options, and at a set of records with an unknown template. The next call
@@ -23,24 +23,24 @@ from capture.flows.kernels.records import (
     write_fixed,
     write_variable,
 )
-from capture.flows.kernels.sequence import BEHIND, WRAP, fill_gaps, follow_sequence
+from capture.flows.kernels.sequence import NUMBER_COUNT, OUT_OF_ORDER, fill_gaps, follow_sequence
 from capture.flows.kernels.sessions import (
     ADDRESS_VERSION,
     DATAGRAMS,
     DEFAULT_DEN,
     DEFAULT_NUM,
     DOMAIN,
-    EXPECTED,
+    EXPECTED_NUMBER,
     HIGH,
+    IS_EXPECTED_KNOWN,
+    LAST_USE,
     LOW,
     PORT,
     RECORDS,
     RECOVERED,
-    STARTED,
+    SESSION_WORDS,
     UNREADABLE,
-    USED,
     VERSION,
-    WIDTH,
     lookup_session,
     lookup_template,
 )
@@ -52,6 +52,7 @@ from capture.native import Integer, Integers, kernel, outlined
 """Rows of the datagram table: offset and length in the buffer, arrival time in ns, address and port of the sender."""
 
 JOB_ROWS = 7
+"""Number of rows of the datagram table."""
 
 (
     STATE_DATAGRAM,
@@ -65,40 +66,44 @@ JOB_ROWS = 7
     STATE_CLOCK,
     STATE_PAUSE,
 ) = range(10)
-"""Words of the state.
+"""Words of the state, in which the kernel stores its position between two calls.
 
 STATE_DATAGRAM: next datagram. STATE_OFFSET: offset of the next set or record in it, -1 before its header. STATE_SET:
 offset of the set that is being read, or -1. STATE_ROW: rows written. STATE_SESSION: session of the datagram.
 STATE_RECORDS: its records so far. STATE_UNCOUNTED: 1 if it has further records that cannot be counted. STATE_ORDER:
-BEHIND for a late datagram. STATE_CLOCK: number of all datagrams so far, the clock of USED. STATE_PAUSE: 1 to return
-after this datagram.
+OUT_OF_ORDER for a late datagram. STATE_CLOCK: number of all datagrams so far, the clock of LAST_USE. STATE_PAUSE: 1 to
+return after this datagram.
 """
 
 STATE_WORDS = 10
+"""Number of words of the state."""
 
 (LAYOUT_LENGTH, LAYOUT_FIXED, LAYOUT_STEP, LAYOUT_STEPS_END, LAYOUT_FIELD, LAYOUT_FIELDS, LAYOUT_FLAGS) = range(7)
-"""Words of a layout.
+"""Words of a layout, the compiled form of a template.
 
 LENGTH: length of the shortest record. FIXED: 1 if all records have this length. STEP, STEPS_END: range of the layout's
 steps. FIELD, FIELDS: offset and number of its field lengths. FLAGS: flags of kernels.records.
 """
 
 LAYOUT_WORDS = 7
+"""Number of words of a layout."""
 
 (COMMON_EXPORTER, COMMON_PORT, COMMON_DOMAIN, COMMON_VERSION, COMMON_EXPORT, COMMON_ARRIVAL) = range(6)
-"""Words with the matrix rows of the columns whose values are in the header or the sender; -1 if not requested."""
+"""Words with the matrix rows of the columns that have the same value in all rows of a set: their values are in the
+header of the datagram or in its sender. A word is -1 if the column is not requested."""
 
 COMMON_WORDS = 6
+"""Number of words with matrix rows of common columns."""
 
-DONE, ROWS_FULL, TEXTS_FULL, NEW_SESSION, TEMPLATES, UNKNOWN, PAUSED = range(7)
-"""Reasons for which the kernel returns. For TEMPLATES and UNKNOWN, `state[STATE_SET]` is the offset of the set and
-`state[STATE_OFFSET]` the offset after the set. The caller handles the set and writes -1 to `state[STATE_SET]`. The next
-call then continues after the set."""
+DONE, ROWS_FULL, TEXTS_FULL, NEW_SESSION, TEMPLATE_SET, UNKNOWN_TEMPLATE, PAUSED = range(7)
+"""Reasons for which the kernel returns. For TEMPLATE_SET and UNKNOWN_TEMPLATE, `state[STATE_SET]` is the offset of the
+set and `state[STATE_OFFSET]` the offset after the set. The caller handles the set and writes -1 to `state[STATE_SET]`.
+The next call then continues after the set."""
 
 LAYOUT_V5, LAYOUT_V7 = 0, 1
 """Indices of the layouts that need no template."""
 
-COUNTS = (
+COUNTER_NAMES = (
     "field_unreadable", "header_cut", "version_unknown", "count_beyond_datagram", "length_beyond_datagram",
     "set_malformed", "set_reserved", "record_beyond_set",
 )  # fmt: skip
@@ -127,7 +132,7 @@ class DatagramTable(NamedTuple):
 
 
 class SessionTable(NamedTuple):
-    """The sessions and their hash table, of `kernels.sessions`, for kernels."""
+    """The sessions and their hash table (see `kernels.sessions`), for kernels."""
 
     rows: Integers
     slots: Integers
@@ -137,7 +142,7 @@ class SessionTable(NamedTuple):
 class Layouts(NamedTuple):
     """The layouts of templates, for kernels: LAYOUT_WORDS `words` each, which point into `steps` and `fields`.
 
-    `template_slots`, `template_mask`: the hash table of templates, of `kernels.sessions`.
+    `template_slots`, `template_mask`: the hash table of templates (see `kernels.sessions`).
     """
 
     template_slots: Integers
@@ -151,11 +156,11 @@ class Layouts(NamedTuple):
 def close_datagram(sessions, session_row, version, sequence_number, state):  # type: ignore[no-untyped-def]
     """Update the sequence number that the session expects after a datagram with `sequence_number`."""
     units = np.int64(1) if version == 9 else state[STATE_RECORDS]
-    if state[STATE_ORDER] == BEHIND:
+    if state[STATE_ORDER] == OUT_OF_ORDER:
         sessions[session_row + RECOVERED] += fill_gaps(sessions, session_row, sequence_number, units)
     else:
-        sessions[session_row + EXPECTED] = (sequence_number + units) & (WRAP - 1)
-        sessions[session_row + STARTED] = 0 if state[STATE_UNCOUNTED] and version != 9 else 1
+        sessions[session_row + EXPECTED_NUMBER] = (sequence_number + units) & (NUMBER_COUNT - 1)
+        sessions[session_row + IS_EXPECTED_KNOWN] = 0 if state[STATE_UNCOUNTED] and version != 9 else 1
 
 
 @outlined
@@ -163,12 +168,12 @@ def write_common(sender: Sender, common, arrival, row, rows, output: FlowRows): 
     """Write the columns that have the same value in all rows of a set."""
     dest = common[COMMON_EXPORTER]
     if dest >= 0:
-        there = sender.sessions[sender.session_row + ADDRESS_VERSION]
+        address_version = sender.sessions[sender.session_row + ADDRESS_VERSION]
         for index in range(row, row + rows):
-            output.values[dest * output.capacity + index] = there
+            output.values[dest * output.capacity + index] = address_version
             output.values[(dest + 1) * output.capacity + index] = sender.sessions[sender.session_row + HIGH]
             output.values[(dest + 2) * output.capacity + index] = sender.sessions[sender.session_row + LOW]
-            output.valid[dest * output.capacity + index] = 1 if there else 0
+            output.valid[dest * output.capacity + index] = 1 if address_version else 0
     dest = common[COMMON_PORT]
     has_address = sender.sessions[sender.session_row + ADDRESS_VERSION] != 0
     if dest >= 0:
@@ -244,16 +249,16 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             )  # fmt: skip
             if session < 0:
                 return NEW_SESSION
-            session_row = session * WIDTH
+            session_row = session * SESSION_WORDS
             state[STATE_SESSION] = session
             state[STATE_OFFSET] = start + header
             state[STATE_SET] = -1
             state[STATE_RECORDS] = 0
             state[STATE_UNCOUNTED] = 1 if beyond else 0
-            state[STATE_ORDER] = BEHIND
+            state[STATE_ORDER] = OUT_OF_ORDER
             if not is_retry:
                 state[STATE_CLOCK] += 1
-                sessions.rows[session_row + USED] = state[STATE_CLOCK]
+                sessions.rows[session_row + LAST_USE] = state[STATE_CLOCK]
                 sessions.rows[session_row + DATAGRAMS] += 1
                 state[STATE_ORDER] = follow_sequence(
                     sessions.rows, session_row, version, sequence_number, uptime, export_time
@@ -263,7 +268,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             if version == 5:
                 sessions.rows[session_row + DEFAULT_NUM] = u16be(buf, start + 22) & 0x3FFF
                 sessions.rows[session_row + DEFAULT_DEN] = 1
-        session_row = state[STATE_SESSION] * WIDTH
+        session_row = state[STATE_SESSION] * SESSION_WORDS
         sender = Sender(sessions.rows, session_row, keys, uptime, export_time)
         while True:
             offset = state[STATE_OFFSET]
@@ -289,7 +294,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                         known = kind in (2, 3) if version == 10 else kind in (0, 1)
                         if known:
                             state[STATE_SET] = offset
-                            return TEMPLATES
+                            return TEMPLATE_SET
                         output.counts[SET_RESERVED] += 1
                         continue
                     state[STATE_SET] = offset
@@ -300,7 +305,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                 )
                 if layout < 0:
                     state[STATE_OFFSET] = set_end
-                    return UNKNOWN
+                    return UNKNOWN_TEMPLATE
                 state[STATE_OFFSET] = offset
             layout *= LAYOUT_WORDS
             shortest = layouts.words[layout + LAYOUT_LENGTH]

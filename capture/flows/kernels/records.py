@@ -1,4 +1,4 @@
-"""Decoding of the records of one set: column by column if all records have one length, otherwise record by record.
+"""Decode the records of one set: column by column if all records have one length, otherwise record by record.
 
 A layout (`capture.flows.layouts`) is a list of steps, one per output field. The STEP_WORDS words of a step are:
 
@@ -19,14 +19,14 @@ from capture.bytes import u16be, u32be, u64be
 from capture.flows.kernels.sessions import (
     DEFAULT_DEN,
     DEFAULT_NUM,
-    ELSE_DEN,
-    ELSE_NUM,
     FORCED_NUM,
-    GUESSED,
-    INIT,
+    GUESSED_TIMES,
+    INIT_TIME,
     KEY_KINDS,
     KEYS,
     KEYS_END,
+    UNKNOWN_KEY_DEN,
+    UNKNOWN_KEY_NUM,
 )
 from capture.flows.kernels.texts import TextTable
 from capture.flows.kernels.values import (
@@ -35,19 +35,19 @@ from capture.flows.kernels.values import (
     ADDRESS4,
     ADDRESS6,
     ADDRESS6_ELSE,
-    DURATION,
-    END,
-    LATEST,
-    LATEST_MS,
+    DURATION_ROW,
+    END_ROW,
+    EXPORTER_START_ROW,
+    MAX_TIME_MS,
+    MAX_TIME_NS,
     MILLISECONDS,
-    MISSING,
+    MISSING_TIME,
     RATE,
-    RATE_DEN,
+    RATE_DENOMINATOR_ROW,
     RATE_KEY,
-    RATE_NUM,
-    SINCE,
-    START,
-    UNREADABLE,
+    RATE_NUMERATOR_ROW,
+    START_ROW,
+    UNREADABLE_INDEX,
     UNSIGNED,
     UPTIME,
     FlowRows,
@@ -77,18 +77,18 @@ KEY_WORDS = 4
 def write_key_rate(sender: Sender, kind, value, row, output: FlowRows):  # type: ignore[no-untyped-def]
     """Write the sampling rate that the exporter announced for a record's key (sampler, selector or interface).
 
-    For an unknown key of an announced kind it is the ELSE rate.
+    If the exporter has announced rates for this kind of key, but not for this key, write the session's default rate.
     """
     if not sender.sessions[sender.session_row + KEY_KINDS] >> kind & 1:
         return
-    num = sender.sessions[sender.session_row + ELSE_NUM]
-    den = sender.sessions[sender.session_row + ELSE_DEN]
+    num = sender.sessions[sender.session_row + UNKNOWN_KEY_NUM]
+    den = sender.sessions[sender.session_row + UNKNOWN_KEY_DEN]
     for index in range(sender.sessions[sender.session_row + KEYS], sender.sessions[sender.session_row + KEYS_END]):
         if sender.keys[index * KEY_WORDS] == kind and sender.keys[index * KEY_WORDS + 1] == value:
             num = sender.keys[index * KEY_WORDS + 2]
             den = sender.keys[index * KEY_WORDS + 3]
-    output.values[RATE_NUM * output.capacity + row] = num
-    output.values[RATE_DEN * output.capacity + row] = den
+    output.values[RATE_NUMERATOR_ROW * output.capacity + row] = num
+    output.values[RATE_DENOMINATOR_ROW * output.capacity + row] = den
 
 
 @outlined
@@ -151,13 +151,13 @@ def write_column(  # type: ignore[no-untyped-def]
     elif code == MILLISECONDS and length == 8:
         for index in range(rows):
             value = np.int64(u64be(buf, offset + index * stride))
-            known = 0 <= value <= LATEST_MS
-            output.counts[UNREADABLE] += 0 if known else 1
-            output.values[target + index] = value * 1_000_000 if known else np.int64(MISSING)
+            known = 0 <= value <= MAX_TIME_MS
+            output.counts[UNREADABLE_INDEX] += 0 if known else 1
+            output.values[target + index] = value * 1_000_000 if known else np.int64(MISSING_TIME)
             output.valid[target + index] = 1 if known else 0
     elif code == ABSENT:
         for index in range(rows):
-            output.values[target + index] = MISSING
+            output.values[target + index] = MISSING_TIME
             output.valid[target + index] = 0
     else:
         for index in range(rows):
@@ -174,49 +174,52 @@ def prepare_rows(sender: Sender, flags, row, rows, output: FlowRows):  # type: i
         num = forced or sender.sessions[sender.session_row + DEFAULT_NUM]
         den = np.int64(1) if forced else sender.sessions[sender.session_row + DEFAULT_DEN]
         for index in range(row, row + rows):
-            output.values[RATE_NUM * output.capacity + index] = num
-            output.values[RATE_DEN * output.capacity + index] = den
+            output.values[RATE_NUMERATOR_ROW * output.capacity + index] = num
+            output.values[RATE_DENOMINATOR_ROW * output.capacity + index] = den
     if flags & NEEDS_TIMES:
-        since = sender.sessions[sender.session_row + INIT]
+        since = sender.sessions[sender.session_row + INIT_TIME]
         for index in range(row, row + rows):
-            output.values[SINCE * output.capacity + index] = since
+            output.values[EXPORTER_START_ROW * output.capacity + index] = since
 
 
 @outlined
 def fill_missing_times(sender: Sender, row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
-    """Compute a missing start or end time: other time and duration, else the other time, else the export time."""
+    """Compute a missing start or end time from the other time and the duration.
+
+    If there is no duration, use the other time. If there is no other time, use the export time.
+    """
     guessed = 0
     for index in range(row, row + rows):
-        start = output.values[START * output.capacity + index]
-        end = output.values[END * output.capacity + index]
-        duration = output.values[DURATION * output.capacity + index]
-        if start == MISSING or end == MISSING:
-            if duration != MISSING and start > LATEST - duration:
-                duration = np.int64(MISSING)  # the end would overflow
-            if end == MISSING:
-                if start == MISSING:
+        start = output.values[START_ROW * output.capacity + index]
+        end = output.values[END_ROW * output.capacity + index]
+        duration = output.values[DURATION_ROW * output.capacity + index]
+        if start == MISSING_TIME or end == MISSING_TIME:
+            if duration != MISSING_TIME and start > MAX_TIME_NS - duration:
+                duration = np.int64(MISSING_TIME)  # the end would overflow
+            if end == MISSING_TIME:
+                if start == MISSING_TIME:
                     end = sender.export_time
                     guessed += 1
-                elif duration == MISSING:
+                elif duration == MISSING_TIME:
                     end = start
                     guessed += 1
                 else:
                     end = start + duration
-            elif duration == MISSING:
+            elif duration == MISSING_TIME:
                 guessed += 1
-            if start == MISSING:
-                start = end if duration == MISSING else end - duration
-            output.values[START * output.capacity + index] = start
-            output.values[END * output.capacity + index] = end
-    sender.sessions[sender.session_row + GUESSED] += guessed
+            if start == MISSING_TIME:
+                start = end if duration == MISSING_TIME else end - duration
+            output.values[START_ROW * output.capacity + index] = start
+            output.values[END_ROW * output.capacity + index] = end
+    sender.sessions[sender.session_row + GUESSED_TIMES] += guessed
 
 
 @outlined
 def clear_unknown_rates(row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
-    """Replace unknown sampling rates by 0/1, which means unknown."""
+    """Write the rate 0/1, which means unknown, to rows whose sampling rate is unknown."""
     for index in range(row, row + rows):
-        num = RATE_NUM * output.capacity + index
-        den = RATE_DEN * output.capacity + index
+        num = RATE_NUMERATOR_ROW * output.capacity + index
+        den = RATE_DENOMINATOR_ROW * output.capacity + index
         if output.values[num] <= 0 or output.values[den] <= 0:
             output.values[num] = 0
             output.values[den] = 1

@@ -1,7 +1,8 @@
 """Tables of sessions for kernels: the rows of sessions, and the hash tables for sessions and their templates.
 
 A transport session (RFC 7011 §2) is the address and port of an exporter with one observation domain (source ID in v9,
-engine in v5) and one version. A session is stored in a row of WIDTH words, which is found through a table of slots.
+engine in v5) and one version. A session is stored in a row of SESSION_WORDS words. The hash table `slots` finds this
+row.
 """
 
 from __future__ import annotations
@@ -12,29 +13,39 @@ from capture.native import helper, kernel
 
 (
     VERSION, ADDRESS_VERSION, HIGH, LOW, PORT, DOMAIN,
-    USED, STARTED, EXPECTED, BOOT, DEFAULT_NUM, DEFAULT_DEN, ELSE_NUM, ELSE_DEN, FORCED_NUM, KEY_KINDS,
-    KEYS, KEYS_END, INIT,
-    DATAGRAMS, RECORDS, OPTION_RECORDS, LOST, GAPS, LATE, DUPLICATES, RECOVERED, RESETS, GUESSED, UNREADABLE,
-    RECENT_AT, RECENT,
+    LAST_USE, IS_EXPECTED_KNOWN, EXPECTED_NUMBER, BOOT_TIME,
+    DEFAULT_NUM, DEFAULT_DEN, UNKNOWN_KEY_NUM, UNKNOWN_KEY_DEN, FORCED_NUM, KEY_KINDS, KEYS, KEYS_END, INIT_TIME,
+    DATAGRAMS, RECORDS, OPTION_RECORDS, LOST, GAPS, LATE, DUPLICATES, RECOVERED, RESETS, GUESSED_TIMES, UNREADABLE,
+    RECENT_INDEX, RECENT,
 ) = range(32)  # fmt: skip
-"""Words of a session's row.
+"""Indices of the words in the row of a session.
 
-USED: number of the last datagram of the session, 0 for an unused row. STARTED: 1 if EXPECTED is known. BOOT: start of
-the exporter, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, see capture.flows.sampling. INIT:
-systemInitTimeMilliseconds, or MISSING. DATAGRAMS to UNREADABLE: counters. RECENT: last sequence numbers. RECENT_AT:
-index of the next sequence number. OPEN: open gaps, with first number, size, and EXPORTED before the gap. EXPORTED:
-largest time of an export, ns. SINCE: time of the first export whose successors are known by their numbers, ns.
+LAST_USE: number of the last datagram of the session, 0 if the row is unused. IS_EXPECTED_KNOWN: 1 if EXPECTED_NUMBER is
+known. EXPECTED_NUMBER: the next sequence number without a gap. BOOT_TIME: start of the exporter, ms, from the header.
+INIT_TIME: start of the exporter, ms, from an option record (systemInitTimeMilliseconds), or MISSING_TIME.
+
+DEFAULT: sampling rate of a record without a key. UNKNOWN_KEY: rate of a record whose key is not announced. FORCED: rate
+that overrides all others. KEY_KINDS: bit mask of the kinds of announced keys. `[KEYS, KEYS_END)`: range of the keys of
+the session. See `capture.flows.sampling`. NUM and DEN: numerator and denominator.
+
+DATAGRAMS to UNREADABLE: counters. RECENT: last sequence numbers. RECENT_INDEX: index of the next number to replace in
+them. FIRST_GAP: open gaps. NEWEST_EXPORT: largest time of an export, ns. COMPLETE_SINCE: time of the first export whose
+successors are known by their numbers, ns.
 """
 
 RECENT_NUMBERS = 16
-OPEN = RECENT + RECENT_NUMBERS
-OPEN_GAPS = 32
+"""Number of stored last sequence numbers, which show duplicates."""
+FIRST_GAP = RECENT + RECENT_NUMBERS
+MAX_OPEN_GAPS = 32
 GAP_WORDS = 3
-EXPORTED = OPEN + GAP_WORDS * OPEN_GAPS
-SINCE = EXPORTED + 1
-WIDTH = SINCE + 1
+"""Number of stored gaps, and words of a gap: first missing number, number of missing units, NEWEST_EXPORT before the
+gap."""
+NEWEST_EXPORT = FIRST_GAP + GAP_WORDS * MAX_OPEN_GAPS
+COMPLETE_SINCE = NEWEST_EXPORT + 1
+SESSION_WORDS = COMPLETE_SINCE + 1
+"""Number of words of a row."""
 
-KEY_WIDTH = 6
+IDENTITY_WORDS = 6
 """Number of words at the beginning of a row that identify the session."""
 
 
@@ -51,10 +62,14 @@ def session_slot(version, address_version, high, low, port, domain, mask):  # ty
 
 @helper
 def lookup_session(sessions, slots, mask, version, address_version, high, low, port, domain):  # type: ignore[no-untyped-def]
-    """Return the index of a session, or -1. `slots`: mask + 1 words, index + 1 or 0 if empty; at most half are used."""
+    """Return the index of a session, or -1.
+
+    `slots`: mask + 1 words, at most half of them used. A used word contains 1 + the index of a session, an empty word
+    0.
+    """
     slot = session_slot(version, address_version, high, low, port, domain, mask)
     while slots[slot]:
-        row = (slots[slot] - 1) * WIDTH
+        row = (slots[slot] - 1) * SESSION_WORDS
         if (
             sessions[row + LOW] == low
             and sessions[row + HIGH] == high
@@ -71,7 +86,7 @@ def lookup_session(sessions, slots, mask, version, address_version, high, low, p
 @helper
 def session_home(sessions, number, mask):  # type: ignore[no-untyped-def]
     """Return the first slot of the search for session `number`."""
-    row = number * WIDTH
+    row = number * SESSION_WORDS
     return session_slot(
         sessions[row + VERSION], sessions[row + ADDRESS_VERSION], sessions[row + HIGH], sessions[row + LOW],
         sessions[row + PORT], sessions[row + DOMAIN], mask,

@@ -18,7 +18,7 @@ TEXT_SLOTS = 1 << 19
 MAX_TEXTS = 1 << 18
 """Maximum number of strings: half the slots."""
 
-ARENA = 1 << 22
+MAX_TEXT_BYTES = 1 << 22
 """Maximum number of bytes of all strings."""
 
 MAX_SET_TEXTS = 1 << 17
@@ -41,7 +41,7 @@ class TextTable(NamedTuple):
 @helper
 def texts_have_room(texts: TextTable):  # type: ignore[no-untyped-def]
     """Return whether the strings of any set of records fit."""
-    return texts.used[0] + MAX_SET_TEXTS <= MAX_TEXTS and texts.ends[texts.used[0]] + MAX_SET_TEXTS <= ARENA
+    return texts.used[0] + MAX_SET_TEXTS <= MAX_TEXTS and texts.ends[texts.used[0]] + MAX_SET_TEXTS <= MAX_TEXT_BYTES
 
 
 @outlined

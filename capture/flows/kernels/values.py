@@ -27,26 +27,29 @@ from capture.native import Bytes, Integer, Integers, helper, outlined
 with the header's uptime. UPTIME_SINCE: converted with the start of the exporter. BEFORE_EXPORT: microseconds before the
 export time. DURATION_MS, DURATION_US: a duration. RATE and following: the sampling of the record."""
 
-MISSING = -(2**63)
+MISSING_TIME = -(2**63)
 """Value of a missing time."""
 
-START, END, DURATION, SINCE, RATE_NUM, RATE_DEN, PART = range(7)
-"""Scratch rows of every matrix, before the columns. START, END, DURATION: ns. SINCE: exporter start, ms. RATE_NUM,
-RATE_DEN: sampling rate, 0 / 1 if unknown. PART: first half of a rate that has two fields."""
+START_ROW, END_ROW, DURATION_ROW, EXPORTER_START_ROW, RATE_NUMERATOR_ROW, RATE_DENOMINATOR_ROW, RATE_PART_ROW = range(7)
+"""Scratch rows of every matrix, before the columns. START_ROW, END_ROW, DURATION_ROW: ns. EXPORTER_START_ROW: exporter
+start, ms. RATE_NUMERATOR_ROW, RATE_DENOMINATOR_ROW: sampling rate, 0 / 1 if unknown. RATE_PART_ROW: first half of a
+rate that has two fields."""
 
 SCRATCH_ROWS = 7
+"""Number of scratch rows."""
 
 NTP_EPOCH = 2_208_988_800
 """Seconds from 1900, the NTP epoch, to 1970."""
 
-LATEST = 2**63 - 1
-LATEST_MS = 9_223_372_036_854
-"""Latest time in ns, and in ms, that fits into 64 bits of nanoseconds."""
+MAX_TIME_NS = 2**63 - 1
+MAX_TIME_MS = 9_223_372_036_854
+"""Latest time that fits into 64 bits of nanoseconds, in ns and in ms."""
 
 RATE_LIMIT = 1 << 31
+"""The smallest number that is too large for the numerator or the denominator of a sampling rate."""
 
-UNREADABLE = 0
-"""Word of `counts` for fields whose bytes are not a valid value of their type."""
+UNREADABLE_INDEX = 0
+"""Index in `counts` of the number of fields whose bytes are not a valid value of their type."""
 
 
 class Sender(NamedTuple):
@@ -66,7 +69,7 @@ class Sender(NamedTuple):
 class FlowRows(NamedTuple):
     """The decoded rows, for kernels: value i of column c is `values[c * capacity + i]`, with a byte in `valid`.
 
-    `counts`: a word for each name in COUNTS.
+    `counts`: a word for each name in `datagrams.COUNTER_NAMES`.
     """
 
     values: Integers
@@ -171,13 +174,13 @@ def write_value(  # type: ignore[no-untyped-def]
             known = 1 if value in (1, 2) else 2
             value = np.int64(value == 1)
         elif code == SECONDS:
-            known = 1 if 0 <= value <= LATEST_MS // 1000 else 2
+            known = 1 if 0 <= value <= MAX_TIME_MS // 1000 else 2
             value = value * 1_000_000_000 if known == 1 else value
         elif code == MILLISECONDS:
-            known = 1 if 0 <= value <= LATEST_MS else 2
+            known = 1 if 0 <= value <= MAX_TIME_MS else 2
             value = value * 1_000_000 if known == 1 else value
         elif code == INIT_MS:
-            known = 1 if 0 <= value <= LATEST_MS else 2
+            known = 1 if 0 <= value <= MAX_TIME_MS else 2
         elif code in (DURATION_MS, DURATION_US):
             known = 1 if 0 <= value < 1 << 32 else 2
             value = value * (1_000_000 if code == DURATION_MS else 1000) if known == 1 else value
@@ -188,16 +191,16 @@ def write_value(  # type: ignore[no-untyped-def]
             now = sender.export_time // 1_000_000
             value = uptime_time(value & 0xFFFFFFFF, sender.uptime, now) + sender.export_time % 1_000_000
         elif code == UPTIME_SINCE:
-            since = output.values[SINCE * output.capacity + row]
-            if since == MISSING:
+            since = output.values[EXPORTER_START_ROW * output.capacity + row]
+            if since == MISSING_TIME:
                 known = 0
             else:
                 now = sender.export_time // 1_000_000
                 value = uptime_time(value & 0xFFFFFFFF, (now - since) & 0xFFFFFFFF, now)
     if known != 1:
-        value = np.int64(MISSING)
+        value = np.int64(MISSING_TIME)
     if known == 2:
-        output.counts[UNREADABLE] += 1
+        output.counts[UNREADABLE_INDEX] += 1
     output.values[target] = value
     output.valid[target] = 1 if known == 1 else 0
 
@@ -221,7 +224,7 @@ def write_address(buf, offset, length, code, target, output: FlowRows):  # type:
             output.valid[target] = 1
     else:
         if code != ABSENT_ADDRESS and length:
-            output.counts[UNREADABLE] += 1
+            output.counts[UNREADABLE_INDEX] += 1
         if code != ADDRESS6_ELSE:
             output.values[target] = 0
             output.values[target + output.capacity] = 0
@@ -232,12 +235,12 @@ def write_address(buf, offset, length, code, target, output: FlowRows):  # type:
 @outlined
 def write_rate(value, code, row, output: FlowRows):  # type: ignore[no-untyped-def]
     """Update the sampling rate of a row with a field's value, -1 for none. Invalid values have no effect."""
-    num = RATE_NUM * output.capacity + row
-    den = RATE_DEN * output.capacity + row
-    part = output.values[PART * output.capacity + row]
+    num = RATE_NUMERATOR_ROW * output.capacity + row
+    den = RATE_DENOMINATOR_ROW * output.capacity + row
+    part = output.values[RATE_PART_ROW * output.capacity + row]
     valid_rate = 0 < value < RATE_LIMIT
     if code == RATE_PART:
-        output.values[PART * output.capacity + row] = value if valid_rate else 0
+        output.values[RATE_PART_ROW * output.capacity + row] = value if valid_rate else 0
     elif code == RATE and valid_rate:
         output.values[num] = value
         output.values[den] = 1

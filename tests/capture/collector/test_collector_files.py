@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.collector.record_files import HEADER, LOCK, RecordFiles, RecordingError, file_name, start_time
+from capture.collector.record_files import LOCK_NAME, PCAP_HEADER, RecordFiles, RecordingError, file_name, start_time
 from capture.collector.settings import SettingError, Settings, parse_address, parse_interval, parse_prefix, parse_size
 from capture.errors import InputError, WiretideError
 
@@ -40,8 +40,8 @@ def test_files_are_named_by_their_start_and_hold_what_was_appended(tmp_path: Pat
     files.close()
     files.close()
     assert names(tmp_path / "a" / "b") == ["20231114T221320.000000000Z.pcap", "20231114T221320.000000001Z.pcap"]
-    assert (tmp_path / "a" / "b" / file_name(START + 1)).read_bytes() == HEADER + bytes(10) + b"more"
-    assert (files.files, files.bytes) == (2, 2 * (len(HEADER) + 10) + 4)
+    assert (tmp_path / "a" / "b" / file_name(START + 1)).read_bytes() == PCAP_HEADER + bytes(10) + b"more"
+    assert (files.files, files.bytes) == (2, 2 * (len(PCAP_HEADER) + 10) + 4)
 
 
 def test_names_never_go_back_and_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_oldest_files_are_deleted_before_the_bound_is_passed(tmp_path: Path)
     files = RecordFiles(tmp_path, MEBIBYTE, 3 * MEBIBYTE)
     held = []
     for number in range(1, 6):
-        record(files, START + number, size=MEBIBYTE - len(HEADER))
+        record(files, START + number, size=MEBIBYTE - len(PCAP_HEADER))
         held.append(sum(path.stat().st_size for path in tmp_path.glob("2*.pcap")))
     files.close()
     assert held == [2 * MEBIBYTE, *[3 * MEBIBYTE] * 4]
@@ -84,9 +84,9 @@ def test_the_oldest_files_are_deleted_before_the_bound_is_passed(tmp_path: Path)
 
 def test_a_file_that_somebody_has_moved_away_is_no_reason_to_stop(tmp_path: Path) -> None:
     files = RecordFiles(tmp_path, MEBIBYTE, 2 * MEBIBYTE)
-    record(files, START, size=MEBIBYTE - len(HEADER))
+    record(files, START, size=MEBIBYTE - len(PCAP_HEADER))
     (tmp_path / file_name(START)).unlink()
-    record(files, START + 1, START + 2, size=MEBIBYTE - len(HEADER))
+    record(files, START + 1, START + 2, size=MEBIBYTE - len(PCAP_HEADER))
     files.close()
     assert names(tmp_path) == [file_name(START + 1), file_name(START + 2)]
 
@@ -97,12 +97,12 @@ def test_one_folder_takes_one_collector_until_it_is_closed(tmp_path: Path) -> No
         RecordFiles(tmp_path, MEBIBYTE, None)
     files.close()
     RecordFiles(tmp_path, MEBIBYTE, None).close()
-    assert [path.name for path in tmp_path.iterdir()] == [LOCK]  # hidden: a query of the folder does not see it
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]  # hidden: a query of the folder does not see it
 
 
 def test_files_that_a_power_failure_left_without_a_header_are_taken_away(tmp_path: Path) -> None:
-    (tmp_path / file_name(START)).write_bytes(HEADER[:-1])
-    (tmp_path / file_name(START + 1)).write_bytes(HEADER)
+    (tmp_path / file_name(START)).write_bytes(PCAP_HEADER[:-1])
+    (tmp_path / file_name(START + 1)).write_bytes(PCAP_HEADER)
     (tmp_path / "trace.pcap").touch()
     RecordFiles(tmp_path, MEBIBYTE, None).close()
     assert names(tmp_path) == [file_name(START + 1), "trace.pcap"]
@@ -149,7 +149,7 @@ def test_a_write_that_fails_half_way_leaves_whole_records_only(tmp_path: Path) -
     )
     [path] = tmp_path.glob("*.pcap")
     assert done.stdout == f"{path}: cannot be written: {os.strerror(errno.EFBIG)}\n"
-    assert path.stat().st_size == len(HEADER) + 600
+    assert path.stat().st_size == len(PCAP_HEADER) + 600
 
 
 def test_a_file_that_cannot_be_deleted_is_said(tmp_path: Path) -> None:

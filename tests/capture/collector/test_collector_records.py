@@ -17,8 +17,8 @@ import pytest
 
 from capture.collector import recorder as recorder_module
 from capture.collector.chunks import BATCH_DATAGRAMS, CHUNK_BYTES, Batch
-from capture.collector.record_files import HEADER
-from capture.collector.recorder import OTHER, ExporterCounts, Recorder
+from capture.collector.record_files import PCAP_HEADER
+from capture.collector.recorder import OTHER_LABEL, ExporterCounts, Recorder
 from capture.collector.records import record_datagrams
 from capture.collector.sockets import UdpSocket
 from tests.harness.collected import Datagram, datagrams, port_only
@@ -49,7 +49,7 @@ def files(chunks: list[tuple[int | None, bytes]]) -> list[bytes]:
     made: list[bytes] = []
     for starts, data in chunks:
         if starts is not None:
-            made.append(HEADER)
+            made.append(PCAP_HEADER)
         made[-1] += data
     return made
 
@@ -141,7 +141,7 @@ def test_exporters_beyond_the_bound_are_counted_together_and_never_move(udp: Udp
     fill(batch, [Datagram(START, source, 1, source, udp.port, b"abc") for source in order])
     run(recorder, udp, len(order))
     counted = {name: (counts.datagrams, counts.bytes) for name, counts in recorder.exporters.snapshot().items()}
-    assert counted == {"10.0.0.1": (2, 6), "10.0.0.2": (1, 3), "::1": (2, 6), OTHER: (3, 9)}
+    assert counted == {"10.0.0.1": (2, 6), "10.0.0.2": (1, 3), "::1": (2, 6), OTHER_LABEL: (3, 9)}
     assert recorder.exporter_count == 3
 
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from capture.errors import InputError
-from capture.files.pcap import MAX_CAPTURED
+from capture.files.pcap import MAX_CAPTURED_BYTES
 from tests.references.capture_oracle import read_pcap
 from tests.references.packet_rows import decode_file
 from tests.references.pcap_bytes import pcap_bytes
@@ -74,8 +74,8 @@ def test_changed_bytes_never_give_more_than_the_file_holds(seed: int, tmp_path: 
     "length, records, damage",
     [
         (0, 2, None),
-        (MAX_CAPTURED, 2, None),
-        (MAX_CAPTURED + 1, 1, "impossible_record_length"),
+        (MAX_CAPTURED_BYTES, 2, None),
+        (MAX_CAPTURED_BYTES + 1, 1, "impossible_record_length"),
         (2**31, 1, "impossible_record_length"),
         (2**32 - 1, 1, "impossible_record_length"),
     ],
@@ -84,7 +84,7 @@ def test_a_length_is_believed_up_to_libpcaps_bound(
     length: int, records: int, damage: str | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "long.pcap"
-    body = bytes(min(length, MAX_CAPTURED + 1))
+    body = bytes(min(length, MAX_CAPTURED_BYTES + 1))
     path.write_bytes(pcap_bytes([(1, b"")]) + struct.pack("<4I", 2, 0, length, 60) + body)
     _, _, index = decode_file(path)
     assert (index.records, index.damage) == (records, damage)

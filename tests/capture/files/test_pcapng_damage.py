@@ -17,7 +17,7 @@ import pytest
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_WORDS, WalkState
 from capture.files.interfaces import MAX_INTERFACES
-from capture.files.pcapng import MAX_BLOCK, PcapngFormat
+from capture.files.pcapng import MAX_BLOCK_BYTES, PcapngFormat
 from capture.files.scan import scan
 from capture.open import open_capture
 from tests.references.pcapng_bytes import block, custom, enhanced, interface, obsolete, options, section, simple
@@ -102,8 +102,8 @@ DAMAGES = {
     "length no multiple of 4": (with_lengths(RECORD, LONG + 1, LONG + 1) + bytes(8), "impossible_record_length"),
     "trailing length differs": (with_lengths(RECORD, LONG, LONG + 4), "impossible_record_length"),
     "trailing length differs in a block passed over": (with_lengths(custom(), 24, 28), "impossible_record_length"),
-    "length beyond the largest": (with_lengths(RECORD, MAX_BLOCK + 4, LONG), "impossible_record_length"),
-    "largest length": (with_lengths(RECORD, MAX_BLOCK, LONG), "cut_in_record"),
+    "length beyond the largest": (with_lengths(RECORD, MAX_BLOCK_BYTES + 4, LONG), "impossible_record_length"),
+    "largest length": (with_lengths(RECORD, MAX_BLOCK_BYTES, LONG), "cut_in_record"),
     "largest number": (with_lengths(RECORD, 2**32 - 4, 2**32 - 4), "impossible_record_length"),
     "captured more than the block holds": (
         RECORD[:20] + (len(FRAME) + 4).to_bytes(4, "little") + RECORD[24:],
@@ -170,7 +170,7 @@ def test_a_file_has_no_more_interfaces_than_the_bound_and_their_memory_is_bounde
 
 def test_a_description_as_long_as_a_block_may_be_is_read_in_the_memory_of_two(tmp_path: Path) -> None:
     path = tmp_path / "long.pcapng"
-    comments = ((1, bytes(65532)) for _ in range((MAX_BLOCK - 100) // 65536))
+    comments = ((1, bytes(65532)) for _ in range((MAX_BLOCK_BYTES - 100) // 65536))
     path.write_bytes(section() + block(1, bytes(8) + options(*comments, (9, b"\x09"))) + enhanced(77, FRAME))
     file = open_capture(path)
     tracemalloc.start()
@@ -178,7 +178,7 @@ def test_a_description_as_long_as_a_block_may_be_is_read_in_the_memory_of_two(tm
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (index.watermark, index.damage) == (77, None)
-    assert peak < 2 * MAX_BLOCK + (4 << 20)
+    assert peak < 2 * MAX_BLOCK_BYTES + (4 << 20)
 
 
 def test_sections_and_unknown_blocks_without_end_take_no_memory(tmp_path: Path) -> None:

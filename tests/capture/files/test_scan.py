@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capture.files.blocks import END_OF_FILE, Block, Index
-from capture.files.pcap import FILE_HEADER, scan_blocks
+from capture.files.pcap import FILE_HEADER_BYTES, scan_blocks
 from capture.files.scan import scan
 from capture.open import open_capture
 from tests.references.capture_oracle import read_pcap
@@ -46,7 +46,7 @@ def test_blocks_tile_the_file(size: int, tmp_path: Path) -> None:
     records = disordered(3, 130)
     path.write_bytes(pcap_bytes(records))
     blocks = scan(open_capture(path), size).blocks
-    edges = [FILE_HEADER, *(block.end for block in blocks)]
+    edges = [FILE_HEADER_BYTES, *(block.end for block in blocks)]
     assert [block.start for block in blocks] == edges[:-1]
     assert edges[-1] == path.stat().st_size
     assert [block.records for block in blocks[:-1]] == [size] * (len(blocks) - 1)
@@ -78,7 +78,7 @@ def test_the_walk_goes_on_where_it_was_left(tmp_path: Path) -> None:
     path.write_bytes(pcap_bytes(records))
     data = open_capture(path).data
     rows = np.zeros((2, 6), np.int64)
-    state = np.array([FILE_HEADER, 1], np.int64)
+    state = np.array([FILE_HEADER_BYTES, 1], np.int64)
     found = []
     while state[1] == 1:
         count = scan_blocks(data, len(data), False, 1, 16, 0, 262_144, 3, 2, rows.reshape(-1), state)
@@ -97,7 +97,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(tmp_path: Path)
         results = []
         for run in (scan_blocks, scan_blocks.function):
             rows = np.zeros(6 * 20, np.int64)
-            state = np.array([FILE_HEADER, 1], np.int64)
+            state = np.array([FILE_HEADER_BYTES, 1], np.int64)
             results.append(
                 (run(data, len(data), True, 1000, 16, 2, 262_144, 7, 20, rows, state), rows.tolist(), state.tolist())
             )

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from capture.files.capture import Capture
-from capture.files.pcap import FILE_HEADER
+from capture.files.pcap import FILE_HEADER_BYTES
 from capture.files.scan import scan
 from capture.files.split import (
     ByteRange,
@@ -34,7 +34,7 @@ def written(path: Path, frames: list[bytes], **options: object) -> list[int]:
     content = pcap_bytes([(START + number * 1000, frame) for number, frame in enumerate(frames)], **options)
     path.write_bytes(content)
     header = 24 if options.get("modified") else 16
-    return list(accumulate((header + len(frame) for frame in frames), initial=FILE_HEADER))
+    return list(accumulate((header + len(frame) for frame in frames), initial=FILE_HEADER_BYTES))
 
 
 def random_frames(seed: int) -> list[bytes]:
@@ -56,13 +56,13 @@ def test_ranges_tile_the_file_at_record_boundaries(seed: int, frames, count: int
     boundaries = written(path, frames(seed))
     file = open_capture(path)
     ranges = split(file, count)
-    assert ranges[0].start == FILE_HEADER
+    assert ranges[0].start == FILE_HEADER_BYTES
     assert ranges[-1] == ByteRange(ranges[-1].start, boundaries[-1], None)
     assert all(before.end == after.start for before, after in pairwise(ranges))
     assert {each.end for each in ranges} <= set(boundaries)
     assert 1 <= len(ranges) <= count
     assert walked(file, ranges) == len(boundaries) - 1
-    assert ranges_are_contiguous(ranges, FILE_HEADER, len(file.data))
+    assert ranges_are_contiguous(ranges, FILE_HEADER_BYTES, len(file.data))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_every_form_of_the_file_is_cut_where_its_records_are(options: dict, tmp_
     path = tmp_path / "a.pcap"
     boundaries = written(path, [bytes([60]) * 60] * 400, **options)
     file = open_capture(path)
-    for cut in Random(1).sample(range(FILE_HEADER, boundaries[-1] - 2000), 50):
+    for cut in Random(1).sample(range(FILE_HEADER_BYTES, boundaries[-1] - 2000), 50):
         assert guess_record_boundary(file, cut) == min(each for each in boundaries if each >= cut)
     assert len(split(file, 8)) == 8
 
@@ -87,12 +87,12 @@ def test_a_chain_of_imitations_is_believed_and_then_found_out(tmp_path: Path) ->
     believed = guess_record_boundary(file, cut)
     assert believed is not None
     assert believed not in boundaries
-    first = RangeScan(file, FILE_HEADER, cut)
+    first = RangeScan(file, FILE_HEADER_BYTES, cut)
     list(first)
     second = RangeScan(file, believed, len(file.data))
     list(second)
     assert first.range.end == min(each for each in boundaries if each >= cut)
-    assert not ranges_are_contiguous([first.range, second.range], FILE_HEADER, len(file.data))
+    assert not ranges_are_contiguous([first.range, second.range], FILE_HEADER_BYTES, len(file.data))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 16])
@@ -127,7 +127,7 @@ def test_a_file_without_records_is_one_empty_range_or_none(tmp_path: Path) -> No
     path.write_bytes(pcap_bytes([]))
     assert split(open_capture(path), 4) == []
     path.write_bytes(pcap_bytes([]) + b"123")
-    assert split(open_capture(path), 4) == [ByteRange(FILE_HEADER, FILE_HEADER, "cut_in_record_header")]
+    assert split(open_capture(path), 4) == [ByteRange(FILE_HEADER_BYTES, FILE_HEADER_BYTES, "cut_in_record_header")]
 
 
 def test_runs_of_zero_bytes_are_no_chain_of_empty_records(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_the_kernel_and_its_python_twin_guess_alike(seed: int, tmp_path: Path) -
     path = tmp_path / "a.pcap"
     boundaries = written(path, [*random_frames(seed)[:60], *imitating_frames(seed)[:4]])
     file = open_capture(path)
-    for cut in Random(seed).sample(range(FILE_HEADER, boundaries[-1]), 12):
+    for cut in Random(seed).sample(range(FILE_HEADER_BYTES, boundaries[-1]), 12):
         common = (cut, min(cut + 2000, boundaries[-1]), boundaries[-1], 0, NS, 16, 0, 65535, 8, 60)
         assert guess_boundary(file.data, *common) == guess_boundary.function(file.data, *common)
 

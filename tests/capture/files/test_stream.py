@@ -19,7 +19,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import Block
-from capture.files.read_ahead import BUFFERS, CHUNK_BYTES, HEADROOM_BYTES
+from capture.files.read_ahead import BUFFER_COUNT, CHUNK_BYTES, HEADROOM_BYTES
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture, open_mapped
 from capture.packets.decoder import Decoder
@@ -113,7 +113,7 @@ def test_decoding_reads_the_data_of_each_block(tmp_path: Path) -> None:
             assert packets.field(name).tolist() == expected.field(name)[rows : rows + packets.rows].tolist()
         rows += packets.rows
     assert rows == expected.rows > 200
-    assert len(buffers) == BUFFERS
+    assert len(buffers) == BUFFER_COUNT
     capture.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capture.flows.columns import CORE, flow_column
+from capture.flows.columns import CORE_COLUMNS, flow_column
 from capture.flows.decoder import FlowDecoder
 from capture.flows.elements import DataType, element_named
 from capture.flows.kernels import datagrams as kernel
@@ -29,7 +29,7 @@ from tests.references.random_flows import harmed, random_stream
 def twin_row(record: Record) -> dict[str, Any]:
     row = {}
     for name in COLUMNS:
-        if name in CORE:
+        if name in CORE_COLUMNS:
             row[name] = core(record, name)
         else:
             element = element_named(name)
@@ -113,7 +113,7 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_does_the_same(ha
 
 
 def test_every_core_column_is_compared() -> None:
-    assert {name for name in CORE if name != "link"} <= set(COLUMNS)
+    assert {name for name in CORE_COLUMNS if name != "link"} <= set(COLUMNS)
     types = {"integer", "time", "address", "text", "mac", "float", "boolean"}
     assert {flow_column(name).type for name in COLUMNS} == types  # type: ignore[union-attr]
     kinds = {element.type for name in ELEMENTS if (element := element_named(name))}

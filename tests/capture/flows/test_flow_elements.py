@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from capture.flows.columns import CORE, FLOW_COLUMNS, flow_column, flow_columns
+from capture.flows.columns import CORE_COLUMNS, FLOW_COLUMNS, flow_column, flow_columns
 from capture.flows.elements import DataType, by_name, element, element_named, registered
 from capture.flows.layouts import NETFLOW_V5, NETFLOW_V7
 from lowlevel.expressions.types import Type
@@ -32,7 +32,7 @@ def test_the_table_is_ianas() -> None:
 
 def test_no_two_elements_have_one_name_and_none_is_called_as_a_core_column() -> None:
     assert len(by_name()) == 2 * len(registered())
-    assert not by_name().keys() & {name.lower() for name in CORE}
+    assert not by_name().keys() & {name.lower() for name in CORE_COLUMNS}
     assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", each.name) for each in registered().values())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from capture.flows.decoder import FlowDecoder
-from capture.flows.sampling import MAX_KEYS, Sampling, announced_rate
+from capture.flows.sampling import MAX_SESSION_KEYS, Sampling, announced_rate
 from capture.metrics import FLOW_SAMPLING_REFUSED
 from tests.references.flow_rows import Sent, decoded
 from tests.references.netflow_bytes import Spec, a_set, ipfix, ipfix_options, template, v5, v5_record, v9, v9_options
@@ -168,11 +168,13 @@ def test_records_without_counters_have_none_to_correct() -> None:
 
 def test_keys_are_bounded_and_counted() -> None:
     sampling = Sampling()
-    for number in range(MAX_KEYS + 5):
+    for number in range(MAX_SESSION_KEYS + 5):
         sampling.learn({48: number.to_bytes(4, "big"), 50: b"\x0a"})
-    assert (len(sampling.keyed), sampling.refused) == (MAX_KEYS, 5)
+    assert (len(sampling.keyed), sampling.refused) == (MAX_SESSION_KEYS, 5)
     decoder = FlowDecoder(COLUMNS, 16)
-    says = [v9_says((1, 4), 0, [(48, 4), (50, 4)], struct.pack(">II", number, 10)) for number in range(MAX_KEYS + 5)]
+    says = [
+        v9_says((1, 4), 0, [(48, 4), (50, 4)], struct.pack(">II", number, 10)) for number in range(MAX_SESSION_KEYS + 5)
+    ]
     decoded(decoder, [(each, SENDER, 0) for each in says], COLUMNS)
     assert decoder.samples("link").total(FLOW_SAMPLING_REFUSED) == 5
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from capture.flows.decoder import FlowDecoder
-from capture.flows.kernels import sessions as words
+from capture.flows.kernels import sessions as session_row
 from capture.flows.sessions import SessionKey, Sessions
 from capture.flows.templates import Bounds
 from capture.flows.waiting_sets import SET_OVERHEAD
@@ -263,12 +263,12 @@ def test_sessions_are_found_while_others_open_and_close_in_any_order() -> None:
             usual = random.random() < 0.5
             session = sessions.longest_idle() if usual else random.choice(list(there.values()))
             if usual:
-                used = {each.number: sessions.rows[each.number, words.USED] for each in there.values()}
+                used = {each.number: sessions.rows[each.number, session_row.LAST_USE] for each in there.values()}
                 assert used[session.number] == min(used.values())
             sessions.close(session)
             del there[session.key]
         elif there and random.random() < 0.3:
-            sessions.rows[random.choice(list(there.values())).number, words.USED] = sessions.clock
+            sessions.rows[random.choice(list(there.values())).number, session_row.LAST_USE] = sessions.clock
         else:
             key = SessionKey(9, None, 0, random.randrange(1 << 32))
             there[key] = sessions.open(key)
@@ -278,22 +278,22 @@ def test_sessions_are_found_while_others_open_and_close_in_any_order() -> None:
         )
         for key, session in random.sample(list(there.items()), min(4, len(there))):
             with np.errstate(over="ignore"):
-                assert words.lookup_session(flat, sessions.slots, mask, *key.words) == session.number
+                assert session_row.lookup_session(flat, sessions.slots, mask, *key.identity_words) == session.number
 
 
 def test_inserting_and_deleting_a_session_is_the_same_in_machine_code_and_in_python() -> None:
     random = Random(3)
-    rows = np.zeros((40, words.WIDTH), np.int64)
-    rows[:, words.DOMAIN] = [random.randrange(1 << 32) for _ in range(40)]
+    rows = np.zeros((40, session_row.SESSION_WORDS), np.int64)
+    rows[:, session_row.DOMAIN] = [random.randrange(1 << 32) for _ in range(40)]
     slots = [np.zeros(64, np.int64) for _ in range(2)]
     there: set[int] = set()
     for _ in range(600):
         number = random.randrange(40)
         if number in there or len(there) < 32:
-            kernel = words.delete_session if number in there else words.insert_session
+            kernel = session_row.delete_session if number in there else session_row.insert_session
             there ^= {number}
         else:
-            kernel = words.delete_session  # of one that is not there
+            kernel = session_row.delete_session  # of one that is not there
         native = kernel(rows.reshape(-1), number, slots[0], 63)
         with np.errstate(over="ignore"):
             assert kernel.function(rows.reshape(-1), number, slots[1], 63) == native

@@ -21,7 +21,7 @@ import pytest
 from capture.flows.columns import FLOW_COLUMNS
 from capture.flows.decoder import FlowDecoder
 from capture.flows.elements import DataType, by_name
-from capture.flows.kernels import sessions as words
+from capture.flows.kernels import sessions as session_row
 from tests.references.flow_rows import decode, decoded
 from tests.references.flow_values import typed
 from tests.references.netflow_captures import NetflowTruth
@@ -94,7 +94,7 @@ def test_the_number_of_records_is_that_of_every_case(truth: NetflowTruth) -> Non
     for case, structure in truth.structure.items():
         decoder = FlowDecoder(["ts"])
         rows = decoded(decoder, truth.messages(case), ["ts"])
-        options = int(decoder.sessions.rows[:, words.OPTION_RECORDS].sum())
+        options = int(decoder.sessions.rows[:, session_row.OPTION_RECORDS].sum())
         assert (len(rows) + options, options) == (structure["records"], structure["option_records"]), case
         asserted = truth.cases[case]["records"]
         several = any(len(truth.messages_of(name)) > 1 for name in truth.cases[case]["files"])

@@ -10,7 +10,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.capture import Capture
-from capture.files.rotation import TEMPLATES as NAME
+from capture.files.rotation import TEMPLATES_FILE as NAME
 from capture.flows.decoder import FlowDecoder
 from capture.flows.stored_templates import FORMAT, load, load_for_capture, save
 from capture.flows.templates import Bounds

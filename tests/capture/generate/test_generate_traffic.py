@@ -21,7 +21,7 @@ import pytest
 
 import wiretide
 from capture.generate import Attack, Conversations, Profile, generate
-from capture.generate.conversations import KINDS, LINK_TYPES
+from capture.generate.conversations import CONVERSATION_KINDS, LINK_TYPES
 from tests.harness.command_line import run
 from tests.references.generated import records
 from tests.references.tshark_oracle import require_tshark
@@ -32,7 +32,7 @@ MIXED = Profile(
     duration=10 * SECOND,
     rate=100.0,
     groups=50,
-    conversations=tuple(Conversations(kind, 2.0) for kind in KINDS),
+    conversations=tuple(Conversations(kind, 2.0) for kind in CONVERSATION_KINDS),
     snap_length=65535,
 )
 
@@ -97,7 +97,7 @@ def only(kind: str, folder: Path, rate: float = 4.0) -> list[dpkt.ip.IP]:
     return [packet for _, packet in conversation_packets(folder / "a.pcap")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CONVERSATION_KINDS)
 def test_every_packet_has_right_lengths_and_checksums(tmp_path: Path, kind: str) -> None:
     assert len(only(kind, tmp_path)) >= 80
     for _, data in conversation_frames(tmp_path / "a.pcap"):
@@ -226,7 +226,7 @@ def test_queries_find_conversations_and_look_into_tunnels(tmp_path: Path) -> Non
         else:
             low = packet.data.dport if packet.data.dport in ports else packet.data.sport
             kinds[ports[low]] += 1
-    assert kinds.keys() == KINDS.keys()
+    assert kinds.keys() == CONVERSATION_KINDS.keys()
     near = "(srcIP IN '172.16.0.0/12' OR destIP IN '172.16.0.0/12')"
     sql = (
         f"SELECT tunnels, inner.protocol AS p, count(*) AS n FROM packets WHERE {near} GROUP BY tunnels, inner.protocol"

@@ -27,7 +27,7 @@ from bench.veth import Pair, inside, ip, veth_pair, why_no_veth
 from capture.errors import InputError
 from capture.live import ring as ring_module
 from capture.live.hardware import HARDWARE, Hardware
-from capture.live.interface import GONE, InterfaceCapture
+from capture.live.interface import INTERFACE_GONE, InterfaceCapture
 from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_RECEIVED, INTERFACE_TRUNCATED
 from capture.open import open_capture
 from tests.references.ring_bytes import completed_frames
@@ -163,7 +163,7 @@ def test_an_interface_that_is_deleted_ends_with_what_was_read_and_says_so(pair: 
             send(udp_frame(n, 100))
         ip("-n", pair.receiving, "link", "del", pair.receiver)
         assert sum(each is not None for each in read_frames(capture)) == 300
-        assert capture.damage == GONE
+        assert capture.damage == INTERFACE_GONE
 
 
 def test_frames_longer_than_the_snapshot_length_are_cut_and_counted(pair: Pair) -> None:

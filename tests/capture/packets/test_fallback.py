@@ -35,7 +35,7 @@ from capture.open import open_capture
 from capture.packets.candidates import HEADERS, LINK_TYPES
 from capture.packets.decode_kernels import decode_pcap
 from capture.packets.decoder import Decoder
-from capture.packets.fallback import REFUSED, Fallback
+from capture.packets.fallback import REFUSAL_CAUSES, Fallback
 from capture.packets.fields import CANDIDATE_COUNT_INDEX, SKIP_CAUSES
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
@@ -239,7 +239,7 @@ def test_harmed_frames_are_counted_once_whatever_dpkt_raises(
     assert rows + int(decoder.skipped.sum()) == len(frames)
     assert 0 < sum(fallback.decoded.values()) + sum(fallback.refused.values()) <= candidates
     assert set(fallback.decoded) <= set(HEADERS)
-    assert set(fallback.refused) <= set(REFUSED)
+    assert set(fallback.refused) <= set(REFUSAL_CAUSES)
     if link_type in LINK_TYPES:
         assert sum(fallback.decoded.values()) + sum(fallback.refused.values()) == len(frames)
         assert decoder.skipped[SKIP_CAUSES.index("unsupported_link_type")] == 0

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capture.sflow.columns import COUNTS, SAMPLE_FIELDS
+from capture.sflow.columns import COUNTER_NAMES, SAMPLE_FIELDS
 from capture.sflow.lister import Datagrams, ListedSamples, SampleLister
-from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples
+from capture.sflow.samples import MAX_SAMPLES, MAX_SEQUENCES, SLOT_WORDS, list_samples
 from tests.harness.guarded import Guarded, GuardedBytes
 from tests.references import sflow_oracle
 from tests.references.random_sflow import harmed, random_datagram
@@ -78,7 +78,7 @@ def test_random_datagrams_are_listed_as_the_twin_reads_them(harm: bool) -> None:
     assert [pair for pair in zip(rows, expected, strict=True) if pair[0] != pair[1]] == []
     assert counts == seen
     if harm:
-        assert {name for name in COUNTS if name != "untracked"} <= set(counts)
+        assert {name for name in COUNTER_NAMES if name != "untracked"} <= set(counts)
 
 
 def test_a_datagram_cut_at_any_byte_gives_what_its_bytes_say_and_no_more() -> None:
@@ -92,7 +92,10 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_agrees_with_its_
     random = Random(3)
     payloads = [harmed(random, random_datagram(random)) for _ in range(400)]
     native, plain = (
-        [np.zeros(size, np.int64) for size in (SLOTS * SLOT, len(SAMPLE_FIELDS) * MAX_SAMPLES, len(COUNTS) + 1)]
+        [
+            np.zeros(size, np.int64)
+            for size in (MAX_SEQUENCES * SLOT_WORDS, len(SAMPLE_FIELDS) * MAX_SAMPLES, len(COUNTER_NAMES) + 1)
+        ]
         for _ in range(2)
     )
     listed = 0
@@ -305,12 +308,12 @@ def test_agents_sub_agents_and_sources_count_by_themselves() -> None:
 
 
 def test_more_agents_than_are_followed_are_counted() -> None:
-    count = SLOTS + 100
+    count = MAX_SEQUENCES + 100
     payloads = [datagram([], agent=str(IPv4Address(n)), sequence=n % 7) for n in range(count)]
     data, datagrams = laid_out([*payloads, *payloads])
     lister = SampleLister(1)
     assert list(lister.list(data, datagrams)) == []
     followed = int(lister.sequences[:, 4].sum())
-    assert count - SLOTS <= count - followed < count // 10
+    assert count - MAX_SEQUENCES <= count - followed < count // 10
     assert lister.counts["untracked"] == 2 * (count - followed)
     assert lister.counts["datagrams_repeated"] == followed  # each of them came twice
