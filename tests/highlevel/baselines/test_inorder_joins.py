@@ -45,7 +45,7 @@ def test_inputs_in_order_give_all_pairs_once(monkeypatch: pytest.MonkeyPatch) ->
     total = 0
     for seed in range(RUNS):
         random = Random(seed)
-        monkeypatch.setattr(chains, "MIN_ROWS", random.choice([1, 4, 1024]))
+        monkeypatch.setattr(chains, "INITIAL_CAPACITY", random.choice([1, 4, 1024]))
         monkeypatch.setattr(chains, "MAX_PAIRS", random.choice([1, 5, 65_536]))
         monkeypatch.setattr(iop_join, "UNUSED_KEYS", random.choice([0, 4096]))
         inputs, spec = two_streams(random, ordered=True), random_spec(random)
