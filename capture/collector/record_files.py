@@ -37,12 +37,17 @@ MAX_PENDING_SYNCS = 8
 """Maximum number of complete files that wait for fsync. If more files wait, the collector waits for the disk."""
 
 NAME_PATTERN = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
+"""Names of files: date and time, and nanoseconds."""
+
 LOCK_NAME = ".collector.lock"
+"""Name of the file that a running collector locks."""
+
 TEMPORARY_NAME = ".collector.next"
 """Hidden name of a file whose header is being written."""
 
 RAW_IP, SNAP_LENGTH = 101, 262_144
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
+"""File header of each file: a classic pcap file with nanoseconds, of link type RAW_IP."""
 
 
 class RecordingError(WiretideError):

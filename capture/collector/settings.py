@@ -21,7 +21,10 @@ SIZE_UNITS = {
     "GI": 2**30,
     "TI": 2**40,
 }
+"""Bytes of the units of sizes, in upper case."""
+
 DURATION_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
+"""Nanoseconds of the units of durations."""
 
 MIN_FILE_BYTES = MEBIBYTE
 """Minimum of `Settings.rotate_size`."""

@@ -24,10 +24,12 @@ IP_PKTINFO, IPV6_RECVPKTINFO = 8, 49
 """Values of these constants in Linux (linux/in.h, linux/in6.h)."""
 
 MEMORY_INFO = struct.Struct("=9I")
-MEMORY_USED, MEMORY_DROPS = 0, 8
-"""Words in the result of SO_MEMINFO (linux/sock_diag.h)."""
+"""Result of SO_MEMINFO: nine numbers."""
 
-LINUX = sys.platform == "linux"
+MEMORY_USED, MEMORY_DROPS = 0, 8
+"""Indices of two of these numbers (linux/sock_diag.h): used bytes, and dropped datagrams."""
+
+IS_LINUX = sys.platform == "linux"
 
 
 class UdpSocket:
@@ -54,11 +56,11 @@ class UdpSocket:
     @property
     def is_smaller_than_requested(self) -> bool:
         """True if the system granted less than requested."""
-        return self.granted < self.requested * (2 if LINUX else 1)
+        return self.granted < self.requested * (2 if IS_LINUX else 1)
 
     def read_memory(self) -> int | None:
         """Update `dropped`. Return the used bytes of the receive buffer, or None if the system does not report them."""
-        if not LINUX:
+        if not IS_LINUX:
             return None
         try:
             info = MEMORY_INFO.unpack(self.socket.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, MEMORY_INFO.size))
@@ -124,7 +126,7 @@ def _open(family: int, address: tuple[str, int], receive_buffer: int, undo: cont
             errno.EACCES: "; ports below 1024 need privileges: choose a higher port",
         }.get(error.errno or 0, "")
         raise InputError(f"cannot listen on {address[0]} port {address[1]}: {error.strerror}{advice}") from error
-    if LINUX:
+    if IS_LINUX:
         udp.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         if family == socket.AF_INET6:
             udp.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)
@@ -135,7 +137,7 @@ def _open(family: int, address: tuple[str, int], receive_buffer: int, undo: cont
 
 def _grow_buffer(udp: socket.socket, requested: int) -> int:
     """Request a receive buffer, larger than the system's limit if this process may do so. Return the granted size."""
-    options = [SO_RCVBUFFORCE, socket.SO_RCVBUF] if LINUX else [socket.SO_RCVBUF]
+    options = [SO_RCVBUFFORCE, socket.SO_RCVBUF] if IS_LINUX else [socket.SO_RCVBUF]
     for option in options:
         size = requested
         while size:

@@ -339,7 +339,17 @@ class Layouts:
         lengths = [] if definition.has_fixed_length else [(field_.length,) for field_ in definition.fields]
         first, field = self.steps.rows, self.fields.rows
         self.words.add(
-            [(definition.shortest, definition.has_fixed_length, first, first + len(steps), field, len(lengths), flags)]
+            [
+                (
+                    definition.min_record_bytes,
+                    definition.has_fixed_length,
+                    first,
+                    first + len(steps),
+                    field,
+                    len(lengths),
+                    flags,
+                )
+            ]
         )
         self.steps.add(steps)
         self.fields.add(lengths)

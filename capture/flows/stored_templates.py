@@ -129,7 +129,7 @@ def _definition_from_json(version: int, template: dict[str, Any]) -> Definition:
     ]
     options, scope = template["options"], _within(template["scope"], 0, len(fields))
     definition = Definition.of(version, fields, options, scope)
-    if not isinstance(options, bool) or len(fields) > MAX_FIELDS or definition.shortest == 0:
+    if not isinstance(options, bool) or len(fields) > MAX_FIELDS or definition.min_record_bytes == 0:
         raise ValueError(f"template {template['id']} is not possible")
     return definition
 

@@ -83,7 +83,7 @@ class Definition:
         return _fields(self.specifiers)
 
     @property
-    def shortest(self) -> int:
+    def min_record_bytes(self) -> int:
         """Length in bytes of the shortest record. A field of variable length has at least one length byte."""
         return sum(1 if field.length == VARIABLE_LENGTH else field.length for field in self.fields)
 
@@ -161,6 +161,6 @@ def announcements(version: int, options: bool, body: bytes) -> Iterator[Announce
             refused = "id_below_256"
         elif count > MAX_FIELDS:
             refused = "too_many_fields"
-        elif definition.shortest == 0:
+        elif definition.min_record_bytes == 0:
             refused = "no_bytes"
         yield Announcement(template, None if refused else definition, refused)

@@ -28,7 +28,7 @@ SYSTEM_INIT_TIME = 160
 def split_records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
     """Split a set into records, and records into fields. A record that exceeds the set is omitted."""
     offset = 0
-    shortest = definition.shortest
+    shortest = definition.min_record_bytes
     fields = definition.fields
     while offset + shortest <= len(body):
         record: list[bytes] = []

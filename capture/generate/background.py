@@ -23,7 +23,8 @@ ACK, SYN, FIN, PSH = 0x10, 0x02, 0x01, 0x08
 TCP_FLAGS = np.array([ACK] * 40 + [ACK | PSH] * 20 + [SYN, SYN, FIN | ACK, FIN | ACK], dtype=np.uint8)
 """TCP flags by the lowest six bits of a random draw."""
 LENGTH_STEPS = 1 << 16
-"""Number of values of a random 16-bit draw. Each length class and VLAN depth has its share of these values."""
+"""Number of values of a random 16-bit draw. Each class of lengths, and each number of VLAN tags, has its share of these
+values."""
 
 
 class Background:
@@ -69,7 +70,7 @@ class Background:
         return Traffic(
             ts=ts,
             kind=kind,
-            depth=np.searchsorted(self._depth_edges, kinds & np.uint64(0xFFFF), side="right").astype(np.uint8),
+            vlan_tags=np.searchsorted(self._depth_edges, kinds & np.uint64(0xFFFF), side="right").astype(np.uint8),
             source=np.where(ends.from_client, ends.client, ends.server),
             destination=np.where(ends.from_client, ends.server, ends.client),
             source_port=source_port,

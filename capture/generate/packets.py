@@ -20,15 +20,15 @@ RECORD_HEADER = 16
 """Bytes of a record header of a classic pcap file."""
 ETHERNET_MINIMUM = 60
 """Shortest Ethernet frame without its check sequence. Shorter packets are padded; the IP length excludes padding."""
-DEPTHS = 4
-"""Number of VLAN depths: 0 to 3 tags."""
+VLAN_TAG_COUNTS = 4
+"""How many different numbers of VLAN tags a packet can have: 0 to 3 tags."""
 
 
 @dataclass(slots=True)
 class Traffic:
     """Columns of consecutive packets, in file order.
 
-    `kind`: a `PacketKind`. `depth`: number of VLAN tags. Addresses are IPv4 numbers, or the last 32 bits below
+    `kind`: a `PacketKind`. `vlan_tags`: number of VLAN tags. Addresses are IPv4 numbers, or the last 32 bits below
     2001:db8::/96. For ICMP the destination port is type * 256 + code, as in NetFlow, and the source port is the echo
     identifier. `length`: requested wire length in bytes; a packet is longer if its headers or the link layer require
     it. `noise`: random bits for identifiers and sequence numbers.
@@ -36,7 +36,7 @@ class Traffic:
 
     ts: NDArray[np.int64]
     kind: NDArray[np.uint8]
-    depth: NDArray[np.uint8]
+    vlan_tags: NDArray[np.uint8]
     source: NDArray[np.uint32]
     destination: NDArray[np.uint32]
     source_port: NDArray[np.uint16]
@@ -54,19 +54,21 @@ class Encoder:
         self._min_frame = ETHERNET_MINIMUM if link_type == 1 else 0
         self._tick = tick
         self._snap_length = snap_length
-        depths = range(DEPTHS if link_type == 1 else 1)
+        tag_counts = range(VLAN_TAG_COUNTS if link_type == 1 else 1)
         self._stacks = {
-            kind * DEPTHS + depth: build_stack(link_type, depth, kind, byte_order)
+            kind * VLAN_TAG_COUNTS + vlan_tags: build_stack(link_type, vlan_tags, kind, byte_order)
             for kind in self._kinds(link_type)
-            for depth in depths
+            for vlan_tags in tag_counts
         }
-        class_count = len(PacketKind) * DEPTHS
+        class_count = len(PacketKind) * VLAN_TAG_COUNTS
         self._link_lengths = np.zeros(class_count, dtype=np.int32)
         self._min_lengths = np.zeros(class_count, dtype=np.int32)
         self._max_lengths = np.full(class_count, 65535, dtype=np.int32)
         for index, stack in self._stacks.items():
             self._link_lengths[index] = stack.link_length
-            self._min_lengths[index], self._max_lengths[index] = _network_lengths(stack, PacketKind(index // DEPTHS))
+            self._min_lengths[index], self._max_lengths[index] = _network_lengths(
+                stack, PacketKind(index // VLAN_TAG_COUNTS)
+            )
 
     @staticmethod
     def _kinds(link_type: int) -> list[PacketKind]:
@@ -75,7 +77,7 @@ class Encoder:
 
     def encode(self, traffic: Traffic) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
         """Return the bytes of the records, their offsets, and the sum of their wire lengths."""
-        classes = traffic.kind * np.uint8(DEPTHS) + traffic.depth
+        classes = traffic.kind * np.uint8(VLAN_TAG_COUNTS) + traffic.vlan_tags
         link_lengths = self._link_lengths[classes]
         network = np.clip(traffic.length - link_lengths, self._min_lengths[classes], self._max_lengths[classes])
         wire = np.maximum(network + link_lengths, self._min_frame)
@@ -94,7 +96,7 @@ class Encoder:
             records["record.fraction"] = traffic.ts[rows] % SECOND // self._tick
             records["record.captured_length"] = captured[rows]
             records["record.wire_length"] = wire[rows]
-            _set_fields(records, stack, PacketKind(int(index) // DEPTHS), traffic, rows, network[rows])
+            _set_fields(records, stack, PacketKind(int(index) // VLAN_TAG_COUNTS), traffic, rows, network[rows])
             _copy_to_offsets(records, min(stack.header_length, self._snap_length) + RECORD_HEADER, output, starts[rows])
         return output, starts, int(wire.sum())
 

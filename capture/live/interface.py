@@ -96,7 +96,7 @@ class InterfaceCapture(StreamedCapture):
         end_time: float | None = None
         try:
             while True:
-                if end_time is None and (self._stopped.is_set() or self.ring.gone):
+                if end_time is None and (self._stopped.is_set() or self.ring.is_gone):
                     end_time = time.monotonic()
                     self.damage = None if self._stopped.is_set() else INTERFACE_GONE
                     self.ring.stop()
@@ -144,8 +144,8 @@ class InterfaceCapture(StreamedCapture):
         self._bytes += end - first
 
     def _update_statistics(self) -> None:
-        self.ring.count()
-        self._waiting_blocks, self._waiting_share = self.ring.waiting, self.ring.fill
+        self.ring.update_counters()
+        self._waiting_blocks, self._waiting_share = self.ring.waiting, self.ring.fill_level
 
     def samples(self, link: str) -> Samples:
         """Return the ring's statistics and the counters of its packets. Any thread may call this."""

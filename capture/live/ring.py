@@ -72,7 +72,7 @@ class Ring:
     """The ring of one interface. `data`: all its blocks. The content of returned blocks may change at any time.
 
     `received`: packets for the ring, including dropped packets. `dropped`: packets that did not fit. `freezes`: how
-    often the ring became full. `count` updates these numbers. Only one thread may use the ring.
+    often the ring became full. `update_counters` updates these numbers. Only one thread may use the ring.
     """
 
     def __init__(self, settings: InterfaceSettings) -> None:
@@ -173,16 +173,16 @@ class Ring:
         return int((self._status & RETIRED).sum())
 
     @property
-    def fill(self) -> float:
+    def fill_level(self) -> float:
         """Share (0 to 1) of the ring's bytes that wait to be read, without the current block."""
         return compute_waiting_share(self._status[:, 0], self._used[:, 0], self._next)
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """True if the interface has been deleted or moved out of this network namespace."""
         return not self._socket.getsockname()[0]
 
-    def count(self) -> None:
+    def update_counters(self) -> None:
         """Update `received`, `dropped` and `freezes`."""
         received, dropped, freezes = STATISTICS_STRUCT.unpack(
             self._socket.getsockopt(SOL_PACKET, STATISTICS, STATISTICS_STRUCT.size)

@@ -45,13 +45,13 @@ from capture.packets.tunnels import MAX_TUNNELS, tunnel_inside
 
 @helper
 def decode_frame(  # type: ignore[no-untyped-def]
-    buf, frame, end, wire, time, link, interface, want, want_inner, every_frame, out, capacity, row, counts
+    buf, frame, end, wire, time, link, interface, mask, inner_mask, every_frame, out, capacity, row, counts
 ):
     """Decode the frame `buf[frame:end]` into column `row` of `out` (rows as in ROWS). Return the next row.
 
     * `wire`: length of the frame on the wire. `time`: ts in ns. `link`: link type. `interface`: its number.
-    * `want`: bit mask of the FIELDS to write.
-    * `want_inner`: bit mask of the LAYER_FIELDS to write for the innermost IP layer. If 0, `out` has no rows for it.
+    * `mask`: bit mask of the FIELDS to write.
+    * `inner_mask`: bit mask of the LAYER_FIELDS to write for the innermost IP layer. If 0, `out` has no rows for it.
     * `every_frame`: if set, a frame without readable IP header is a row with version 0 and NULL in its IP fields.
     * `counts`: COUNTER_COUNT words, then room for candidates. Counts frames that become no row, by cause as in
       SKIP_CAUSES, and headers that are not IPv4. Candidates for the fallback decoder are appended.
@@ -72,34 +72,34 @@ def decode_frame(  # type: ignore[no-untyped-def]
         if kind < 0:
             list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
         counts[OTHER_ROWS_INDEX] += 1
-        return write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row)
+        return write_other_frame(buf, frame, end, wire, time, link, interface, mask, inner_mask, out, capacity, row)
     if kind != ETHERTYPE_IPV4:
         counts[OTHER_ROWS_INDEX] += 1
     wire_end = max(end, frame + wire)  # the wire length of some records is less than the captured length
-    write_addresses(buf, kind, ip, wire_end, want, out, capacity, np.int64(0), row)
+    write_addresses(buf, kind, ip, wire_end, mask, out, capacity, np.int64(0), row)
     out[TS * capacity + row] = time
-    if want & (1 << LEN):
+    if mask & (1 << LEN):
         out[LEN * capacity + row] = wire
     if (
-        not want & UNCOMMON_FIELD_MASK | want_inner
+        not mask & UNCOMMON_FIELD_MASK | inner_mask
     ):  # true for most queries, and the tests below take as long as the addresses
         return row + 1
-    if want & RECORD_AND_LINK_FIELD_MASK:
-        if want & (1 << CAPLEN):
+    if mask & RECORD_AND_LINK_FIELD_MASK:
+        if mask & (1 << CAPLEN):
             out[CAPLEN * capacity + row] = end - frame
-        if want & (1 << INTERFACE):
+        if mask & (1 << INTERFACE):
             out[INTERFACE * capacity + row] = interface
-        if want & (1 << VLAN):
+        if mask & (1 << VLAN):
             out[VLAN * capacity + row] = vlan
-        if want & LINK_FIELD_MASK:
-            write_outer_link(buf, frame, end, link, want, out, capacity, row)
-    if want & (TRANSPORT_FIELD_MASK | FRAGMENT_FIELD_MASK):
+        if mask & LINK_FIELD_MASK:
+            write_outer_link(buf, frame, end, link, mask, out, capacity, row)
+    if mask & (TRANSPORT_FIELD_MASK | FRAGMENT_FIELD_MASK):
         protocol, upper, fragment, more, identified, packet_end, _ = upper_layer(buf, kind, ip, end, wire_end)
         write_transport(
-            buf, kind, protocol, upper, packet_end, fragment, more, identified, want, out, capacity, np.int64(0), row
+            buf, kind, protocol, upper, packet_end, fragment, more, identified, mask, out, capacity, np.int64(0), row
         )
-    if want & TUNNEL_FIELD_MASK | want_inner:
-        write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity, row, counts)
+    if mask & TUNNEL_FIELD_MASK | inner_mask:
+        write_inner(buf, frame, end, wire_end, link, mask, inner_mask, out, capacity, row, counts)
     return row + 1
 
 
@@ -108,22 +108,22 @@ def decode_frame(  # type: ignore[no-untyped-def]
 
 
 @outlined
-def write_outer_link(buf, frame, end, link, want, out, capacity, row):  # type: ignore[no-untyped-def]
+def write_outer_link(buf, frame, end, link, mask, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write the fields of the frame's link layer into the outermost layer of the row."""
     _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
-    write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
+    write_link_fields(buf, vlan, mpls, ethertype, source, destination, mask, out, capacity, np.int64(0), row)
     return np.int64(0)
 
 
 @outlined
-def write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
+def write_other_frame(buf, frame, end, wire, time, link, interface, mask, inner_mask, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write the row of a frame without readable IP header. Return the next row."""
-    write_nulls(want_inner, out, capacity, row)
+    write_nulls(inner_mask, out, capacity, row)
     _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
-    write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
-    if want_inner:
+    write_link_fields(buf, vlan, mpls, ethertype, source, destination, mask, out, capacity, np.int64(0), row)
+    if inner_mask:
         first = np.int64(FIRST_INNER_ROW)
-        write_link_fields(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
+        write_link_fields(buf, vlan, mpls, ethertype, source, destination, inner_mask, out, capacity, first, row)
     out[TS * capacity + row] = time
     out[LEN * capacity + row] = wire
     out[CAPLEN * capacity + row] = end - frame
@@ -132,7 +132,7 @@ def write_other_frame(buf, frame, end, wire, time, link, interface, want, want_i
 
 
 @outlined
-def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+def write_inner(buf, frame, end, wire_end, link, mask, inner_mask, out, capacity, row, counts):  # type: ignore[no-untyped-def]
     """Walk through the tunnels of a frame with a readable packet, and write the innermost layer.
 
     A tunnel is counted only if it contains a readable IP header.
@@ -152,26 +152,26 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
         tunnels += 1
         tunnel_id = inner_tunnel_id
         protocol, upper, fragment, more, identified, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
-    if want & TUNNEL_FIELD_MASK:
+    if mask & TUNNEL_FIELD_MASK:
         out[TUNNELS * capacity + row] = tunnels
         out[TUNNEL_ID * capacity + row] = tunnel_id
-    if want_inner:
+    if inner_mask:
         first = np.int64(FIRST_INNER_ROW)
         if kind != ETHERTYPE_IPV4:
             counts[OTHER_ROWS_INDEX] += 1
-        write_addresses(buf, kind, ip, wire_end, want_inner, out, capacity, first, row)
-        write_link_fields(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
+        write_addresses(buf, kind, ip, wire_end, inner_mask, out, capacity, first, row)
+        write_link_fields(buf, vlan, mpls, ethertype, source, destination, inner_mask, out, capacity, first, row)
         write_transport(
-            buf, kind, protocol, upper, end, fragment, more, identified, want_inner, out, capacity, first, row
+            buf, kind, protocol, upper, end, fragment, more, identified, inner_mask, out, capacity, first, row
         )
     return np.int64(0)
 
 
 @helper
-def write_nulls(want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
+def write_nulls(inner_mask, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write NULL to all fields of the layers of a row, and version 0: the row of a frame without readable IP header."""
     for first in (np.int64(0), np.int64(FIRST_INNER_ROW)):
-        if first == 0 or want_inner:
+        if first == 0 or inner_mask:
             for field in range(LAYER_FIELD_COUNT):
                 out[(first + field) * capacity + row] = NULL
             out[(first + VERSION) * capacity + row] = 0

@@ -23,7 +23,7 @@ from capture.packets.decode import decode_frame
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_pcap(  # type: ignore[no-untyped-def]
-    buf, offset, records, big_endian, unit, header, length_order, link, want, want_inner, every_frame, out, capacity,
+    buf, offset, records, big_endian, unit, header, length_order, link, mask, inner_mask, every_frame, out, capacity,
     counts
 ):  # fmt: skip
     """Decode `records` records of a classic pcap from `buf[offset:]`. Return the number of rows.
@@ -37,7 +37,7 @@ def decode_pcap(  # type: ignore[no-untyped-def]
         wire = wire_length(buf, offset, big_endian, length_order)
         time = record_time(buf, offset, big_endian, unit)
         row = decode_frame(
-            buf, frame, end, wire, time, link, np.int64(0), want, want_inner, every_frame, out, capacity, row, counts
+            buf, frame, end, wire, time, link, np.int64(0), mask, inner_mask, every_frame, out, capacity, row, counts
         )
         offset = end
     return row
@@ -45,7 +45,7 @@ def decode_pcap(  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_ring(  # type: ignore[no-untyped-def]
-    buf, offset, stop, records, link, want, want_inner, every_frame, out, capacity, counts
+    buf, offset, stop, records, link, mask, inner_mask, every_frame, out, capacity, counts
 ):
     """Decode `records` frames of a ring block from `buf[offset:stop]`. Return the number of rows.
 
@@ -58,7 +58,7 @@ def decode_ring(  # type: ignore[no-untyped-def]
         wire = u32le(buf, offset + LEN)
         time = u32le(buf, offset + SEC) * 1_000_000_000 + u32le(buf, offset + NSEC)
         row = decode_frame(
-            buf, frame, end, wire, time, link, np.int64(0), want, want_inner, every_frame, out, capacity, row, counts
+            buf, frame, end, wire, time, link, np.int64(0), mask, inner_mask, every_frame, out, capacity, row, counts
         )
         following = u32le(buf, offset + NEXT)
         offset = offset + following if following else stop
@@ -68,7 +68,7 @@ def decode_ring(  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64*)")
 def decode_pcapng(  # type: ignore[no-untyped-def]
-    buf, offset, stop, records, section, interfaces, known, want, want_inner, every_frame, out, capacity, counts,
+    buf, offset, stop, records, section, interfaces, known, mask, inner_mask, every_frame, out, capacity, counts,
     retimed
 ):  # fmt: skip
     """Decode the `records` packet blocks of `buf[offset:stop]`, all of one section. Return the number of rows.
@@ -102,7 +102,7 @@ def decode_pcapng(  # type: ignore[no-untyped-def]
             end = min(frame + captured, after - 4)
             link = interfaces[interface * INTERFACE_WORDS + LINK]
             row = decode_frame(
-                buf, frame, end, wire, time, link, interface, want, want_inner, every_frame, out, capacity, row, counts
+                buf, frame, end, wire, time, link, interface, mask, inner_mask, every_frame, out, capacity, row, counts
             )
             records -= 1
         offset = after

@@ -72,13 +72,13 @@ class Decoder:
         self.file = file
         self.every_frame = every_frame
         fields = {field for column in columns if column != "link" for field in PHYSICAL_COLUMNS.get(column, (column,))}
-        self.want = sum(1 << row for row, field in enumerate(FIELDS) if field in fields)
-        self.want_inner = sum(1 << row for row, field in enumerate(INNER_FIELDS) if field in fields)
+        self.mask = sum(1 << row for row, field in enumerate(FIELDS) if field in fields)
+        self.inner_mask = sum(1 << row for row, field in enumerate(INNER_FIELDS) if field in fields)
         unknown = fields - ROWS.keys()
         if unknown:
             raise ValueError(f"got the columns {', '.join(sorted(unknown))}, expected some of {', '.join(ROWS)}")
         self.capacity = capacity
-        self.matrix = column_matrix(len(ROWS) if self.want_inner else len(FIELDS), capacity)
+        self.matrix = column_matrix(len(ROWS) if self.inner_mask else len(FIELDS), capacity)
         self.matrix[VERSION] = 4
         self.fallback = fallback
         self.counts = counts_with_room(capacity if fallback else 0)
@@ -107,7 +107,7 @@ class Decoder:
     def _insert_candidates(self, packets: Packets, fallback: Fallback) -> Packets:
         """Insert the rows of candidates in which the fallback decoder finds an IP packet, in record order."""
         candidates = take_candidates(self.counts)
-        decoded = fallback.decode(self.file.data, candidates, self.want, self.want_inner, len(self.matrix))
+        decoded = fallback.decode(self.file.data, candidates, self.mask, self.inner_mask, len(self.matrix))
         if not self.every_frame:
             causes = np.bincount(candidates[:, CANDIDATE_FIELDS.index("cause")], minlength=OTHER_ROWS_INDEX)
             self.skipped += decoded.skipped - causes
@@ -147,16 +147,16 @@ class Decoder:
         if isinstance(form, PcapngFormat):
             return decode_pcapng(
                 self.file.data, block.start, block.end, block.records, block.section, form.interfaces,
-                len(form.interface_names), self.want, self.want_inner, self.every_frame, self.out, stride,
+                len(form.interface_names), self.mask, self.inner_mask, self.every_frame, self.out, stride,
                 self.counts, self.retimed,
             )  # fmt: skip
         if isinstance(form, RingFormat):
             return decode_ring(
-                self.file.data, block.start, block.end, block.records, form.link_type, self.want, self.want_inner,
+                self.file.data, block.start, block.end, block.records, form.link_type, self.mask, self.inner_mask,
                 self.every_frame, self.out, stride, self.counts,
             )  # fmt: skip
         return decode_pcap.at(
             pointer(self.file.data, "u8"), block.start, block.records, form.big_endian, form.unit, form.record_header,
-            form.length_order, form.link_type, self.want, self.want_inner, self.every_frame, self.out, stride,
+            form.length_order, form.link_type, self.mask, self.inner_mask, self.every_frame, self.out, stride,
             self.counts_address,
         )  # fmt: skip

@@ -23,11 +23,19 @@ READ_ERRORS = (
     dpkt.dpkt.struct.error,
 )  # fmt: skip
 """Exceptions that dpkt raises for invalid bytes: dpkt's own errors, and errors that its parsers do not catch."""
+
 MAX_LAYERS = 16
+"""Maximum number of headers before the IP header."""
+
 ADDRESS_BYTES = 6
+"""Bytes of a MAC address."""
+
 SNAP_BYTES = 8
 SNAP = b"\xaa\xaa"
+"""Bytes of an LLC and SNAP header, and its first two bytes."""
+
 ISL_ADDRESSES = (b"\x01\x00\x0c\x00\x00", b"\x03\x00\x0c\x00\x00")
+"""First five bytes of the destination address of a Cisco ISL frame."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Fallback:
         self._missing = False
 
     def decode(
-        self, data: npt.NDArray[np.uint8], candidates: Int64Array, want: int, want_inner: int, rows: int
+        self, data: npt.NDArray[np.uint8], candidates: Int64Array, mask: int, inner_mask: int, rows: int
     ) -> FallbackRows:
         """Decode those of the `candidates` (rows of CANDIDATE_FIELDS) whose frames in `data` contain an IP packet.
 
@@ -103,7 +103,7 @@ class Fallback:
         indices = np.array([index for index, _ in located_headers], np.int64)
         headers = [header for _, header in located_headers]
         chosen = candidates[indices]
-        matrix, only_ipv4 = _decode(data, chosen, headers, want, want_inner, rows)
+        matrix, only_ipv4 = _decode(data, chosen, headers, mask, inner_mask, rows)
         matrix = matrix[:, : len(located_headers)]
         version_matches = matrix[VERSION] == [header.version for header in headers]
         self.decoded.update(HEADERS[header] for header in chosen[version_matches, 6].tolist())
@@ -136,8 +136,8 @@ def _decode(
     data: npt.NDArray[np.uint8],
     candidates: Int64Array,
     headers: list[LocatedHeader],
-    want: int,
-    want_inner: int,
+    mask: int,
+    inner_mask: int,
     rows: int,
 ) -> tuple[Int64Array, bool]:
     """Decode packets at known offsets of their frames. Return the rows, and whether all addresses are IPv4.
@@ -163,8 +163,8 @@ def _decode(
         RECORD.size,
         0,
         RAW_IP,
-        want | TUNNEL_FIELD_MASK if want_inner else want,
-        want_inner,
+        mask | TUNNEL_FIELD_MASK if inner_mask else mask,
+        inner_mask,
         1,
         matrix.reshape(-1),
         matrix.shape[1],
@@ -175,10 +175,10 @@ def _decode(
     matrix[ROWS["caplen"], :count] = candidates[:, 1] - candidates[:, 0]
     _write_link(matrix, headers, 0)
     shift = np.array(shifts, np.int64)
-    for first in (0, FIRST_INNER_ROW) if want_inner else (0,):
+    for first in (0, FIRST_INNER_ROW) if inner_mask else (0,):
         offsets = matrix[first + ROWS["payload_offset"], :count]
         offsets[offsets != NULL] += shift[offsets != NULL]
-    if want_inner:
+    if inner_mask:
         not_in_tunnel = matrix[ROWS["tunnels"], :count] == 0
         _write_link(matrix, headers, FIRST_INNER_ROW, not_in_tunnel)
     return matrix, not counts[OTHER_ROWS_INDEX]

@@ -121,7 +121,7 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_addresses(buf, kind, ip, wire_end, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write the fields at fixed offsets of the readable IP header at `ip`. `first`: first matrix row of the layer.
 
     `wire_end`: end of the packet on the wire if its header has no length. For IPv4 in the outermost layer, the version
@@ -132,84 +132,84 @@ def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  
             out[(first + VERSION) * capacity + row] = 4
             out[(first + SRC_HIGH) * capacity + row] = 0
             out[(first + DEST_HIGH) * capacity + row] = 0
-        if want & (1 << SRC_LOW):
+        if mask & (1 << SRC_LOW):
             out[(first + SRC_LOW) * capacity + row] = u32be(buf, ip + 12)
-        if want & (1 << DEST_LOW):
+        if mask & (1 << DEST_LOW):
             out[(first + DEST_LOW) * capacity + row] = u32be(buf, ip + 16)
-        if want & NETWORK_FIELD_MASK:
+        if mask & NETWORK_FIELD_MASK:
             out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 2) or wire_end - ip
             out[(first + TTL) * capacity + row] = buf[ip + 8]
             out[(first + TOS) * capacity + row] = buf[ip + 1]
         return
     out[(first + VERSION) * capacity + row] = 6
-    if want & (1 << SRC_LOW):
+    if mask & (1 << SRC_LOW):
         out[(first + SRC_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 8))
         out[(first + SRC_LOW) * capacity + row] = np.int64(u64be(buf, ip + 16))
-    if want & (1 << DEST_LOW):
+    if mask & (1 << DEST_LOW):
         out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 24))
         out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, ip + 32))
-    if want & NETWORK_FIELD_MASK:
+    if mask & NETWORK_FIELD_MASK:
         out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 4) + 40
         out[(first + TTL) * capacity + row] = buf[ip + 7]
         out[(first + TOS) * capacity + row] = u16be(buf, ip) >> 4 & 255
 
 
 @helper
-def write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_link_fields(buf, vlan, mpls, ethertype, source, destination, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write the link layer fields. `source` and `destination` are offsets of 48-bit addresses, or NULL."""
-    if want & (1 << VLAN):
+    if mask & (1 << VLAN):
         out[(first + VLAN) * capacity + row] = vlan
-    if not want & LINK_FIELD_MASK:
+    if not mask & LINK_FIELD_MASK:
         return
-    if want & (1 << MPLS):
+    if mask & (1 << MPLS):
         out[(first + MPLS) * capacity + row] = mpls
-    if want & (1 << ETHERTYPE):
+    if mask & (1 << ETHERTYPE):
         out[(first + ETHERTYPE) * capacity + row] = ethertype
-    if want & (1 << SRC_MAC):
+    if mask & (1 << SRC_MAC):
         out[(first + SRC_MAC) * capacity + row] = u48be(buf, source) if source >= 0 else NULL
-    if want & (1 << DEST_MAC):
+    if mask & (1 << DEST_MAC):
         out[(first + DEST_MAC) * capacity + row] = u48be(buf, destination) if destination >= 0 else NULL
 
 
 @helper
-def write_transport(buf, kind, protocol, upper, end, fragment, more, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_transport(buf, kind, protocol, upper, end, fragment, more, identified, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write the results of `upper_layer`, and the fields of the upper-layer header that end at or before `end`."""
-    if want & (1 << PROTOCOL):
+    if mask & (1 << PROTOCOL):
         out[(first + PROTOCOL) * capacity + row] = protocol
-    if want & FRAGMENT_FIELD_MASK:
+    if mask & FRAGMENT_FIELD_MASK:
         out[(first + FRAGMENT_OFFSET) * capacity + row] = fragment
         out[(first + MORE_FRAGMENTS) * capacity + row] = more
     left = end - upper if fragment == 0 else np.int64(-1)  # available bytes of the header of `protocol`
-    if want & (1 << SRC_PORT | 1 << DEST_PORT):
+    if mask & (1 << SRC_PORT | 1 << DEST_PORT):
         ports = protocol in (TCP, UDP) and left >= 4
         out[(first + SRC_PORT) * capacity + row] = u16be(buf, upper) if ports else NULL
         out[(first + DEST_PORT) * capacity + row] = u16be(buf, upper + 2) if ports else NULL
-    if want & (1 << TCP_FLAGS):
+    if mask & (1 << TCP_FLAGS):
         flags = protocol == TCP and left >= 14
         out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
-    if want & RARE_FIELD_MASK:
-        write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row)
+    if mask & RARE_FIELD_MASK:
+        write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, mask, out, capacity, first, row)
 
 
 @outlined
-def write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write the rarely requested fields. Not inlined, so that other queries do not test for each of these fields."""
     left = end - upper if fragment == 0 else np.int64(-1)
-    if want & (1 << IP_ID):
+    if mask & (1 << IP_ID):
         identification = np.int64(NULL)
         if identified >= 0:
             identification = u16be(buf, identified) if kind == ETHERTYPE_IPV4 else u32be(buf, identified)
         out[(first + IP_ID) * capacity + row] = identification
-    if want & (1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW):
+    if mask & (1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW):
         bytes_of_tcp = left if protocol == TCP else np.int64(-1)
         out[(first + TCP_SEQ) * capacity + row] = u32be(buf, upper + 4) if bytes_of_tcp >= 8 else NULL
         out[(first + TCP_ACK) * capacity + row] = u32be(buf, upper + 8) if bytes_of_tcp >= 12 else NULL
         out[(first + TCP_WINDOW) * capacity + row] = u16be(buf, upper + 14) if bytes_of_tcp >= 16 else NULL
-    if want & (1 << ICMP_TYPE | 1 << ICMP_CODE):
+    if mask & (1 << ICMP_TYPE | 1 << ICMP_CODE):
         bytes_of_icmp = left if protocol in (ICMP, ICMPV6) else np.int64(-1)
         out[(first + ICMP_TYPE) * capacity + row] = np.int64(buf[upper]) if bytes_of_icmp >= 1 else NULL
         out[(first + ICMP_CODE) * capacity + row] = np.int64(buf[upper + 1]) if bytes_of_icmp >= 2 else NULL
-    if want & (1 << PAYLOAD_OFFSET | 1 << PAYLOAD_LENGTH):
+    if mask & (1 << PAYLOAD_OFFSET | 1 << PAYLOAD_LENGTH):
         offset = upper
         if fragment == 0:
             offset = payload_start(buf, protocol, upper, end)

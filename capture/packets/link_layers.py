@@ -263,7 +263,8 @@ def juniper_header(buf, offset, end, link):  # type: ignore[no-untyped-def]
     return (AT_FRAME_RELAY if link == 180 else AT_CISCO_HDLC), offset
 
 
-OUTERMOST_ETHERNET, RAW, COOKED, COOKED_2 = 1, 101, 113, 276
+ETHERNET_LINK, RAW, COOKED, COOKED_2 = 1, 101, 113, 276
+"""Link types for which `outermost_layer` has a fast path."""
 
 
 @helper
@@ -278,7 +279,7 @@ def outermost_layer(buf, frame, end, link):  # type: ignore[no-untyped-def]
     vlan = np.int64(NULL)
     source = np.int64(NULL)
     destination = np.int64(NULL)
-    if link == OUTERMOST_ETHERNET:
+    if link == ETHERNET_LINK:
         if frame + 14 <= end:
             kind = u16be(buf, frame + 12)
             offset = frame + 14

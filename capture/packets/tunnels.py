@@ -47,7 +47,10 @@ from capture.packets.link_headers import (
 
 
 CHECKSUM, ROUTING, KEY, SEQUENCE, ACKNOWLEDGMENT, VERSION_BITS = 0x8000, 0x4000, 0x2000, 0x1000, 0x0080, 0x0007
+"""Bits of the first two bytes of a GRE header."""
+
 BRIDGED, PPP, ERSPAN, ERSPAN_III = 0x6558, 0x880B, 0x88BE, 0x22EB
+"""EtherTypes of payloads of GRE."""
 
 
 @helper

@@ -50,15 +50,15 @@ def fitting_or_null(value, bits):  # type: ignore[no-untyped-def]
 
 
 @helper
-def decode_ip_record(buf, offset, version, time, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+def decode_ip_record(buf, offset, version, time, inner_mask, out, capacity, row, counts):  # type: ignore[no-untyped-def]
     """Write all columns of the row of the sampled_ipv4 or sampled_ipv6 record at `offset`."""
-    write_nulls(want_inner, out, capacity, row)
+    write_nulls(inner_mask, out, capacity, row)
     counts[OTHER_ROWS_INDEX] += 1
     length = u32be(buf, offset)
     protocol = fitting_or_null(u32be(buf, offset + 4), 8)
     after = offset + (16 if version == 4 else 40)
     for first in (0, FIRST_INNER_ROW):
-        if first and not want_inner:
+        if first and not inner_mask:
             break
         out[(first + VERSION) * capacity + row] = version
         if version == 4:
@@ -86,11 +86,11 @@ def decode_ip_record(buf, offset, version, time, want_inner, out, capacity, row,
 
 
 @kernel("i64(u8*, i64*, i64, i64, i64, i64, i64, i64*, i64, i64*)")
-def decode_listed(buf, sample_matrix, stride, first, rows, wanted_mask, want_inner, out, capacity, counts):  # type: ignore[no-untyped-def]
+def decode_listed(buf, sample_matrix, stride, first, rows, mask, inner_mask, out, capacity, counts):  # type: ignore[no-untyped-def]
     """Decode the samples `[first, first + rows)` of `sample_matrix` into one row each. Return `rows`.
 
     * `sample_matrix`: len(SAMPLE_FIELDS) x stride, written by `list_samples` for `buf`.
-    * `wanted_mask`: bit mask of the columns to write. `want_inner`: the same for the inner layer, 0 if not requested.
+    * `mask`: bit mask of the columns to write. `inner_mask`: the same for the inner layer, 0 if not requested.
     * `out`: matrix of the columns, with `capacity` rows. `counts`: counters of the kernel, see
       `capture.packets.fields`.
 
@@ -102,11 +102,11 @@ def decode_listed(buf, sample_matrix, stride, first, rows, wanted_mask, want_inn
         time = sample_matrix[TIME * stride + sample]
         link = sample_matrix[LINK_TYPE * stride + sample]
         if link in (SAMPLED_IPV4, SAMPLED_IPV6):
-            decode_ip_record(buf, offset, -link, time, want_inner, out, capacity, row, counts)
+            decode_ip_record(buf, offset, -link, time, inner_mask, out, capacity, row, counts)
         else:
             end = offset + sample_matrix[CAPTURED_LENGTH * stride + sample]
             wire = sample_matrix[WIRE_LENGTH * stride + sample]
-            decode_frame(buf, offset, end, wire, time, link, 0, wanted_mask, want_inner, 1, out, capacity, row, counts)
+            decode_frame(buf, offset, end, wire, time, link, 0, mask, inner_mask, 1, out, capacity, row, counts)
     return rows
 
 
@@ -125,6 +125,6 @@ class SampleDecoder(Decoder):
         return self._packets(
             lambda: decode_listed(
                 self.file.data, listed.matrix.reshape(-1), listed.matrix.shape[1], listed.first, listed.sample_count,
-                self.want, self.want_inner, self.out, self.matrix.shape[1], self.counts,
+                self.mask, self.inner_mask, self.out, self.matrix.shape[1], self.counts,
             )
         )  # fmt: skip

@@ -177,7 +177,10 @@ MAX_SAMPLES = MAX_DATAGRAM_BYTES // 64 + 1
 """Upper bound of the samples in one datagram: the shortest flow sample has 8 + 32 bytes, its record 8 + 16."""
 
 FLOW_SAMPLE, COUNTER_SAMPLE, EXPANDED_FLOW_SAMPLE, EXPANDED_COUNTER_SAMPLE = 1, 2, 3, 4
+"""Formats of samples."""
+
 SAMPLED_HEADER, SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD, EXTENDED_SWITCH = 1, 3, 4, 1001
+"""Formats of the records in a flow sample."""
 
 
 @helper

@@ -79,4 +79,4 @@ def test_columns_have_types_of_the_language() -> None:
 
 
 def test_records_of_the_old_versions_have_the_length_that_they_have() -> None:
-    assert (NETFLOW_V5.shortest, NETFLOW_V7.shortest) == (48, 52)
+    assert (NETFLOW_V5.min_record_bytes, NETFLOW_V7.min_record_bytes) == (48, 52)
