@@ -59,7 +59,8 @@ def test_plans_of_other_rates_read_the_same_link_by_readers_of_their_own(capture
     items = [item for block in scan(file).blocks for item in node.process(block)]
     for number, item in [*items, *node.flush()]:
         if isinstance(item, pa.RecordBatch):
-            found[number] = found.get(number, 0) + item.column(2)[0].as_py()
+            upper, lower = (item.column(column)[0].as_py() for column in (2, 3))
+            found[number] = found.get(number, 0) + (upper << 32) + lower
     assert found == {0: 10, 1: 30, 2: 100, 3: 30}
     assert len(node.streams) == 3
 
