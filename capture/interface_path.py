@@ -15,6 +15,8 @@ BLOCK_BYTES = MEBIBYTE
 """Bytes of a ring block. A frame is never larger, even if TCP segments are merged, so the ring truncates no frame."""
 
 DEFAULT_RING_BYTES = 64 * MEBIBYTE
+"""Ring size in bytes without the option `ring`."""
+
 MIN_RING_BYTES, MAX_RING_BYTES = 4 * MEBIBYTE, 2048 * MEBIBYTE
 """Limits of the ring size in bytes. With the minimum, the kernel can fill some blocks while another block is read. The
 maximum exists because the ring is one memory mapping."""

@@ -99,7 +99,7 @@ def shipped_folder() -> Path:
 
 @contextlib.contextmanager
 def locked_cache() -> Iterator[None]:
-    """Hold the lock of the cache folder, so that the processes of a host do not compile the same kernels.
+    """Lock the cache folder during a block, so that the processes of a host do not compile the same kernels.
 
     The system releases the lock of a process that ends. A temporary cache, and a file system without locks, are not
     locked: then several processes may compile the same kernel, and store equal files.

@@ -60,7 +60,7 @@ _FIELD_MARK = fields(_Standard)[0]._field_type  # type: ignore[attr-defined]
 
 
 def _define_fields(cls: Any) -> None:
-    """Give a class the attributes of a dataclass that describe its fields: those of its bases, then its own."""
+    """Give a class the attributes of a dataclass that describe its fields: the fields of its bases, then its own."""
     members: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         members.update(getattr(base, "__dataclass_fields__", {}))

@@ -6,8 +6,9 @@ x86-64 Linux they do not need llvmlite either (`capture.object_code`).
 
 Only public interfaces of numba and llvmlite are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
 
-A kernel takes pointers and scalars, indexes pointers like arrays, returns one integer (a count or a status code),
-raises nothing and runs without the GIL. `Kernel.function` is the same kernel as plain Python for numpy arrays (slow).
+A kernel takes pointers and scalars, and indexes pointers like arrays. It returns one integer (a count or a status
+code), raises no exceptions and runs without the GIL. `Kernel.function` is the same kernel as plain Python for numpy
+arrays (slow).
 
 Kernels with many parameters take **records**: named tuples that the caller builds once per table or batch. A signature
 names their classes, such as `i64(TableMemory, TableRows, i64)`; the module of the kernel imports them. The fields have

@@ -27,7 +27,7 @@ OTHER_DESCRIPTORS = 64
 def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCapture:
     """Open a capture and check its first bytes.
 
-    A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. A live interface is
+    A file of records is mapped. Compressed files, pipes and standard input (`-`) are read in order. A live interface is
     named `interface:NAME`. Opening a pipe does not wait for data, so errors in its content are raised later, by
     `blocks`.
 

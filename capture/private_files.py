@@ -23,6 +23,8 @@ from pathlib import Path
 from capture.errors import WiretideError
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
+"""Modes of private folders and files: only the owner can read and write."""
+
 SHARED_FILE_MODE = 0o666
 """Mode of a file that the user names (`-o`), before the umask is applied."""
 
@@ -30,6 +32,7 @@ NAME_PREFIX_LENGTH = 32
 """Maximum characters of a file's name that its temporary name repeats. File names have at most 255 bytes."""
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+"""Mode bits that allow group or others to write."""
 
 
 class UnsafeFolderError(WiretideError):

@@ -1,4 +1,4 @@
-"""Inspection: recorded datagrams are decoded only for counters.
+"""Inspect recorded datagrams: decode them only for counters.
 
 The flow decoder counts records and losses by exporter, missing templates and malformed datagrams. The inspection reads
 the records as a later query does. The recording does not depend on it.
@@ -99,7 +99,7 @@ class ExportInspector:
     """An Inspector that decodes flows and sFlow with the decoders of queries.
 
     Announcements of exporters are stored in the template file of the folder. The next collector and all queries of the
-    folder load this file, because the newest capture file often lacks the templates.
+    folder load this file, because the newest capture file often contains no templates.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:

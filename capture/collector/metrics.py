@@ -1,8 +1,8 @@
 """Metrics of the collector.
 
-`datagrams received by the sockets = collector_datagrams + collector_refused`. All other datagrams sent to a socket are
-in `collector_dropped`. The files contain `collector_datagrams - collector_unwritten` datagrams. `collector_unwritten`
-is 0 unless the disk fails.
+The sockets receive `collector_datagrams + collector_refused` datagrams. All other datagrams sent to a socket are in
+`collector_dropped`. The files contain `collector_datagrams - collector_unwritten` datagrams. `collector_unwritten` is 0
+unless the disk fails.
 """
 
 from __future__ import annotations

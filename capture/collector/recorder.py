@@ -133,8 +133,8 @@ class Recorder:
     def record(self, udp: UdpSocket, first: int, count: int, chunk: Chunk) -> int:
         """Record datagrams `[first, count)` of the batch. Return the index of the next datagram, or `count`.
 
-        `udp` is the socket that received them. The next datagram needs another chunk; this chunk must begin a new file
-        if `file_due` is True.
+        `udp` is the socket that received them. The next datagram needs another chunk. If `file_due` is True, this chunk
+        must begin a new file.
         """
         slots, rows = self._batch_pointers
         keys, counts = self._table_pointers

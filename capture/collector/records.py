@@ -1,9 +1,9 @@
 """Conversion of datagrams into capture records: an IP header, a UDP header, and the payload of the datagram.
 
-The records have the format of a raw IP interface (link type 101), which all capture readers support. Addresses, ports,
-length and time are those of the datagram. The other fields are unknown and constant: TTL 64, TOS 0, identification 0
-with "don't fragment". The UDP checksum is computed for IPv6, which requires it; for IPv4 it is 0, which means "no
-checksum" (RFC 768).
+The records have the format of a raw IP interface (link type 101), which all capture readers support. A record has the
+addresses, ports, length and time of the datagram. The other fields are unknown and constant: TTL 64, TOS 0,
+identification 0 with "don't fragment". The UDP checksum is computed for IPv6, which requires it; for IPv4 it is 0,
+which means "no checksum" (RFC 768).
 
 The kernel also selects the datagrams to record, counts each sender, and determines the end of a file.
 """

@@ -1,7 +1,7 @@
 """Receivers of datagrams. On Linux, one system call returns many datagrams with their arrival times and destinations.
 
 `recvmmsg(2)` fills an array of `struct mmsghdr`. Sender addresses (names) and control messages are in separate arrays.
-The struct layouts are those of 64-bit little-endian Linux.
+This module uses the struct layouts of 64-bit little-endian Linux.
 """
 
 from __future__ import annotations

@@ -41,4 +41,4 @@ class Capture:
 
 
 AnyCapture = Capture | StreamedCapture
-"""A capture that is read in blocks. `format` and `data` are those of the current block and may change with each."""
+"""A capture that is read in blocks. `format` and `data` describe the current block. They may change with each block."""

@@ -327,8 +327,8 @@ class Decompressed:
         """Yield the bytes before an error that a failed call of `decompress` has not returned.
 
         The member, which begins at offset `begin`, is decompressed again. From offset `input_offset` on, the
-        decompressor gets single bytes: there the failed input begins, or the member's header ends. The first `yielded`
-        decompressed bytes have been yielded before and are not yielded again.
+        decompressor gets single bytes. This is the offset at which the failed input begins or the member's header ends.
+        The first `yielded` decompressed bytes have been yielded before and are not yielded again.
         """
         decompressor, error_class = codec.make()
         for data in _read_in_single_bytes(file, begin, input_offset):

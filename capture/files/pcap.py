@@ -107,7 +107,7 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
 class PcapFormat:
     """The fields of the file header that the reader needs. Implements RecordFormat. `record_header`: length in bytes.
 
-    `length_order`: 0 if incl_len is first, 1 if orig_len is first, 2 if the smaller one is incl_len.
+    `length_order`: 0 if incl_len is first, 1 if orig_len is first, 2 if the smaller of both is incl_len.
     """
 
     big_endian: bool

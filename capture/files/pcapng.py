@@ -1,4 +1,4 @@
-"""The pcapng file format: a sequence of typed blocks; the packet blocks are the records.
+"""The pcapng file format: a sequence of typed blocks. The packet blocks are the records.
 
     section header block         byte order and version; interfaces are numbered from 0 again
     interface description block  link type, snapshot length, clock and name of the section's next interface
@@ -9,8 +9,8 @@
 Blocks of other types (statistics, names, secrets, custom and future blocks) are skipped. The length of a block is
 checked as in libpcap: 12 to MAX_BLOCK_BYTES, a multiple of 4, and equal at both ends of the block. The section length
 field is ignored: a section ends at the next section header or at the end of the file. libpcap rejects a file whose
-sections differ in byte order or whose interfaces differ in link type; this reader accepts it. A packet may be longer
-than the snapshot length of its interface.
+sections differ in byte order or whose interfaces differ in link type. This reader accepts such files. A packet may be
+longer than the snapshot length of its interface.
 
 The kernel walks all blocks except interface descriptions (at most MAX_INTERFACES per file), which are parsed in Python
 and appended to a table. So memory does not grow with the number of sections or packets.

@@ -6,7 +6,7 @@
 
 `next` is 0 at the last frame of a block. All numbers are in machine order; only little-endian machines are supported.
 
-Linux removes a frame's VLAN tag and stores it in the frame header. The walk **restores** the frame in place: it moves
+Linux removes a frame's VLAN tag and stores it in the frame header. The walk **restores** the frame in place. It moves
 the MAC addresses into the gap before the frame, inserts the tag after them, and corrects the frame header. So decoders
 see the frame as on the wire. If an interface has no link header, a Linux cooked header is written into the gap. The
 first padding byte marks a restored frame; Linux clears this byte when it writes a new frame.

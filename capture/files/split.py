@@ -3,9 +3,10 @@
 A pcap file has no markers between records: only a walk from the beginning of the file proves a boundary. So boundaries
 are **guessed and then verified**. A guess is an offset at which a chain of plausible headers begins, but a payload can
 contain such a chain. Each reader walks its range from its guess to the first boundary at or after the next cut, and
-reports this boundary as its end. If the first range begins at the first record, and each other range begins at the end
-of the previous range, then all ranges are exact: by induction, their walks together are the walk from the beginning.
-Any other range was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a row.
+reports this boundary as its end. Assume that the first range begins at the first record, and each other range at the
+end of the previous range. Then, by induction, the walks together are the walk from the beginning, so all ranges are
+exact. Any other range was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a
+row.
 
     |header|  range 0   |·  range 1    |·   range 2        |
                     cut ^          cut ^  · is a record that straddles a cut; it belongs to the range before it
@@ -46,7 +47,7 @@ def guess_boundary(buf, begin, stop, end, big_endian, units, header, length_orde
     * its ts_frac is less than `units`, the units of ts_frac per second;
     * its captured length is at least 1 byte, and at most `max_captured` and the wire length;
     * its wire length is possible (only this check detects a header read 4 bytes too late if all packets have one size);
-    * its time differs from that of the previous record by at most `pause` seconds.
+    * its time differs from the time of the previous record by at most `pause` seconds.
     """
     for start in range(begin, stop):
         offset = np.int64(start)

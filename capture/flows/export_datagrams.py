@@ -1,9 +1,9 @@
-"""Selection of the packets that carry NetFlow or IPFIX, by port or by content.
+"""Select the packets that carry NetFlow or IPFIX, by port or by content.
 
-A UDP packet to one of PORTS is always read as an export; errors in it are counted by cause. At any other port a UDP
+A UDP packet to one of PORTS is always read as an export, and errors in it are counted by cause. At any other port a UDP
 payload is read as an export only if its version is supported and its lengths add up to the length of the payload. A DNS
-message can begin with an export version, but its next two bytes, as a record count or a length, do not match its size.
-Truncated and fragmented datagrams fail this test, so they are recognised only at PORTS.
+message can begin with the number of an export version. But its next two bytes, read as a record count or a length, do
+not match its size. Truncated and fragmented datagrams fail this test, so they are recognised only at PORTS.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_RECORDS = 30
 
 @helper
 def sets_fill(buf, offset, end, version):  # type: ignore[no-untyped-def]
-    """Return whether `buf[offset:end]` consists of one or more sets and optional zero padding."""
+    """Return whether `buf[offset:end]` consists of one or more sets, and zeros after them at most."""
     sets = 0
     while offset + 4 <= end:
         kind = u16be(buf, offset)

@@ -185,8 +185,8 @@ class StepCompiler:
     def add_times(self) -> None:
         """Add the steps for start, end and duration.
 
-        Times since the start of the exporter need the uptime in the header. IPFIX headers lack the uptime; element 160
-        of the record contains the time of the start instead.
+        Times since the start of the exporter need the uptime in the header. IPFIX headers do not contain the uptime.
+        Instead, element 160 of the record contains the time of the start.
         """
         is_ipfix = self.definition.version == IPFIX
         uptime = values.UPTIME_SINCE if is_ipfix else values.UPTIME
@@ -320,7 +320,7 @@ class Layouts:
         self.clear()
 
     def clear(self) -> None:
-        """Remove all layouts except those of NetFlow v5 and v7. Other layout numbers become invalid."""
+        """Remove all layouts except the layouts of NetFlow v5 and v7. Other layout numbers become invalid."""
         self.numbers: dict[Definition, int] = {}
         self.words = GrowingTable(kernel.LAYOUT_WORDS)
         self.steps = GrowingTable(STEP_WORDS)
@@ -332,7 +332,7 @@ class Layouts:
         return self.words.rows
 
     def number(self, definition: Definition) -> int:
-        """Return the layout number of a definition of flow records; compile it if it is new."""
+        """Return the layout number of a definition of flow records. Compile the definition if it is new."""
         if (existing := self.numbers.get(definition)) is not None:
             return existing
         steps, flags = compile_steps(definition, self.column_rows)

@@ -146,7 +146,7 @@ class Sessions:
             heapq.heapreplace(self._queue, (used, number))
 
     def open(self, key: SessionKey) -> Session:
-        """Return the session of a key; open it if it is new. If `is_full`, the caller must first close a session."""
+        """Return the session of a key. Open it if it is new. If `is_full`, the caller must first close a session."""
         known = self.by_key.get(key)
         if known is not None:
             return known

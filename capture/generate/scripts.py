@@ -35,8 +35,14 @@ MAX_RECORD_BYTES = 262_144
 """Maximum captured bytes of a record that libpcap reads."""
 RAW_IP = 101
 RAW_IP_LAYERS = ("IP", "IPv6", "IPv46")
+"""Link type of packets without link layer, and the names of their first layers in scapy."""
+
 BUFFER_BYTES = 1 << 18
+"""Bytes that are collected before they are written to the file."""
+
 EXTRA = "generate"
+"""The extra of the package that installs scapy."""
+
 EXPECTED_ITEM = "expected a scapy packet or (time, packet)"
 
 

@@ -1,4 +1,4 @@
-"""Timestamps of packets. Each packet gets a time in order, then disorder is added.
+"""Timestamps of packets. First all packets get times in order, then disorder is added to the times.
 
 A piece is divided into slots of equal length, one per packet. Packet i has a random time in slot i. So times increase,
 the rate is exact, and no time depends on another packet. The disorder `band` then makes each time earlier; the disorder

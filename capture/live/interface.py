@@ -84,7 +84,7 @@ class InterfaceCapture(StreamedCapture):
     def occupancy(self) -> float:
         """Share of the ring's bytes that waited, without the current block, when the last block was requested.
 
-        The share is one of bytes, not of blocks, because the kernel also retires nearly empty blocks.
+        Bytes are counted, not blocks, because the kernel also retires nearly empty blocks.
         """
         return self._waiting_share
 

@@ -42,7 +42,7 @@ Int64Array = npt.NDArray[np.int64]
 
 NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED = "no_ip", "unreadable", "ip_header", "not_installed"
 REFUSAL_CAUSES = (NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED)
-"""Causes for which a candidate becomes no row. NO_IP: dpkt finds no IP packet. UNREADABLE: dpkt raises an error.
+"""Causes for which a candidate does not become a row. NO_IP: dpkt finds no IP packet. UNREADABLE: dpkt raises an error.
 BAD_IP_HEADER: the IP header is truncated or invalid. NOT_INSTALLED: dpkt is not installed."""
 
 EXTRA = "fallback"
@@ -87,7 +87,7 @@ class Fallback:
     def decode(
         self, data: npt.NDArray[np.uint8], candidates: Int64Array, mask: int, inner_mask: int, rows: int
     ) -> FallbackRows:
-        """Decode those of the `candidates` (rows of CANDIDATE_FIELDS) whose frames in `data` contain an IP packet.
+        """Decode the `candidates` (rows of CANDIDATE_FIELDS) whose frames in `data` contain an IP packet.
 
         `rows`: number of physical columns of the matrix.
         """

@@ -1,6 +1,6 @@
 """The supported link types, and the headers that the capturing system writes before the frame in each of them.
 
-The layouts are those of the LINKTYPE_ documents of tcpdump.org. PPI and PKTAP headers contain the link type of the next
+The LINKTYPE_ documents of tcpdump.org describe the layouts. PPI and PKTAP headers contain the link type of the next
 header: any type of the list, except PPI and PKTAP.
 
 `outermost_layer` walks from the first byte of a frame to its outermost IP header, with fast paths for most frames.

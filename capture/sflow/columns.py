@@ -60,7 +60,7 @@ SEQUENCE_EVENTS = (
     "untracked",
 )
 """Events of sequence numbers. missing: numbers skipped. reordered: missing numbers that arrived late. repeated: other
-old numbers, which are duplicates or from before the first one. restarts: restarts of agents or sources. untracked:
+old numbers, which are duplicates or from before the first number. restarts: restarts of agents or sources. untracked:
 numbers that were not checked, because the table of sequences is full."""
 
 COUNTER_NAMES = ("datagrams", *SAMPLE_KINDS, *DATAGRAM_SKIP_CAUSES, *SAMPLE_SKIP_CAUSES, *SEQUENCE_EVENTS)
@@ -112,7 +112,7 @@ SAMPLING_COLUMNS: dict[str, ColumnSpec] = {
         ColumnSpec("exporter", "address", 128, False, "source address of the datagram", False),
     )
 }
-"""Columns of a sample in addition to those of its packet."""
+"""Columns of a sample in addition to the columns of its packet."""
 
 CHANGED_HELP: dict[str, str] = {
     "ts": "capture time of the sample's datagram, nanoseconds since the epoch, UTC",

@@ -120,7 +120,7 @@ def clear_missing(table, offset):  # type: ignore[no-untyped-def]
 
 @helper
 def follow_sequence(table, high, low, agent, source, number, uptime, counts):  # type: ignore[no-untyped-def]
-    """Compare one sequence number with the last one of its sequence, and count the event in `counts`.
+    """Compare one sequence number with the last number of its sequence, and count the event in `counts`.
 
     `agent`: sub-agent << 4 | address version << 1, with bit 0 set for the numbers of a source.
     """
@@ -270,7 +270,10 @@ def read_sample_records(buf, offset, end, records, out, capacity, row):  # type:
 
 @helper
 def read_flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Read the flow sample in `[offset, end)` into column `row` of `out`. Return FLOW or the cause of no row."""
+    """Read the flow sample in `[offset, end)` into column `row` of `out`.
+
+    Return FLOW, or the cause for which there is no row.
+    """
     if end - offset < (44 if expanded else 32):
         return MALFORMED
     number = u32be(buf, offset)

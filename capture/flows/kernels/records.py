@@ -67,7 +67,7 @@ VARIABLE_LENGTH = 65535
 """Length in a template for a field of variable length, whose length is in the record."""
 
 NEEDS_TIMES, SAMPLED = 1, 2
-"""Flags of a layout. NEEDS_TIMES: records may lack a start or end time. SAMPLED: sampling rates are requested."""
+"""Flags of a layout. NEEDS_TIMES: records may have no start or end time. SAMPLED: sampling rates are requested."""
 
 KEY_WORDS = 4
 """Number of words of a sampling key: its kind, the ID, and the sampling rate as numerator and denominator."""

@@ -22,8 +22,8 @@ MAX_TEXT_BYTES = 1 << 22
 """Maximum number of bytes of all strings."""
 
 MAX_SET_TEXTS = 1 << 17
-"""Maximum number of strings, and of string bytes, that one set can add: twice the bytes of the longest set, because a
-field can be stored twice (with and without trailing zeros)."""
+"""Maximum number of strings, and of string bytes, that one set can add. It is twice the bytes of the longest set,
+because a field can be stored twice: with and without trailing zeros."""
 
 
 class TextTable(NamedTuple):
