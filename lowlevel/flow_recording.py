@@ -58,7 +58,7 @@ class Recording:
         index = ordered.index(self.path)
         return ordered[:index][::-1], ordered[index + 1 :]
 
-    def earlier(self, key: SessionKey, template: int) -> Definition | None:
+    def earlier_definition(self, key: SessionKey, template: int) -> Definition | None:
         """Return the last definition in earlier files; None if there is none or if it was withdrawn."""
         for path in self._ordered[0]:
             announced = announcements_of(path)
@@ -72,12 +72,12 @@ class Recording:
         for path in self._ordered[0]:
             announced = announcements_of(path)
             sampling = sampling or announced.sampling.get(key)
-            started = announced.started.get(key) if started is None else started
+            started = announced.exporter_starts.get(key) if started is None else started
             if sampling is not None and started is not None:
                 break
         return sampling, started
 
-    def later(self) -> Iterator[Announcements]:
+    def later_announcements(self) -> Iterator[Announcements]:
         """Yield the announcements of the later files, in their order."""
         return (announcements_of(path) for path in self._ordered[1])
 
@@ -107,10 +107,10 @@ def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
             for _ in reader.read(block):
                 continue
     for session in reader.decoder.sessions:
-        if session.sampling.default or session.sampling.keyed:
+        if session.sampling.default_rate or session.sampling.rates_by_key:
             announcements.sampling[session.key] = session.sampling
-        if session.started is not None:
-            announcements.started[session.key] = session.started
+        if session.exporter_start is not None:
+            announcements.exporter_starts[session.key] = session.exporter_start
     return announcements
 
 

@@ -156,7 +156,7 @@ class ExportInspector:
         """Return a value that changes with each new announcement that must be stored."""
         changes = [count for change, count in self._flows.templates.changes.items() if change != "same"]
         sessions = self._flows.sessions
-        return *changes, self._flows.forgotten, sessions.keys.tobytes(), sessions.rows[:, STORED_WORDS].tobytes()
+        return *changes, self._flows.removed_sessions, sessions.keys.tobytes(), sessions.rows[:, STORED_WORDS].tobytes()
 
     def _store(self) -> None:
         """Replace the template file if there are new announcements.

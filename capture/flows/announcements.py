@@ -19,13 +19,13 @@ TemplateKey = tuple[SessionKey, int]
 class Announcements:
     """The templates that one file announces: the `first` and the `last` definition of each template (None: withdrawn).
 
-    `sampling`, `started`: the sampling and the exporter's start (ms) of each session at the end of the file.
+    `sampling`, `exporter_starts`: the sampling and the exporter's start (ms) of each session at the end of the file.
     """
 
     first: dict[TemplateKey, Definition] = field(default_factory=dict)
     last: dict[TemplateKey, Definition | None] = field(default_factory=dict)
     sampling: dict[SessionKey, Sampling] = field(default_factory=dict)
-    started: dict[SessionKey, int] = field(default_factory=dict)
+    exporter_starts: dict[SessionKey, int] = field(default_factory=dict)
 
     def add(self, session: Session, announcement: Announcement) -> None:
         """Add a template record that a decoder has accepted, up to the number of templates that a decoder stores."""
@@ -41,7 +41,7 @@ class Announcements:
 class OtherFiles(Protocol):
     """The other files of a link, which together are one recording."""
 
-    def earlier(self, key: SessionKey, template: int) -> Definition | None:
+    def earlier_definition(self, key: SessionKey, template: int) -> Definition | None:
         """Return the last definition of a template in earlier files; None if there is none or it was withdrawn."""
         ...
 
@@ -49,6 +49,6 @@ class OtherFiles(Protocol):
         """Return the last sampling and exporter's start (ms) that earlier files announced; None if not announced."""
         ...
 
-    def later(self) -> Iterator[Announcements]:
+    def later_announcements(self) -> Iterator[Announcements]:
         """Yield the announcements of the later files, in file order."""
         ...

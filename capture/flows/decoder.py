@@ -98,14 +98,14 @@ class FlowDecoder:
         self.templates = TemplateTable(self.bounds, Layouts(self.column_rows))
         self.sessions = Sessions(self.bounds, sampling)
         self.waiting = WaitingSets(self.bounds)
-        self.missing: Callable[[Session, int], Definition | None] | None = None
+        self.request_definition: Callable[[Session, int], Definition | None] | None = None
         """Returns the definition of an unannounced template, or None. Called once for each such template with data."""
         self._requested: set[tuple[SessionKey, int]] = set()
         self.texts = Texts(self.column_rows.has_texts)
         self.matrix: Int64Array = np.zeros((self.column_rows.height, capacity), np.int64)
         self.valid: Bytes = np.zeros((self.column_rows.height, capacity), np.uint8)
         self.counts = np.zeros(len(kernel.COUNTER_NAMES), np.int64)
-        self.forgotten = 0
+        self.removed_sessions = 0
         self.sampling_refused = 0  # rates that removed sessions rejected
         self.session_counters = SessionCounters()
         self._field_positions = np.zeros(2 * MAX_FIELDS, np.int64)
@@ -211,7 +211,7 @@ class FlowDecoder:
 
     def forget(self, session: Session) -> None:
         """Remove a session with its templates and waiting sets."""
-        self.forgotten += 1
+        self.removed_sessions += 1
         self.session_counters.keep_counters(session, self.sessions.rows[session.number])
         self.sampling_refused += session.sampling.refused
         self.templates.forget(session)
@@ -235,7 +235,7 @@ class FlowDecoder:
         samples.add(metrics.FLOW_SETS_KEPT, self.waiting.kept, link)
         samples.set(metrics.FLOW_SETS_WAITING, len(self.waiting), link)
         samples.set(metrics.FLOW_SESSIONS, len(self.sessions), link)
-        samples.add(metrics.FLOW_SESSIONS_FORGOTTEN, self.forgotten, link)
+        samples.add(metrics.FLOW_SESSIONS_FORGOTTEN, self.removed_sessions, link)
         refused = self.sampling_refused + sum(session.sampling.refused for session in self.sessions)
         samples.add(metrics.FLOW_SAMPLING_REFUSED, refused, link)
         return samples
@@ -272,12 +272,12 @@ class FlowDecoder:
 
     def _request_definition(self, session: Session, template: int) -> Definition | None:
         """Request the definition of an unannounced template once. If the definition is known, add it to the session."""
-        if self.missing is None or (session.key, template) in self._requested:
+        if self.request_definition is None or (session.key, template) in self._requested:
             return None
         if len(self._requested) >= self.bounds.templates:
             self._requested.clear()
         self._requested.add((session.key, template))
-        definition = self.missing(session, template)
+        definition = self.request_definition(session, template)
         if definition is not None:
             self.templates.announce(session, Announcement(template, definition))
         return definition
@@ -289,7 +289,7 @@ class FlowDecoder:
         for record in split_records(definition, body):
             count += 1
             values = option_values(definition, record)
-            changed |= session.sampling.learn(values, self.sessions.room_for_keys)
+            changed |= session.sampling.read_options(values, self.sessions.room_for_keys)
             if len(values.get(SYSTEM_INIT_TIME, b"")) == 8:
                 self.sessions.set_start(session, min(int.from_bytes(values[SYSTEM_INIT_TIME], "big"), (1 << 63) - 1))
         if changed:

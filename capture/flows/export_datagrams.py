@@ -73,7 +73,7 @@ def is_export(buf, offset, end):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64, i64*, i64, i64*)")
 def choose_exports(  # type: ignore[no-untyped-def]
-    buf, protocols, ports, offsets, lengths, times, versions, highs, lows, senders, packets, jobs, stride, refused
+    buf, protocols, ports, offsets, lengths, times, versions, highs, lows, senders, packet_count, jobs, stride, refused
 ):
     """Write the datagrams that are exports to `jobs`. Return their number.
 
@@ -83,7 +83,7 @@ def choose_exports(  # type: ignore[no-untyped-def]
     * `refused`: one word, the number of packets that begin with an export version but are not exports.
     """
     count = 0
-    for packet in range(packets):
+    for packet in range(packet_count):
         offset = offsets[packet]
         if protocols[packet] != UDP or ports[packet] < 0 or offset < 0:
             continue

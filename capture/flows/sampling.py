@@ -43,34 +43,37 @@ SCOPE_INTERFACE = -10
 
 @dataclass(slots=True)
 class Sampling:
-    """Sampling rates announced by one session. `keyed`: by kind of key and ID. `refused`: number of rejected keys."""
+    """Sampling rates announced by one session. `rates_by_key`: by kind of key and ID.
 
-    default: Fraction | None = None
-    keyed: dict[tuple[int, int], Fraction] = field(default_factory=dict)
+    `refused`: number of rejected keys.
+    """
+
+    default_rate: Fraction | None = None
+    rates_by_key: dict[tuple[int, int], Fraction] = field(default_factory=dict)
     refused: int = 0
 
-    def learn(self, values: Values, free_keys: int = MAX_ALL_KEYS) -> bool:
+    def read_options(self, values: Values, free_keys: int = MAX_ALL_KEYS) -> bool:
         """Read an option record. Return whether a rate has changed. `free_keys`: number of keys that can be added."""
         rate = announced_rate(values)
         if rate is None:
             return False
         key = _read_key(values)
         if key is None:
-            has_changed = self.default != rate
-            self.default = rate
+            has_changed = self.default_rate != rate
+            self.default_rate = rate
             return has_changed
-        if key not in self.keyed and (len(self.keyed) >= MAX_SESSION_KEYS or free_keys < 1):
+        if key not in self.rates_by_key and (len(self.rates_by_key) >= MAX_SESSION_KEYS or free_keys < 1):
             self.refused += 1
             return False
-        has_changed = self.keyed.get(key) != rate
-        self.keyed[key] = rate
+        has_changed = self.rates_by_key.get(key) != rate
+        self.rates_by_key[key] = rate
         return has_changed
 
     @property
     def common_rate(self) -> Fraction | None:
         """Rate of a record without a sampling key: the session's default, or the common rate of all its keys."""
-        rates = set(self.keyed.values())
-        return self.default or (rates.pop() if len(rates) == 1 else None)
+        rates = set(self.rates_by_key.values())
+        return self.default_rate or (rates.pop() if len(rates) == 1 else None)
 
 
 def announced_rate(values: Values) -> Fraction | None:

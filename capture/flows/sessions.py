@@ -73,19 +73,19 @@ class Session:
     templates: dict[int, Definition] = field(default_factory=dict)
     repeated_sets: dict[bytes, int] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
-    started: int | None = None
+    exporter_start: int | None = None
 
 
 class Sessions:
     """All sessions, and the tables in which kernels find them. The number of sessions is limited.
 
-    `forced`: rates that override announced rates: one rate for all exporters, or rates by address.
+    `fixed_rates`: rates that override announced rates: one rate for all exporters, or rates by address.
     """
 
-    def __init__(self, bounds: Bounds, forced: int | Mapping[Address, int] | None = None) -> None:
+    def __init__(self, bounds: Bounds, fixed_rates: int | Mapping[Address, int] | None = None) -> None:
         """Make tables for `bounds.sessions` sessions."""
         self.bounds = bounds
-        self.forced = forced
+        self.fixed_rates = fixed_rates
         self.rows: npt.NDArray[np.int64] = np.zeros((bounds.sessions, session_row.SESSION_WORDS), np.int64)
         self.slots: npt.NDArray[np.int64] = np.zeros(1 << (2 * bounds.sessions - 1).bit_length(), np.int64)
         self.keys: npt.NDArray[np.int64] = np.zeros(KEY_WORDS, np.int64)
@@ -157,7 +157,7 @@ class Sessions:
         row[: session_row.IDENTITY_WORDS] = key.identity_words
         row[session_row.LAST_USE] = max(1, self.clock)
         row[session_row.INIT_TIME] = MISSING_TIME
-        row[session_row.FORCED_NUM] = self.forced_rate(key.address)
+        row[session_row.FORCED_NUM] = self.fixed_rate(key.address)
         heapq.heappush(self._queue, (int(row[session_row.LAST_USE]), number))
         self.steps += session_row.insert_session(self._flat_rows, number, self.slots, len(self.slots) - 1)
         return session
@@ -166,11 +166,11 @@ class Sessions:
     def _flat_rows(self) -> npt.NDArray[np.int64]:
         return self.rows.reshape(-1)
 
-    def forced_rate(self, address: Address | None) -> int:
+    def fixed_rate(self, address: Address | None) -> int:
         """Return the fixed rate of an exporter, or 0."""
-        if isinstance(self.forced, int):
-            return self.forced
-        return self.forced.get(address, 0) if self.forced and address is not None else 0
+        if isinstance(self.fixed_rates, int):
+            return self.fixed_rates
+        return self.fixed_rates.get(address, 0) if self.fixed_rates and address is not None else 0
 
     @property
     def room_for_keys(self) -> int:
@@ -197,7 +197,7 @@ class Sessions:
 
     def set_start(self, session: Session, milliseconds: int) -> None:
         """Store the start of an IPFIX exporter, to which its uptimes refer."""
-        session.started = milliseconds
+        session.exporter_start = milliseconds
         self.rows[session.number, session_row.INIT_TIME] = milliseconds
 
     def update_sampling(self, session: Session) -> None:
@@ -206,19 +206,19 @@ class Sessions:
         row = self.rows[session.number]
         for (num, den), rate in (
             ((session_row.DEFAULT_NUM, session_row.DEFAULT_DEN), sampling.common_rate),
-            ((session_row.UNKNOWN_KEY_NUM, session_row.UNKNOWN_KEY_DEN), sampling.default),
+            ((session_row.UNKNOWN_KEY_NUM, session_row.UNKNOWN_KEY_DEN), sampling.default_rate),
         ):
             row[num], row[den] = (rate.numerator, rate.denominator) if rate else (0, 1)
-        if sampling.keyed:
+        if sampling.rates_by_key:
             self._append_keys(session)
 
     def _append_keys(self, session: Session) -> None:
         """Append the keys of one session. A full array is rebuilt with room for twice the number of keys in use."""
         row = self.rows[session.number]
-        self._keys_live += len(session.sampling.keyed) - int(row[session_row.KEYS_END] - row[session_row.KEYS])
-        needed_rows = self._keys_used + len(session.sampling.keyed)
+        self._keys_live += len(session.sampling.rates_by_key) - int(row[session_row.KEYS_END] - row[session_row.KEYS])
+        needed_rows = self._keys_used + len(session.sampling.rates_by_key)
         if needed_rows * KEY_WORDS > len(self.keys):
-            sessions = [keyed_session for keyed_session in self if keyed_session.sampling.keyed]
+            sessions = [keyed_session for keyed_session in self if keyed_session.sampling.rates_by_key]
             capacity = 2 * self._keys_live + len(sessions)
             self.keys = np.zeros(max(1, capacity) * KEY_WORDS, np.int64)
             self._keys_used = 0
@@ -230,7 +230,7 @@ class Sessions:
     def _write_keys(self, session: Session) -> None:
         keys = [
             (kind, _signed(number), rate.numerator, rate.denominator)
-            for (kind, number), rate in session.sampling.keyed.items()
+            for (kind, number), rate in session.sampling.rates_by_key.items()
         ]
         row = self.rows[session.number]
         row[session_row.KEYS], self._keys_used = self._keys_used, self._keys_used + len(keys)

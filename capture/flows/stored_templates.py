@@ -87,10 +87,12 @@ def _session_to_json(session: Session) -> dict[str, Any]:
         "port": key.port,
         "version": key.version,
         "domain": key.domain,
-        "started_ms": session.started,
-        "sampling": [sampling.default.numerator, sampling.default.denominator] if sampling.default else None,
+        "started_ms": session.exporter_start,
+        "sampling": [sampling.default_rate.numerator, sampling.default_rate.denominator]
+        if sampling.default_rate
+        else None,
         "sampled": [
-            [kind, number, rate.numerator, rate.denominator] for (kind, number), rate in sampling.keyed.items()
+            [kind, number, rate.numerator, rate.denominator] for (kind, number), rate in sampling.rates_by_key.items()
         ],
         "templates": [
             {
@@ -117,7 +119,7 @@ def _session_from_json(stored: dict[str, Any]) -> tuple[SessionKey, dict[int, De
     if len(stored["sampled"]) > MAX_SESSION_KEYS:
         raise ValueError(f"got {len(stored['sampled'])} sampling rates, expected at most {MAX_SESSION_KEYS}")
     for kind, number, numerator, denominator in stored["sampled"]:
-        sampling.keyed[_within(kind, 0, 2), _within(number, 0, (1 << 64) - 1)] = _rate(numerator, denominator)
+        sampling.rates_by_key[_within(kind, 0, 2), _within(number, 0, (1 << 64) - 1)] = _rate(numerator, denominator)
     started = stored["started_ms"]
     return key, templates, sampling, None if started is None else _within(started, 0, (1 << 63) - 1)
 

@@ -86,8 +86,8 @@ def decode_ip_record(buf, offset, version, time, inner_mask, out, capacity, row,
 
 
 @kernel("i64(u8*, i64*, i64, i64, i64, i64, i64, i64*, i64, i64*)")
-def decode_listed(buf, sample_matrix, stride, first, rows, mask, inner_mask, out, capacity, counts):  # type: ignore[no-untyped-def]
-    """Decode the samples `[first, first + rows)` of `sample_matrix` into one row each. Return `rows`.
+def decode_listed(buf, sample_matrix, stride, first, sample_count, mask, inner_mask, out, capacity, counts):  # type: ignore[no-untyped-def]
+    """Decode the samples `[first, first + sample_count)` of `sample_matrix` into one row each. Return `sample_count`.
 
     * `sample_matrix`: len(SAMPLE_FIELDS) x stride, written by `list_samples` for `buf`.
     * `mask`: bit mask of the columns to write. `inner_mask`: the same for the inner layer, 0 if not requested.
@@ -96,7 +96,7 @@ def decode_listed(buf, sample_matrix, stride, first, rows, mask, inner_mask, out
 
     The column `interface` is not written: the caller takes it from the datagram.
     """
-    for row in range(rows):
+    for row in range(sample_count):
         sample = first + row
         offset = sample_matrix[HEADER * stride + sample]
         time = sample_matrix[TIME * stride + sample]
@@ -107,7 +107,7 @@ def decode_listed(buf, sample_matrix, stride, first, rows, mask, inner_mask, out
             end = offset + sample_matrix[CAPTURED_LENGTH * stride + sample]
             wire = sample_matrix[WIRE_LENGTH * stride + sample]
             decode_frame(buf, offset, end, wire, time, link, 0, mask, inner_mask, 1, out, capacity, row, counts)
-    return rows
+    return sample_count
 
 
 class SampleDecoder(Decoder):

@@ -303,18 +303,20 @@ def read_flow_sample(buf, offset, end, expanded, high, low, agent, uptime, seque
 
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64, i64, i64*, i64*, i64, i64*)")
-def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out, capacity, counts):  # type: ignore[no-untyped-def]
-    """List the flow samples of the datagrams `[first, datagrams)`, as many as fit into `out`. Return the rows written.
+def list_samples(buf, offsets, lengths, times, datagram_count, first, sequences, out, capacity, counts):  # type: ignore[no-untyped-def]
+    """List the flow samples of the datagrams `[first, datagram_count)`, as many as fit into `out`.
+
+    Return the rows written.
 
     * `offsets`, `lengths`, `times`: offset in `buf`, length and arrival time (ns) of each datagram.
     * `sequences`: table of sequence numbers, MAX_SEQUENCES x SLOT_WORDS.
     * `out`: len(SAMPLE_FIELDS) x `capacity`; `capacity` is at least MAX_SAMPLES.
-    * `counts`: len(COUNTER_NAMES) words, and one word for the next datagram, which is `datagrams` if all have been
+    * `counts`: len(COUNTER_NAMES) words, and one word for the next datagram, which is `datagram_count` if all have been
       read.
     """
     row = 0
     number = first
-    while number < datagrams and row + MAX_SAMPLES <= capacity:
+    while number < datagram_count and row + MAX_SAMPLES <= capacity:
         offset = offsets[number]
         end = offset + min(lengths[number], MAX_DATAGRAM_BYTES)
         begin = row

@@ -164,7 +164,7 @@ class FlowReader:
         self.recording = recording
         self.waits = False
         if self.recording is not None:
-            self.decoder.missing = self._find_definition
+            self.decoder.request_definition = self._find_definition
 
     def read(self, block: Block) -> Iterator[FlowRows]:
         """Decode one block."""
@@ -182,9 +182,11 @@ class FlowReader:
         self.waits = False
         if self.recording is None or not len(self.decoder.waiting):
             return
-        for announced in self.recording.later():
+        for announced in self.recording.later_announcements():
             for session in self._waiting_sessions():
-                self._learn_rates(session, announced.sampling.get(session.key), announced.started.get(session.key))
+                self._learn_rates(
+                    session, announced.sampling.get(session.key), announced.exporter_starts.get(session.key)
+                )
             templates = ((key, template, definition) for (key, template), definition in announced.first.items())
             for flows in self.decoder.read_waiting(templates):
                 yield self._rows(flows)
@@ -205,14 +207,14 @@ class FlowReader:
         """Return the last definition of a template in earlier files of the link; None if there is none."""
         assert self.recording is not None
         self._learn_rates(session, *self.recording.rates(session.key))
-        return self.recording.earlier(session.key, template)
+        return self.recording.earlier_definition(session.key, template)
 
     def _learn_rates(self, session: Session, sampling: Sampling | None, started: int | None) -> None:
         """Set sampling rate and start time of a session from other files, if this file has not announced them."""
-        if sampling is not None and not session.sampling.default and not session.sampling.keyed:
-            session.sampling = Sampling(sampling.default, dict(sampling.keyed))
+        if sampling is not None and not session.sampling.default_rate and not session.sampling.rates_by_key:
+            session.sampling = Sampling(sampling.default_rate, dict(sampling.rates_by_key))
             self.decoder.sessions.update_sampling(session)
-        if started is not None and session.started is None:
+        if started is not None and session.exporter_start is None:
             self.decoder.sessions.set_start(session, started)
 
     def _datagrams(self, block: Block) -> Datagrams:

@@ -42,7 +42,12 @@ def taught() -> FlowDecoder:
 
 def known(decoder: FlowDecoder) -> dict[Any, Any]:
     return {
-        session.key: (session.templates, session.sampling.default, session.sampling.keyed, session.started)
+        session.key: (
+            session.templates,
+            session.sampling.default_rate,
+            session.sampling.rates_by_key,
+            session.exporter_start,
+        )
         for session in decoder.sessions
         if session.key.version in (9, 10)
     }
